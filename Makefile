@@ -1,0 +1,68 @@
+# `make` lists the targets. Everything lives in .venv; nothing outside this folder changes.
+
+PYTHON ?=
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# One thread a process: stages start one process per seed, and results must not depend on the number of cores.
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+export DVC_NO_ANALYTICS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup repro test reports lint lock bench clean
+.DELETE_ON_ERROR:
+.PRECIOUS: .venv/.extra-%
+
+help: ## this list
+	@sed -nE 's/^([a-z%-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '  make %-12s %s\n' "$$target" "$$text"; done
+
+setup: .venv/.ready ## the pinned CPU environment in .venv; minutes the first time, nothing afterwards
+
+repro: setup ## regenerate every result and report whose inputs changed (dvc repro)
+	@exec dvc repro
+
+test: lint ## style, then the whole test suite
+	@exec pytest
+
+lint: setup ## ruff: lint and format
+	ruff check && ruff format --check
+
+reports: setup ## open the index of the reports, or print where it is
+	@exec python -m repro.report index --open
+
+bench: extra-trl ## the embedded engine against TRL's GRPOTrainer
+	@exec python -m benchmarks.embedded_vs_trl
+
+lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
+	@exec python environments/resolve.py
+
+extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl
+	@:
+
+clean: ## remove scratch, checkpoints and caches; keeps .venv, results and reports
+	rm -rf build .pytest_cache .ruff_cache .hypothesis
+	find src tests notebooks environments -name __pycache__ -prune -exec rm -rf {} +
+
+# The first Python 3.11 or 3.12 that runs (a pyenv shim may exist and fail) and can make environments.
+.venv/bin/python:
+	@for python in $(PYTHON) python3.12 python3.11 python3; do \
+		if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12)])' 2>/dev/null; \
+		then echo "$$python -m venv .venv"; exec $$python -m venv --clear .venv; fi; \
+	done; \
+	echo "make: found no Python 3.11 or 3.12 with venv: install one, or name it, as in make setup PYTHON=/path/to/python3.12" >&2; exit 1
+
+# pip brings torch, because pip's configuration decides which build of it (environments/README.md), and uv the rest, in
+# seconds. Where only pip knows the way to the package registry, pip does it all.
+.venv/.ready: environments/cpu.txt pyproject.toml | .venv/bin/python
+	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
+	$(call install,--requirement environments/cpu.txt)
+	$(call install,--editable .)
+	@touch $@
+
+.venv/.extra-%: environments/extras-%.txt .venv/.ready
+	$(call install,--requirement $<)
+	@touch $@
+
+install = uv pip install --python .venv --no-deps $(1) || .venv/bin/python -m pip install --no-deps $(1)

@@ -1,0 +1,1 @@
+"""The embedded engine: generate, verify, weigh, update, evaluate, in one process."""

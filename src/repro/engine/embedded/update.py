@@ -1,0 +1,121 @@
+"""Policy updates on selected rollouts: mini-batches, slices of like length, the arm's objective, AdamW.
+
+The PPO ratio uses the log-probabilities kept at sampling time. Both passes run the same weights in the same precision
+(they agree to rounding, tests/test_engine.py), so a second scoring pass would buy nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from repro.engine.embedded.generate import Responses
+from repro.objectives.aggregate import Aggregation, TokenLoss, token_coefficients
+from repro.rollouts import Rollouts
+
+Objective = Callable[..., TokenLoss]
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """What the update needs to know beside the objective; see `engine` in params.yaml."""
+
+    aggregation: Aggregation
+    temperature: float
+    kl: float
+    gradient_clip: float
+    slice_tokens: int
+
+
+@dataclass
+class Batch:
+    """What was generated in one step: prompts_N (token ids, ragged) and the responses to them."""
+
+    prompts_N: list[list[int]]
+    responses: Responses
+
+    def layout(self, rows: np.ndarray, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(ids_M_L, predict_M_T): prompt and response side by side, padding on the right, so that causality alone
+        masks it; and the position whose logits predict response token t."""
+        responses = self.responses
+        rows_M = torch.as_tensor(rows)
+        prompt_M = responses.prompt_tokens_N[rows_M]
+        response_M = responses.mask_N_T[rows_M].sum(1)
+        ids_M_L = torch.full((len(rows), int((prompt_M + response_M).max())), pad, device=responses.ids_N_T.device)
+        for m, row in enumerate(rows):
+            p, r = int(prompt_M[m]), int(response_M[m])
+            ids_M_L[m, :p] = torch.as_tensor(self.prompts_N[row])
+            ids_M_L[m, p : p + r] = responses.ids_N_T[row, :r]
+        steps_T = torch.arange(int(response_M.max()), device=ids_M_L.device)
+        return ids_M_L, (prompt_M[:, None] - 1 + steps_T).clamp(max=ids_M_L.shape[1] - 1)
+
+
+def response_log_probabilities(
+    model: Any, batch: Batch, rows: np.ndarray, pad: int, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logprob_M_T of the response tokens, log_p_M_T_V over the vocabulary), T the longest response among `rows`."""
+    ids_M_L, predict_M_T = batch.layout(rows, pad)
+    logits = model(input_ids=ids_M_L, use_cache=False).logits
+    picked = logits.gather(1, predict_M_T[:, :, None].expand(-1, -1, logits.shape[-1])).float() / temperature
+    log_p_M_T_V = torch.log_softmax(picked, -1)
+    tokens_M_T = batch.responses.ids_N_T[torch.as_tensor(rows)][:, : predict_M_T.shape[1]]
+    return log_p_M_T_V.gather(2, tokens_M_T[:, :, None])[:, :, 0], log_p_M_T_V
+
+
+def slices_of_like_length(lengths_M: np.ndarray, slice_tokens: int) -> list[np.ndarray]:
+    """Split rows, sorted by length, so that no slice holds more than `slice_tokens` tokens with its padding, and its
+    longest row is at most a quarter (or 8 tokens) longer than its shortest."""
+    order = np.argsort(lengths_M, kind="stable")
+    slices, start = [], 0
+    for end in range(1, len(order) + 1):
+        if end < len(order):
+            longest, shortest = lengths_M[order[end]], lengths_M[order[start]]
+            fits = longest * (end + 1 - start) <= slice_tokens and longest <= max(1.25 * shortest, shortest + 8)
+            if fits:
+                continue
+        slices.append(order[start:end])
+        start = end
+    return slices
+
+
+def accumulate_gradients(
+    model: Any,
+    objective: Objective,
+    batch: Batch,
+    rollouts: Rollouts,
+    pad: int,
+    settings: UpdateSettings,
+    reference: Any | None = None,
+) -> dict[str, float]:
+    """Add the gradient of one mini-batch's loss to `model`; returns sums for the metrics.
+
+    Loss: Σ coefficient · (token loss + kl · k3), k3 = π_ref/π − 1 − log(π_ref/π) (Schulman, 2020). The weight of a
+    rollout multiplies its advantage and does not reach the KL term.
+    """
+    device = batch.responses.ids_N_T.device
+    coefficients_M_T = token_coefficients(rollouts.response_mask_N_T, settings.aggregation)
+    weighted_M = rollouts.advantages_N * rollouts.weights_N
+    sums = dict.fromkeys(("loss", "clipped", "tokens", "padded"), 0.0)
+    for part in slices_of_like_length(rollouts.costs_N, settings.slice_tokens):
+        rows = rollouts.row_N[part]
+        logprob_M_T, _ = response_log_probabilities(model, batch, rows, pad, settings.temperature)
+        width = logprob_M_T.shape[1]
+        old_M_T = batch.responses.logprob_N_T[torch.as_tensor(rows)][:, :width]
+        mask_M_T = torch.as_tensor(rollouts.response_mask_N_T[part][:, :width], device=device)
+        advantages_M = torch.as_tensor(weighted_M[part], dtype=torch.float32, device=device)
+        coefficient_M_T = torch.as_tensor(coefficients_M_T[part][:, :width], dtype=torch.float32, device=device)
+        loss_M_T, clipped_M_T = objective(logprob_M_T, old_M_T, advantages_M, mask_M_T)
+        if settings.kl > 0:
+            with torch.no_grad():
+                reference_M_T, _ = response_log_probabilities(reference, batch, rows, pad, settings.temperature)
+            gap_M_T = (reference_M_T - logprob_M_T) * mask_M_T
+            loss_M_T = loss_M_T + settings.kl * (gap_M_T.exp() - 1 - gap_M_T)
+        loss = (loss_M_T * coefficient_M_T).sum()
+        loss.backward()
+        sums["loss"] += float(loss.detach())
+        sums["clipped"] += int(clipped_M_T.sum())
+        sums["tokens"] += int(mask_M_T.sum())
+        sums["padded"] += len(part) * int(rollouts.costs_N[part].max())
+    return sums

@@ -1,0 +1,67 @@
+"""The ledger: what an arm has spent. Both engines keep it in this schema, so the same tables read them."""
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+from repro.policy.flops import FlopCounter
+
+
+@dataclass
+class Ledger:
+    """Running totals since the start of training; evaluation and logging are not charged.
+
+    queries, rollouts    counts of groups and of responses generated
+    prompt_tokens        tokens of prompts prefilled, once per group
+    generated_tokens     response tokens sampled, discarded rollouts included
+    scored_tokens        prompt + response tokens read by forward-only passes (the reference policy's, for a KL term)
+    trained_tokens       prompt + response tokens read by forward-backward passes, repeats counted: the paper's
+                         policy-optimisation tokens
+    updates              optimiser steps
+    flops_generate, flops_score, flops_train   by repro.policy.flops
+    """
+
+    queries: int = 0
+    rollouts: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    scored_tokens: int = 0
+    trained_tokens: int = 0
+    updates: int = 0
+    flops_generate: float = 0.0
+    flops_score: float = 0.0
+    flops_train: float = 0.0
+
+    def charge_generation(self, flops: FlopCounter, prompt_tokens_Q: np.ndarray, group_sizes_Q, response_tokens_N):
+        """One batch of groups. The last token of a response is sampled but never read, hence the −1."""
+        prompt_N = np.repeat(prompt_tokens_Q, group_sizes_Q)
+        self.queries += len(prompt_tokens_Q)
+        self.rollouts += len(response_tokens_N)
+        self.prompt_tokens += int(np.sum(prompt_tokens_Q))
+        self.generated_tokens += int(np.sum(response_tokens_N))
+        self.flops_generate += flops.forward(prompt_tokens_Q) + flops.forward(response_tokens_N - 1, prompt_N)
+
+    def charge_scoring(self, flops: FlopCounter, tokens_N: np.ndarray):
+        """One forward-only pass over sequences of `tokens_N` tokens."""
+        self.scored_tokens += int(np.sum(tokens_N))
+        self.flops_score += flops.forward(tokens_N)
+
+    def charge_update(self, flops: FlopCounter, tokens_N: np.ndarray):
+        """One optimiser step on sequences of `tokens_N` tokens."""
+        self.updates += 1
+        self.trained_tokens += int(np.sum(tokens_N))
+        self.flops_train += flops.forward_backward(tokens_N)
+
+    @property
+    def flops(self) -> float:
+        """All of them."""
+        return self.flops_generate + self.flops_score + self.flops_train
+
+    def row(self) -> dict[str, float]:
+        """Totals by name, `flops` included, as one row of a table."""
+        return {**asdict(self), "flops": self.flops}
+
+    @classmethod
+    def from_row(cls, row: dict[str, float]) -> "Ledger":
+        """The inverse of `row`; other keys are ignored."""
+        return cls(**{f.name: row[f.name] for f in fields(cls)})

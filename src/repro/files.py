@@ -1,0 +1,49 @@
+"""Files written whole or not at all, and read with a sentence when they are broken."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
+    """Let `write` fill a file beside `path`, then put it in place: a reader never sees half of it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def write_parquet(frame: pd.DataFrame, path: Path) -> Path:
+    """A table without its index; equal tables give equal bytes under the pinned pyarrow."""
+    return write_whole(path, lambda partial: frame.to_parquet(partial, index=False))
+
+
+def write_json(content: Any, path: Path) -> Path:
+    """Readable JSON with a final newline; NaN is refused, since no JSON reader must accept it."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return write_whole(path, lambda partial: partial.write_text(text))
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Text as it is."""
+    return write_whole(path, lambda partial: partial.write_text(text))
+
+
+def read_parquet(path: Path, made_by: str) -> pd.DataFrame:
+    """The table at `path`; `made_by` is the command that makes it, named in the error when it is missing or broken."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there yet: run `{made_by}` first")
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): delete it and run `{made_by}`") from error

@@ -1,0 +1,25 @@
+"""How token losses add up to the loss of a mini-batch."""
+
+from typing import Any, Literal, NamedTuple
+
+Aggregation = Literal["sequence-mean", "token-mean"]
+
+
+class TokenLoss(NamedTuple):
+    """loss_N_T, and clipped_N_T: whether the clip took the token's gradient away (bool, for the clip share)."""
+
+    loss_N_T: Any
+    clipped_N_T: Any
+
+
+def token_coefficients(mask_N_T: Any, aggregation: Aggregation) -> Any:
+    """coefficient_N_T by which each token's loss is multiplied and then summed; works on numpy and torch alike.
+
+    sequence-mean: 1/(N · tokens of its sequence), GRPO's own (Shao et al., 2024). Its normaliser does not depend on
+    which rollouts were drawn, which is what makes importance-weighted draws unbiased.
+    token-mean: 1/(tokens of the mini-batch), DAPO's and verl's default; a ratio estimator under sampling.
+    A sequence without a masked token contributes nothing but counts in N.
+    """
+    if aggregation == "token-mean":
+        return mask_N_T / mask_N_T.sum().clip(1)
+    return mask_N_T / mask_N_T.sum(1, keepdims=True).clip(1) / len(mask_N_T)

@@ -1,0 +1,50 @@
+"""Where everything lives. No other module spells out a path of the project.
+
+The root is the nearest folder, from the working directory upwards, that holds `params.yaml`; a notebook opened in
+`notebooks/` and a stage started by DVC at the top therefore agree. `REPRO_ROOT` overrides it (tests use that).
+"""
+
+import os
+from pathlib import Path
+
+
+def find_root() -> Path:
+    """The project's root folder; raises FileNotFoundError with the mend when there is none."""
+    if override := os.environ.get("REPRO_ROOT"):
+        return Path(override).resolve()
+    here = Path.cwd().resolve()
+    for folder in (here, *here.parents):
+        if (folder / "params.yaml").is_file() and (folder / "dvc.yaml").is_file():
+            return folder
+    raise FileNotFoundError(
+        f"no params.yaml beside a dvc.yaml in {here} or above it: run from inside the project, or set REPRO_ROOT to it"
+    )
+
+
+ROOT = find_root()
+PARAMS = ROOT / "params.yaml"
+NOTEBOOKS = ROOT / "notebooks"
+SOURCE = ROOT / "src" / "repro"
+
+RESULTS = ROOT / "results"  # data, a function of params.yaml and the code alone: bit-identical from run to run
+TIMINGS = ROOT / "timings"  # seconds and hardware: different at every run, never compared
+REPORTS = ROOT / "reports"  # one HTML per experiment
+FIGURES = ROOT / "figures"  # the small pictures that the README shows, in git
+TABLES = ROOT / "tables"  # the small tables that the README shows, in git
+
+BUILD = ROOT / "build"  # scratch: safe to delete
+MANIFESTS = BUILD / "manifests"  # what each stage depends on: settings, notebook, modules
+EXECUTED = BUILD / "executed"  # the notebooks as they ran, errors included
+CHECKPOINTS = BUILD / "checkpoints"  # half-finished runs, to resume from
+
+POLICY = RESULTS / "policy"
+
+
+def train_results(arm: str) -> Path:
+    """Folder of one arm's data, all seeds: steps, evaluations, questions, rollouts."""
+    return RESULTS / "train" / arm
+
+
+def train_timings(arm: str) -> Path:
+    """Folder of one arm's timings, all seeds: seconds by phase."""
+    return TIMINGS / "train" / arm

@@ -1,0 +1,55 @@
+"""`python -m repro.pipeline manifest | run STAGE [ITEM] | why STAGE [ITEM]`: what dvc.yaml calls."""
+
+import argparse
+import sys
+
+from repro import settings as settings_module
+from repro.settings import SettingsError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0, or 1 after one sentence on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m repro.pipeline", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("manifest", help="check the settings and write what each stage depends on")
+    for name, text in (("run", "run one stage"), ("why", "say what changed since a stage's last run")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("stage")
+        command.add_argument("item", nargs="?", help="what stands behind the @: an arm, a theory group")
+    options = parser.parse_args(arguments)
+    try:
+        settings = settings_module.load()
+        if options.command == "manifest":
+            return _manifest(settings)
+        return _stage(options, settings)
+    except SettingsError as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return 1
+
+
+def _manifest(settings: settings_module.Settings) -> int:
+    from repro.pipeline.manifest import write_manifests
+
+    print(f"scale {settings.scale}: {len(write_manifests(settings))} stages")
+    return 0
+
+
+def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> int:
+    from repro.pipeline.manifest import manifest
+    from repro.pipeline.run import StageFailed, reason, run_stage
+    from repro.pipeline.stages import stage as find_stage
+
+    stage = find_stage(options.stage, settings, options.item)
+    if options.command == "why":
+        print(f"{stage.name} {reason(stage, manifest(stage, settings))}")
+        return 0
+    try:
+        run_stage(stage, settings)
+    except StageFailed as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""What a stage's code is: the modules of `repro` that its notebook reaches by import, read without running them."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from repro.paths import SOURCE
+
+
+def module_file(module: str, source: Path = SOURCE) -> Path | None:
+    """The file of `repro.a.b`, or None if there is no such module (a name defined in `repro.a`, say)."""
+    base = source.joinpath(*module.split(".")[1:])
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+def imported_modules(code: str) -> set[str]:
+    """Every `repro…` module that a source text imports, at any depth of nesting, parents included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    ours = {name for name in found if name.split(".")[0] == "repro"}
+    return {".".join(name.split(".")[:depth]) for name in ours for depth in range(1, name.count(".") + 2)}
+
+
+def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
+    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted."""
+    waiting, files = set(modules), set()
+    while waiting:
+        path = module_file(waiting.pop(), source)
+        if path is not None and path not in files:
+            files.add(path)
+            waiting |= imported_modules(path.read_text())
+    return sorted(files)
+
+
+def notebook_code(notebook: Path) -> str:
+    """The code cells of a notebook as one text, IPython magics left out."""
+    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    lines = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
+
+
+def code_hash(path: Path) -> str:
+    """A hash of what a Python file does: comments, docstrings and layout do not count."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = body[1:] or [ast.Pass()]
+    return _digest(ast.unparse(tree).encode())
+
+
+def text_hash(path: Path) -> str:
+    """A hash of the bytes of a file."""
+    return _digest(path.read_bytes())
+
+
+def notebook_hash(notebook: Path) -> str:
+    """A hash of a notebook's cells: kind, source and tags; outputs, counts and other metadata do not count."""
+    cells = json.loads(notebook.read_text())["cells"]
+    essence = [[cell["cell_type"], "".join(cell["source"]), cell.get("metadata", {}).get("tags", [])] for cell in cells]
+    return _digest(json.dumps(essence).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,78 @@
+"""Manifests: one small file per stage that names everything its outcome depends on beside its data.
+
+A stage of dvc.yaml depends on its manifest: the settings that it reads, its notebook (outputs left out) and the hash of
+each module that the notebook reaches. The first stage of the pipeline writes them all, in a second, whenever anything
+in src/, notebooks/ or params.yaml has changed; a stage whose manifest stays the same does not run again. So an edit to
+plotting retrains nothing, nobody keeps a list of files by hand, and comparing two manifests says why a stage ran.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from repro import arms, paths
+from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash, text_hash
+from repro.pipeline.stages import Stage, all_stages
+from repro.settings import Settings
+
+
+def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
+    """What `stage` depends on: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}."""
+    modules = imported_modules(notebook_code(stage.notebook)) | {"repro"}
+    for module in stage.modules:
+        modules |= {module, module.rpartition(".")[0]}
+    files = closure(modules)
+    digest = text_hash if stage.documented else code_hash
+    hashes = {str(path.relative_to(paths.ROOT)): digest(path) for path in files}
+    if stage.report:
+        pages = sorted((paths.SOURCE / "report").rglob("*"))
+        shown = [path for path in pages if path.is_file() and "__pycache__" not in path.parts]
+        hashes |= {str(path.relative_to(paths.ROOT)): text_hash(path) for path in shown}
+    return {
+        "stage": stage.name,
+        "settings": stage.settings(settings),
+        "notebook": {str(stage.notebook.relative_to(paths.ROOT)): notebook_hash(stage.notebook)},
+        "modules": dict(sorted(hashes.items())),
+    }
+
+
+def write_manifests(settings: Settings) -> list[Path]:
+    """Check every arm, then replace build/manifests by the manifests of all stages."""
+    arms.check(settings)
+    partial = paths.MANIFESTS.with_name(paths.MANIFESTS.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for stage in all_stages(settings):
+        text = json.dumps(manifest(stage, settings), indent=1, sort_keys=True) + "\n"
+        (partial / f"{stage.name}.json").write_text(text)
+    shutil.rmtree(paths.MANIFESTS, ignore_errors=True)
+    os.replace(partial, paths.MANIFESTS)
+    return sorted(paths.MANIFESTS.iterdir())
+
+
+def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] | None:
+    """The manifest of a stage, or None if it was never written."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What changed between two manifests, a phrase for each change: `engine.steps: 60 → 80`, `src/… changed`."""
+    old, new = _flat(before["settings"]), _flat(now["settings"])
+    found = [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
+    for kind in ("notebook", "modules"):
+        for path in sorted(before[kind] | now[kind]):
+            if before[kind].get(path) != now[kind].get(path):
+                state = (
+                    "is new" if path not in before[kind] else "changed" if path in now[kind] else "is no longer used"
+                )
+                found.append(f"{path} {state}")
+    return found
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {k: v for key, inner in value.items() for k, v in _flat(inner, f"{prefix}.{key}" if prefix else key).items()}

@@ -1,0 +1,123 @@
+"""Run one stage: say why it runs, execute its notebook, render its report."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from repro import paths
+from repro.pipeline.manifest import differences, manifest, read_manifest
+from repro.pipeline.stages import Stage
+from repro.settings import Settings
+
+KERNEL_STARTS = 4  # a kernel that loses the race for its ports dies before it answers; a new one draws new ports
+LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
+
+
+class StageFailed(Exception):
+    """One sentence: which stage, which error, where the executed notebook is."""
+
+
+def run_stage(stage: Stage, settings: Settings) -> None:
+    """Execute and report. Raises StageFailed; the executed notebook stays in build/executed either way."""
+    now = manifest(stage, settings)
+    print(f"{stage.name}: {reason(stage, now)}", flush=True)
+    started = time.monotonic()
+    executed = paths.EXECUTED / f"{stage.name}.ipynb"
+    executed.parent.mkdir(parents=True, exist_ok=True)
+    _execute(stage, executed, stage.parameters)
+    seconds = time.monotonic() - started
+    if stage.report:
+        _render(stage, settings, now, executed, seconds)
+    _remember(stage, now)
+    print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
+
+
+def reason(stage: Stage, now: dict[str, Any]) -> str:
+    """Why the stage runs, from its manifest and that of its last run on this machine."""
+    before = read_manifest(stage.name, LAST_RUN)
+    if before is None:
+        return "runs for the first time here"
+    changes = differences(before, now)
+    if not changes:
+        return "runs again with the same settings and code: its data changed, an output is missing, or it was forced"
+    more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+    return "runs again because " + "; ".join(changes[:4]) + more
+
+
+def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+
+    os.environ["REPRO_ROOT"] = str(paths.ROOT)
+    _stop_with_parent()
+    for attempt in range(1, KERNEL_STARTS + 1):
+        try:
+            papermill.execute_notebook(
+                str(stage.notebook),
+                str(executed),
+                parameters=parameters,
+                kernel_name="python3",
+                cwd=str(paths.ROOT),
+                progress_bar=False,
+                stdout_file=sys.stdout,
+                stderr_file=sys.stderr,
+                start_timeout=120,
+                extra_arguments=["--IPKernelApp.log_level=40"],
+            )
+            return
+        except papermill.PapermillExecutionError as error:
+            raise StageFailed(
+                f"{stage.name}: {error.ename}: {error.evalue} (cell {error.exec_count} of "
+                f"{executed.relative_to(paths.ROOT)}, which holds the whole error)"
+            ) from None
+        except (RuntimeError, DeadKernelError) as error:
+            if "Kernel died" not in str(error) and "Kernel didn't respond" not in str(error):
+                raise
+            if _ran_a_cell(executed) or attempt == KERNEL_STARTS:
+                raise StageFailed(f"{stage.name}: its kernel died: {error}; see {executed}") from None
+            print(f"{stage.name}: the kernel did not start, trying again ({attempt})", flush=True)
+
+
+def _stop_with_parent() -> None:
+    """Interrupt this process when the one that started it is gone: a killed `make repro` must leave nothing running."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _ran_a_cell(executed: Path) -> bool:
+    """Whether the kernel got as far as running something: then it did start, and a retry would hide a real failure."""
+    if not executed.exists():
+        return False
+    cells = json.loads(executed.read_text())["cells"]
+    return any(cell.get("execution_count") for cell in cells)
+
+
+def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Path, seconds: float) -> None:
+    from repro.report.html import render
+    from repro.report.provenance import collect
+
+    files = sorted(path for item in stage.data for path in ([item] if item.is_file() else item.rglob("*")))
+    provenance = collect(
+        settings=now["settings"],
+        seeds=settings.seeds if stage.name.startswith(("report", "results")) else (),
+        seconds=seconds,
+        data=[path for path in files if path.is_file()],
+        command=f"dvc repro {stage.name.replace('-', '@', 1)}",
+    )
+    render(executed, stage.report, stage.title, provenance, group=stage.name.split("-")[0])
+
+
+def _remember(stage: Stage, now: dict[str, Any]) -> None:
+    LAST_RUN.mkdir(parents=True, exist_ok=True)
+    (LAST_RUN / f"{stage.name}.json").write_text(json.dumps(now, indent=1, sort_keys=True))

@@ -1,0 +1,1 @@
+"""The base policy: built, pre-trained, saved, loaded, described."""

@@ -1,0 +1,48 @@
+"""Floating-point operations of a decoder, by the count that the scaling literature uses."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class FlopCounter:
+    """FLOPs of passes over token sequences.
+
+    A multiply-add is 2 FLOPs. A forward pass over a token at position t (1-based) costs
+
+        2 · matmul_parameters + 4 · layers · width · t
+
+    (Kaplan et al., 2020, §2.1; PaLM, App. B): every weight matrix once, the tied output head included and the input
+    embedding (a look-up) left out, plus queries against t keys and attention over t values. A backward pass costs twice
+    its forward. Norms, softmax and activations are left out, as there.
+    """
+
+    matmul_parameters: int
+    layers: int
+    width: int
+
+    @classmethod
+    def of(cls, model: Any) -> "FlopCounter":
+        """Counted from a transformers causal model; raises AttributeError on one without a transformers config."""
+        config = model.config
+        embedding = model.get_input_embeddings().weight.numel()
+        head = config.hidden_size * config.vocab_size
+        total = sum(p.numel() for p in model.parameters() if p.dim() > 1)
+        matmul = total - embedding + (head if config.tie_word_embeddings else 0)
+        return cls(matmul, config.num_hidden_layers, config.num_attention_heads * _head_width(config))
+
+    def forward(self, lengths_N: np.ndarray, start_N: np.ndarray | int = 0) -> float:
+        """FLOPs of reading `lengths_N` tokens after `start_N` cached ones, summed over N sequences."""
+        lengths_N = np.asarray(lengths_N, float)
+        positions = (lengths_N * start_N + lengths_N * (lengths_N + 1) / 2).sum()
+        return float(2.0 * self.matmul_parameters * lengths_N.sum() + 4.0 * self.layers * self.width * positions)
+
+    def forward_backward(self, lengths_N: np.ndarray) -> float:
+        """FLOPs of one training pass over N sequences of `lengths_N` tokens."""
+        return 3.0 * self.forward(lengths_N)
+
+
+def _head_width(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

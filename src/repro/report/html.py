@@ -1,0 +1,150 @@
+"""An executed notebook as one HTML file that needs nothing else: no network, no script, no second file.
+
+nbconvert walks the notebook through the template in `template/`; formulas become MathML; what is left is checked: a
+report that would load something from elsewhere, or is over the limit in size, is refused rather than written.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repro.report.markdown import first_sentence, markdown_to_html
+from repro.report.mathml import add_font
+from repro.report.tidy import tidy
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+TEMPLATE = Path(__file__).with_name("template")
+LIMIT = 1_000_000  # bytes of one report
+DROPPED_TAG = "hide"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+# What a notebook can hold in several forms is shown in the first of these. Widgets and scripts are not among them.
+SHOWN = (
+    "text/html",
+    "text/markdown",
+    "image/svg+xml",
+    "image/png",
+    "image/jpeg",
+    "text/latex",
+    "text/plain",
+)
+
+
+def render(
+    executed_notebook: Path, html: Path, title: str, provenance: dict, *, group: str = "results", summary: str = ""
+) -> None:
+    """Write the executed notebook as the report `html`, whole or not at all.
+
+    `title` takes the place of the notebook's own first heading. `provenance`: what `provenance.collect` returns, shown
+    as the footer. `group`: where the index lists it. `summary`: its line in the index; by default the first sentence of
+    the notebook's text, or of the output of a cell tagged `summary`. Cells tagged `hide` are left out, an error output
+    is shown. ValueError, naming the place and the mend, if the report would load something from elsewhere, holds a
+    formula that cannot be drawn or is over `LIMIT` bytes.
+    """
+    import nbformat
+
+    executed_notebook, html = Path(executed_notebook), Path(html)
+    notebook = nbformat.read(executed_notebook, as_version=4)
+    _drop_first_heading(notebook)
+    _drop_widgets(notebook)
+    notebook.cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
+    page = {
+        "title": title,
+        "description": summary or first_sentence(_opening(notebook)),
+        "group": group,
+        "provenance": provenance,
+    }
+    try:
+        text = _export(notebook, page, executed_notebook.parent)
+    except ValueError as error:
+        raise ValueError(f"{executed_notebook.name}: {error}") from error
+    if (size := len(text.encode())) > LIMIT:
+        raise ValueError(
+            f"{executed_notebook.name}: the report would be {size / 1e6:.2f} MB, over the limit of {LIMIT / 1e6:g} MB; "
+            f"the biggest output is {_biggest(notebook)}: show less of it, or draw it with rasterized=True"
+        )
+    write_whole(html, text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path` whole or not at all; makes the folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _opening(notebook: "NotebookNode") -> str:
+    """The Markdown that says what the report shows: of the cell tagged `summary`, else of the first that has a text."""
+    for cell in notebook.cells:
+        if "summary" in cell.metadata.get("tags", []):
+            if cell.cell_type == "markdown":
+                return cell.source
+            for output in cell.outputs:
+                data = output.get("data", {})
+                if text := data.get("text/markdown") or output.get("text") or data.get("text/plain"):
+                    return text
+    sources = (c.source for c in notebook.cells if c.cell_type == "markdown")
+    return next((s for s in sources if first_sentence(s)), "")
+
+
+def _drop_widgets(notebook: "NotebookNode") -> None:
+    """Widgets go, unless they have a still form other than text: that is only how they looked at the start."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {}) or set(o.data) & set(SHOWN[:-1])]
+
+
+def _drop_first_heading(notebook: "NotebookNode") -> None:
+    for cell in notebook.cells:  # not always the first cell: papermill puts a notice above a notebook that failed
+        if cell.cell_type == "markdown":
+            cell.source, found = re.subn(r"\A\s*#[ \t]+[^\n]*\n*", "", cell.source)
+            if found:
+                return
+
+
+def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
+    """The notebook through the template, tidied and checked."""
+    import yaml
+    from jinja2 import pass_context
+    from nbconvert import HTMLExporter
+    from traitlets.config import Config
+
+    class Exporter(HTMLExporter):
+        @pass_context
+        def markdown2html(self, context, source):
+            return markdown_to_html(source, context.get("cell", {}).get("attachments"), folder)
+
+    exporter = Exporter(
+        template_name=TEMPLATE.name,
+        template_file="report.html.j2",
+        extra_template_basedirs=[str(TEMPLATE.parent)],
+        config=Config(
+            {
+                "NbConvertBase": {"display_data_priority": list(SHOWN)},
+                "CoalesceStreamsPreprocessor": {"enabled": True},  # a progress bar as it ended
+            }
+        ),
+        filters={"as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip()},
+    )
+    text, _ = exporter.from_notebook_node(notebook, resources={"page": page})
+    return add_font(tidy(text))
+
+
+def _biggest(notebook: "NotebookNode") -> str:
+    """The output that takes most of the page, by the form that is shown, in words."""
+    best = (0, "no output of a cell")
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data") or {output.output_type: output.get("text") or output.get("traceback") or ""}
+            kind = next((k for k in SHOWN if k in data), next(iter(data), "nothing"))
+            first_line = cell.source.strip().splitlines()[0][:60]
+            size = len("".join(data.get(kind, "")))
+            best = max(best, (size, f"the {kind} of {size / 1e6:.2f} MB from the cell that begins {first_line!r}"))
+    return best[1]

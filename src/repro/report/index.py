@@ -1,0 +1,56 @@
+"""The page that lists every report, by group, with its first sentence, date and commit."""
+
+from pathlib import Path
+
+from repro.paths import REPORTS
+from repro.report.html import TEMPLATE, write_whole
+from repro.report.markdown import inline_math
+from repro.report.mathml import add_font
+
+NAME = "index.html"
+# Results first: they are what a reader with five minutes came for. Other groups follow by name.
+GROUPS = {
+    "results": "Results across arms",
+    "arms": "Arms",
+    "policy": "Base policy",
+    "theory": "Theory",
+}
+
+
+def write_index(reports_dir: Path = REPORTS) -> Path:
+    """Write `index.html` into `reports_dir` from the reports that lie there, and return its path.
+
+    The same reports give the same bytes. FileNotFoundError if there are none.
+    """
+    import jinja2
+
+    reports_dir = Path(reports_dir)
+    files = sorted(f for f in reports_dir.glob("*.html") if f.name != NAME)
+    if not files:
+        raise FileNotFoundError(f"no reports in {reports_dir}: make them with `dvc repro` first")
+    groups: dict[str, list[dict]] = {}
+    for report in map(read_head, files):
+        groups.setdefault(report["group"], []).append(report)
+    order = [*(g for g in GROUPS if g in groups), *sorted(g for g in groups if g not in GROUPS)]
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True)
+    environment.filters["inline_math"] = inline_math
+    page = environment.get_template("index.html.j2").render(
+        groups=[{"name": g, "title": GROUPS.get(g, g.capitalize()), "reports": groups[g]} for g in order]
+    )
+    write_whole(reports_dir / NAME, add_font(page))
+    return reports_dir / NAME
+
+
+def read_head(report: Path) -> dict[str, str]:
+    """What a report says of itself: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not)."""
+    from bs4 import BeautifulSoup
+
+    head = BeautifulSoup(report.read_text(encoding="utf-8").partition("</head>")[0], "html.parser")
+    said = {m["name"]: m.get("content", "") for m in head.find_all("meta") if m.get("name")}
+    return {
+        "file": report.name,
+        "title": head.title.get_text(strip=True) if head.title else report.stem,
+        "description": said.get("description", ""),
+        "group": said.get("repro-group") or "other",
+        **{name: said.get(f"repro-{name}", "") for name in ("date", "commit", "dirty")},
+    }

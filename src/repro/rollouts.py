@@ -1,0 +1,109 @@
+"""Rollouts: one batch of scored responses, as every sampler sees it, whichever engine made it.
+
+Two identities keep samplers and engines apart. A positive weight folds into the advantage, since it commutes with the
+PPO clip: min(r·wA, clip(r)·wA) = w·min(rA, clip(r)A). A selection of tokens folds into the response mask. So what a
+sampler decides is again a batch of rollouts: rows taken (perhaps repeatedly), weights multiplied, masks narrowed.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+
+class NoSignal(ValueError):
+    """Nothing to choose by: every advantage in the batch is zero. The engine skips the update and says so."""
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """N rollouts with response tokens on the right, padded to width T.
+
+    group_N            int    rollouts of one query in this batch share it
+    rewards_N          float  the raw reward; 0 or 1 in the papers
+    advantages_N       float  normalised within the group (repro.objectives.advantages)
+    prompt_tokens_N    int    tokens of the prompt, at least 1
+    response_tokens_N  int    tokens of the response, end of text included, at least 1
+    response_mask_N_T  bool   the tokens whose loss counts
+    entropy_N_T        float  entropy in nats of the sampling policy at each position, 0 off the mask
+    weights_N          float  importance weight, above 0; it multiplies the advantage in the loss
+    row_N              int    position in the batch as it was generated; repeats after a draw with replacement
+    minibatches        int    optimiser steps to spend on these rows; None: as many as the whole batch would get
+    """
+
+    group_N: np.ndarray
+    rewards_N: np.ndarray
+    advantages_N: np.ndarray
+    prompt_tokens_N: np.ndarray
+    response_tokens_N: np.ndarray
+    response_mask_N_T: np.ndarray
+    entropy_N_T: np.ndarray
+    weights_N: np.ndarray
+    row_N: np.ndarray
+    minibatches: int | None = None
+
+    @classmethod
+    def from_batch(cls, *, group_N, rewards_N, advantages_N, prompt_tokens_N, response_tokens_N, **token_arrays):
+        """The whole batch, every weight 1. Without token arrays (`response_mask_N_T`, `entropy_N_T`) they are made:
+        mask from the lengths, entropy zero."""
+        response_tokens_N = np.asarray(response_tokens_N)
+        n = len(response_tokens_N)
+        mask_N_T = token_arrays.get("response_mask_N_T")
+        if mask_N_T is None:
+            width = int(np.max(response_tokens_N, initial=1))
+            mask_N_T = np.arange(width) < response_tokens_N[:, None]
+        entropy_N_T = token_arrays.get("entropy_N_T")
+        return cls(
+            group_N=np.asarray(group_N),
+            rewards_N=np.asarray(rewards_N, float),
+            advantages_N=np.asarray(advantages_N, float),
+            prompt_tokens_N=np.asarray(prompt_tokens_N),
+            response_tokens_N=response_tokens_N,
+            response_mask_N_T=np.asarray(mask_N_T, bool),
+            entropy_N_T=np.zeros(np.shape(mask_N_T), np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
+            weights_N=np.ones(n),
+            row_N=np.arange(n),
+        )
+
+    def __post_init__(self):
+        lengths = {f.name: len(getattr(self, f.name)) for f in fields(self) if f.name != "minibatches"}
+        n = lengths["advantages_N"]
+        if odd := {name: length for name, length in lengths.items() if length != n}:
+            raise ValueError(f"rollouts: {odd} do not match advantages_N with {n} rows; every array needs one row each")
+        if n == 0:
+            raise ValueError("rollouts: the batch is empty; generate at least one group before sampling from it")
+        for name in ("rewards_N", "advantages_N", "weights_N", "prompt_tokens_N", "response_tokens_N"):
+            values = getattr(self, name)
+            if not np.isfinite(values).all():
+                where = int(np.flatnonzero(~np.isfinite(values))[0])
+                raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; every entry must be a finite number")
+        for name in ("prompt_tokens_N", "response_tokens_N", "weights_N"):
+            values = getattr(self, name)
+            if (values <= 0).any():
+                where = int(np.flatnonzero(values <= 0)[0])
+                raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; a cost and a weight must be above 0")
+        if self.entropy_N_T.shape != self.response_mask_N_T.shape:
+            raise ValueError(
+                f"rollouts: entropy_N_T has shape {self.entropy_N_T.shape}, response_mask_N_T "
+                f"{self.response_mask_N_T.shape}; they describe the same tokens and must agree"
+            )
+
+    def __len__(self) -> int:
+        return len(self.advantages_N)
+
+    @property
+    def costs_N(self) -> np.ndarray:
+        """c_i = prompt + response tokens, what a pass over the rollout costs (Cost-Aware Learning §5.2)."""
+        return self.prompt_tokens_N + self.response_tokens_N
+
+    def take(self, rows_M: np.ndarray, weights_M: np.ndarray | None = None, minibatches: int | None = None):
+        """The rollouts `rows_M` (repeats allowed, order kept), their weights multiplied by `weights_M`."""
+        if len(rows_M) == 0:
+            raise NoSignal("rollouts: no row was taken; a sampler must keep at least one rollout")
+        taken = {f.name: getattr(self, f.name)[rows_M] for f in fields(self) if f.name != "minibatches"}
+        if weights_M is not None:
+            taken["weights_N"] = taken["weights_N"] * weights_M
+        return Rollouts(**taken, minibatches=minibatches if minibatches is not None else self.minibatches)
+
+    def with_mask(self, response_mask_N_T: np.ndarray):
+        """The same rollouts, their loss restricted to the given tokens."""
+        return replace(self, response_mask_N_T=self.response_mask_N_T & response_mask_N_T)

@@ -1,0 +1,37 @@
+"""Tables as Markdown, every number with its interval, none typed by hand."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+
+def number(row: pd.Series, name: str, digits: int, signed: bool = False) -> str:
+    """`0.644 [0.630, 0.655]`; without its bracket when there is one seed."""
+    form = f"{{:{'+' if signed else ''}.{digits}f}}"
+    text = form.format(row[name])
+    if pd.isna(row[f"{name}_low"]):
+        return text
+    return f"{text} [{form.format(row[f'{name}_low'])}, {form.format(row[f'{name}_high'])}]"
+
+
+def ratio(row: pd.Series, name: str) -> str:
+    """A cost ratio: `0.72 [0.60, 0.85]`, `≥` in front when a seed never reached the level, and how many did."""
+    reached = row[f"{name}_reached"]
+    if pd.isna(row[name]):
+        return "undefined: the baseline did not rise"
+    if reached == row["seeds"]:
+        return number(row, name, 2)
+    return f"≥ {number(row, name, 2)} ({reached} of {row['seeds']} reached it)"
+
+
+def efficiency_table(summary: pd.DataFrame, titles: Mapping[str, str], axis: str, levels: list[float]) -> str:
+    """Markdown: arm, final accuracy, gain over the base policy, difference to the baseline, cost ratios by level."""
+    head = ["arm", "final accuracy", "gain over the base policy", "difference to the baseline"]
+    head += [f"{axis.replace('_', ' ')} to {level:.0%} of its rise" for level in levels]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for _, row in summary.iterrows():
+        cells = [titles[row["arm"]], number(row, "accuracy", 3), number(row, "gain", 3, signed=True)]
+        cells.append(number(row, "difference", 3, signed=True))
+        cells += [ratio(row, f"{axis}_ratio_{round(100 * level)}") for level in levels]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,84 @@
+"""Demonstrations for pre-training: a mixture of styles, some of them wrong.
+
+A base policy with real entropy is what reinforcement learning needs: an almost deterministic one does not improve at
+all (docs/LOG.md). So each demonstration is drawn from a mixture: an answer at once, worked steps, or wordy steps; a
+step slips with a probability that grows with the running length. The style is drawn independently of the query, so
+that the lengths inside one group differ by a factor of two or more, and slips are equally likely in worked and wordy
+steps, so that length alone neither helps nor harms.
+"""
+
+import random
+import re
+from dataclasses import dataclass
+
+from repro.tasks.queries import END_OF_STEPS, Query
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Shares of the styles (the rest is worked steps) and the probabilities of a slip."""
+
+    direct: float
+    wordy: float
+    slip_per_step: float
+    slip_direct: float
+
+
+def demonstrate(query: Query, mixture: Mixture, rng: random.Random) -> str:
+    """One response to `query` in a random style, with random slips; ends in `#answer`."""
+    style = rng.random()
+    if style < mixture.direct:
+        return END_OF_STEPS + _direct(query, mixture, rng)
+    wordy = style < mixture.direct + mixture.wordy
+    dataset = query.entry["metadata"]["source_dataset"]
+    worked = {"chain_sum": _sum_steps, "products": _product_steps, "gcd": _gcd_steps}[dataset]
+    steps, answer = worked(query, mixture.slip_per_step, rng, wordy)
+    return ";".join(steps) + END_OF_STEPS + answer
+
+
+def _slip(value: int, probability: float, rng: random.Random) -> int:
+    """`value`, or with the given probability a near miss of it."""
+    return value + rng.choice((-10, -2, -1, 1, 2, 10)) if rng.random() < probability else value
+
+
+def _direct(query: Query, mixture: Mixture, rng: random.Random) -> str:
+    """An answer without steps: the more digits the prompt has, the likelier it is a guess."""
+    digits = sum(symbol.isdigit() for symbol in query.prompt)
+    miss = 1.0 - (1.0 - mixture.slip_direct) ** max(0, digits - 2)
+    return str(_slip(int(query.answer), miss, rng))
+
+
+def _sum_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
+    """Running sums. Wordy: each step is first restated from the total so far."""
+    terms = re.findall(r"[+-]?\d+", query.prompt)
+    total, steps = int(terms[0]), []
+    for term in terms[1:]:
+        result = _slip(total + int(term), slip if len(terms) > 2 else slip / 4, rng)
+        steps.append(f"{total}={total}{term}={result}" if wordy else f"{total}{term}={result}")
+        total = result
+    return steps, str(total)
+
+
+def _product_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
+    """Long multiplication by the second factor's digits."""
+    left, right = (int(number) for number in re.findall(r"\d+", query.prompt))
+    if left < 10 and right < 10:
+        steps = [f"{right}*{left}={left * right}"] if wordy else []
+        return steps, str(_slip(left * right, slip / 4, rng))
+    parts, total = [], 0
+    for digit, power in zip(str(right), range(len(str(right)) - 1, -1, -1), strict=True):
+        part = _slip(left * int(digit) * 10**power, slip, rng)
+        parts.append(f"{left}*{int(digit) * 10**power}={part}")
+        total += part
+    return (parts + parts[-1:] if wordy else parts), str(_slip(total, slip, rng))
+
+
+def _gcd_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
+    """Euclid's remainders. Wordy: every pair is written in both orders."""
+    a, b = (int(number) for number in re.findall(r"\d+", query.prompt))
+    a, b = max(a, b), min(a, b)
+    steps = []
+    while b:
+        steps.append(f"{b},{a};{a},{b}" if wordy else f"{a},{b}")
+        a, b = b, max(0, _slip(a % b, slip / 2, rng)) % b
+    return steps, str(a)

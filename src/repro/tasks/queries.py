@@ -1,0 +1,142 @@
+"""Queries from reasoning-gym, written compactly, and their verification by reasoning-gym's own scorer.
+
+A *family* is one reasoning-gym data set at one difficulty, say sums of five terms. The query mix is a list of families
+with a share each; a pool is drawn from it without repetition, so that training and evaluation pools can be disjoint.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+END_OF_STEPS = "#"  # what follows the last one in a response is the answer
+APART = 100_000_007  # between the seeds of families and pools: reasoning-gym seeds query i with seed + i
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question. `prompt` is what the policy reads, `entry` what reasoning-gym's scorer needs."""
+
+    prompt: str
+    answer: str
+    family: str
+    entry: dict[str, Any] = field(compare=False, repr=False)
+
+
+def compact_prompt(dataset: str, metadata: dict[str, Any]) -> str:
+    """The question without its English: `4 - 1 - 7` becomes `4-1-7=`. Answer and scorer stay reasoning-gym's."""
+    if dataset in ("chain_sum", "products"):
+        return metadata["expression"].replace(" ", "") + "="
+    if dataset == "gcd":
+        return "g" + ",".join(str(number) for number in metadata["numbers"]) + "="
+    raise ValueError(f"task.families: no compact prompt is written for reasoning-gym's {dataset!r}; add one here")
+
+
+def draw_family(name: str, dataset: str, options: dict[str, Any], size: int, seed: int, taken: set[str]) -> list[Query]:
+    """`size` queries of one family whose prompts are not in `taken`; adds them to `taken`.
+
+    Raises ValueError when the family has too few distinct queries left (the pool would repeat itself).
+    """
+    scorer = _dataset(dataset, tuple(sorted(options.items())), seed)
+    queries: list[Query] = []
+    for index in range(200 * size + 2000):
+        if len(queries) == size:
+            return queries
+        entry = scorer[index]
+        prompt = compact_prompt(dataset, entry["metadata"])
+        if prompt not in taken:
+            taken.add(prompt)
+            queries.append(Query(prompt, entry["answer"], name, {**entry, "options": options}))
+    if len(queries) == size:
+        return queries
+    raise ValueError(
+        f"task.families.{name}: only {len(queries)} distinct queries are left of the {size} asked for; "
+        "lower its share or the pool sizes, or widen its options"
+    )
+
+
+def draw_pool(families: dict[str, Any], size: int, seed: int, taken: set[str]) -> list[Query]:
+    """A pool of `size` queries with each family's share of it, in family order; its prompts join `taken`.
+
+    `families` maps a name to an object with `dataset`, `options` and `share` (shares sum to 1). Largest-remainder
+    rounding keeps the total exact.
+    """
+    exact = {name: family.share * size for name, family in families.items()}
+    counts = {name: int(value) for name, value in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: counts[name] - exact[name])
+    for name in by_remainder[: size - sum(counts.values())]:
+        counts[name] += 1
+    pool: list[Query] = []
+    for place, (name, family) in enumerate(families.items()):
+        pool += draw_family(name, family.dataset, family.options, counts[name], seed + APART * place, taken)
+    return pool
+
+
+def sample_with_repetition(families: dict[str, Any], size: int, seed: int, excluded: set[str]) -> list[Query]:
+    """About `size` queries in the families' shares, each times its emphasis, repetitions allowed, none in
+    `excluded`: for pre-training."""
+    queries: list[Query] = []
+    total = sum(family.share * family.emphasis for family in families.values())
+    for place, (name, family) in enumerate(families.items()):
+        source = _dataset(family.dataset, tuple(sorted(family.options.items())), seed + APART * place)
+        for index in range(round(family.share * family.emphasis / total * size)):
+            entry = source[index]
+            prompt = compact_prompt(family.dataset, entry["metadata"])
+            if prompt not in excluded:
+                queries.append(Query(prompt, entry["answer"], name, {**entry, "options": family.options}))
+    return queries
+
+
+@dataclass(frozen=True)
+class QueryPools:
+    """Training and evaluation queries (no prompt in both), and those for pre-training (none of evaluation's)."""
+
+    train: list[Query]
+    evaluation: list[Query]
+    pretraining: list[Query]
+
+
+def make_pools(task: Any) -> QueryPools:
+    """The pools of `params.yaml`'s `task`; evaluation is drawn first, so as not to move with the training size."""
+    taken: set[str] = set()
+    evaluation = draw_pool(task.families, task.evaluation_queries, task.seed, taken)
+    held_out = set(taken)
+    train = draw_pool(task.families, task.train_queries, task.seed + 10 * APART, taken)
+    pretraining = sample_with_repetition(task.families, task.pretraining_queries, task.seed + 20 * APART, held_out)
+    return QueryPools(train=train, evaluation=evaluation, pretraining=pretraining)
+
+
+def extract_answer(response: str) -> str | None:
+    """What follows the last `#` of a finished response; None when there is none."""
+    _, mark, answer = response.rpartition(END_OF_STEPS)
+    return answer if mark else None
+
+
+def verify(response: str, query: Query) -> float:
+    """1.0 if reasoning-gym gives the extracted answer its full score, else 0.0.
+
+    Its partial credit (0.01 for a wrong answer that parses) is dropped: the papers' rewards are 0 or 1.
+    """
+    answer = extract_answer(response)
+    if not answer:
+        return 0.0
+    source = query.entry["metadata"]["source_dataset"]
+    scorer = _dataset(source, tuple(sorted(query.entry["options"].items())), 0)
+    return float(scorer.score_answer(answer, query.entry) >= 1.0)
+
+
+@lru_cache(maxsize=256)
+def _dataset(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Any:
+    """One reasoning-gym data set, unbounded in size; the import takes seconds, hence here."""
+    import importlib.util
+    import sys
+    import types
+    import warnings
+
+    if importlib.util.find_spec("pycosat") is None:
+        # One logic puzzle of reasoning-gym imports this solver, which is published as C source only. We do without the
+        # puzzle, so that nobody needs a compiler.
+        sys.modules.setdefault("pycosat", types.ModuleType("pycosat"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        import reasoning_gym
+    return reasoning_gym.create_dataset(name, seed=seed, size=2**30, **dict(options))

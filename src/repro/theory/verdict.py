@@ -1,0 +1,50 @@
+"""What a check against theory reports: a claim, what it expects, what was measured, and by which rule it holds.
+
+Each verdict is a dict of plain JSON values: claim, expected, measured, interval ([low, high], 95%), tolerance
+(relative; null for an inequality), rule, holds. `holds` false means *not shown*: with too few trials an inequality that
+is true stays unshown.
+"""
+
+Interval = tuple[float, float]
+
+
+def at_most(claim: str, limit: float, measured: float, interval: Interval) -> dict:
+    """Holds when the whole interval lies at or below `limit`."""
+    return _verdict(claim, limit, measured, interval, None, "interval <= expected", interval[1] <= limit)
+
+
+def at_least(claim: str, limit: float, measured: float, interval: Interval) -> dict:
+    """Holds when the whole interval lies at or above `limit`."""
+    return _verdict(claim, limit, measured, interval, None, "interval >= expected", interval[0] >= limit)
+
+
+def within(claim: str, expected: float, measured: float, interval: Interval, tolerance: float) -> dict:
+    """Holds when the whole interval lies within a relative `tolerance` of `expected`: a noisy run cannot pass."""
+    holds = interval[0] >= expected * (1 - tolerance) and interval[1] <= expected * (1 + tolerance)
+    return _verdict(claim, expected, measured, interval, tolerance, "interval within expected ± tolerance", holds)
+
+
+def table(verdicts: list[dict]) -> str:
+    """The verdicts for reading: a Markdown table, one row per claim, numbers to three significant digits."""
+    lines = [
+        "| claim | expected | measured | 95% interval | tolerance | rule | holds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in verdicts:
+        tolerance = "" if row["tolerance"] is None else f"±{row['tolerance']:.0%}"
+        interval = "{:.3g} to {:.3g}".format(*row["interval"])
+        numbers = f"{row['expected']:.3g} | {row['measured']:.3g} | {interval} | {tolerance}"
+        lines.append(f"| {row['claim']} | {numbers} | {row['rule']} | {'yes' if row['holds'] else 'not shown'} |")
+    return "\n".join(lines)
+
+
+def _verdict(claim, expected, measured, interval, tolerance, rule, holds) -> dict:
+    return {
+        "claim": claim,
+        "expected": float(expected),
+        "measured": float(measured),
+        "interval": [float(end) for end in interval],
+        "tolerance": tolerance,
+        "rule": rule,
+        "holds": bool(holds),
+    }

@@ -1,0 +1,99 @@
+"""Checkpoints: the state there and back, whole or not at all, never another experiment's."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from repro.engine.embedded.checkpoint import Checkpoints
+from repro.engine.embedded.train import Log
+from repro.engine.ledger import Ledger
+from repro.policy.flops import FlopCounter
+
+
+def trainer(seed: int = 0, updates: int = 0):
+    """What a checkpoint reads and writes of a Trainer, on a model of six weights."""
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(3, 2, bias=False)
+    state = SimpleNamespace(model=model, optimiser=torch.optim.AdamW(model.parameters()), ledger=Ledger(), log=Log())
+    for step in range(updates):
+        learn(state, step)
+    return state
+
+
+def learn(state, step: int) -> None:
+    state.optimiser.zero_grad()
+    (state.model(torch.tensor([1.0, -2.0, 3.0 + step])) ** 2).sum().backward()
+    state.optimiser.step()
+    state.ledger.charge_update(FlopCounter(10, 1, 4), np.array([5, step + 1]))
+    state.log.steps.append({"step": step, "loss": 0.1 + 0.2 * step, "skipped": False})
+    state.log.seconds.append({"step": step, "phase": "update", "seconds": 0.5})
+
+
+def weights(state) -> list[list[float]]:
+    return state.model.weight.tolist()
+
+
+def test_a_restored_run_goes_on_with_the_same_bits(tmp_path):
+    whole = trainer(updates=5)
+    Checkpoints(tmp_path / "run", "a").save(trainer(updates=3), 3)
+    resumed = trainer(seed=1)
+    assert Checkpoints(tmp_path / "run", "a").restore(resumed) == 3
+    for step in (3, 4):
+        learn(resumed, step)
+    assert weights(resumed) == weights(whole)  # AdamW's moments included
+    assert resumed.ledger == whole.ledger and resumed.log == whole.log
+
+
+def test_without_a_checkpoint_a_run_starts_at_zero_untouched(tmp_path):
+    state = trainer()
+    before = weights(state)
+    checkpoints = Checkpoints(tmp_path / "none", "a")
+    assert checkpoints.restore(state) == 0 and checkpoints.finished() is None and weights(state) == before
+    checkpoints.remove()  # nothing there: no complaint
+    assert not (tmp_path / "none").exists()
+
+
+def test_another_experiments_checkpoint_is_ignored(tmp_path):
+    other = Checkpoints(tmp_path, "other settings")
+    other.save(trainer(updates=2), 2)
+    other.finish(trainer(updates=2).log)
+    state = trainer(seed=1)
+    before = weights(state)
+    mine = Checkpoints(tmp_path, "mine")
+    assert mine.restore(state) == 0 and mine.finished() is None
+    assert weights(state) == before and state.log == Log() and state.ledger == Ledger()
+    mine.save(state, 1)  # and replaced
+    assert mine.restore(trainer()) == 1 and other.restore(trainer()) == 0
+
+
+def test_a_half_written_file_is_never_read(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, "a")
+    (tmp_path / "state.pt.partial").write_bytes(b"half of it")
+    assert checkpoints.restore(trainer()) == 0
+    checkpoints.save(trainer(updates=1), 1)
+    assert not (tmp_path / "state.pt.partial").exists()
+
+    def killed(state, path):
+        path.write_bytes(b"half of")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(trainer(updates=2), 2)
+    resumed = trainer(seed=1)
+    assert checkpoints.restore(resumed) == 1 and weights(resumed) == weights(trainer(updates=1))
+    checkpoints.save(trainer(updates=2), 2)
+    assert checkpoints.restore(resumed) == 2
+
+
+def test_a_finished_log_is_kept_until_removed(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run", "a")
+    log = trainer(updates=2).log
+    checkpoints.save(trainer(updates=2), 2)
+    checkpoints.finish(log)
+    assert Checkpoints(tmp_path / "run", "a").finished() == log
+    checkpoints.remove()
+    assert checkpoints.finished() is None and checkpoints.restore(trainer()) == 0

@@ -1,0 +1,104 @@
+"""The environments agree with environments/versions.toml, the one place that holds versions."""
+
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "environments"
+sys.path.insert(0, str(FOLDER))
+import resolve  # noqa: E402
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CARD = {"jupyterlab", "papermill", "torch", "vllm", "flash-attn", "transformers", "verl", "seaborn", "dvc"}
+LOCKS = {"cpu": resolve.CPU, "gpu": resolve.GPU} | {
+    f"extras-{extra}": resolve.pins(f"extras.{extra}") for extra in resolve.EXTRAS
+}
+
+
+def lock(name: str) -> dict[str, str]:
+    """Canonical package name to version, of one lock."""
+    lines = [line.split(";")[0].strip() for line in (FOLDER / f"{name}.txt").read_text().splitlines()]
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    versions = {canonicalize_name(package): version for package, version in pairs}
+    assert len(versions) == len(pairs), f"{name}.txt names a package twice"
+    return versions
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_holds_the_pins(name: str) -> None:
+    locked = lock(name)
+    differing = {
+        p: locked.get(canonicalize_name(p)) for p, v in LOCKS[name].items() if locked.get(canonicalize_name(p)) != v
+    }
+    assert not differing, f"{name}.txt differs from versions.toml: run `make lock`"
+
+
+def test_environment_yml_is_the_generated_one() -> None:
+    assert (ROOT / "environment.yml").read_text() == resolve.environment_yml(), "run `make lock`"
+
+
+def test_environment_yml_holds_the_whole_stack() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["channels"] == ["conda-forge"]
+    python, pip, section = environment["dependencies"]
+    assert (python, pip) == ("python=3.12", "pip")
+    pinned = dict(line.split("==") for line in section["pip"] if "==" in line)
+    assert pinned.keys() >= CARD
+    assert pinned == resolve.GPU
+    needed = {Requirement(line).name for line in PYPROJECT["dependencies"]}
+    assert needed <= pinned.keys()
+
+
+def test_extras_add_to_the_cpu_lock_and_agree_with_each_other() -> None:
+    seen = lock("cpu")
+    for extra in resolve.EXTRAS:
+        added = lock(f"extras-{extra}")
+        assert not added.keys() & lock("cpu").keys()
+        assert {p: v for p, v in added.items() if seen.setdefault(p, v) != v} == {}
+
+
+def test_cpu_locks_leave_out_what_cuda_builds_bring() -> None:
+    packages = [p for name in LOCKS if name != "gpu" for p in lock(name)]
+    assert [p for p in packages if re.match(r"nvidia-|cuda-|triton|torchvision|torchaudio|torchcodec", p)] == []
+
+
+def test_locks_hold_no_address_and_no_local_version() -> None:
+    files = [*ROOT.glob("*.lock"), *FOLDER.glob("*.txt"), ROOT / "environment.yml"]
+    assert len(files) >= 1 + len(LOCKS)
+    pattern = re.compile(r"https?://|file:|--(extra-)?index|--find-links|\+cpu|\+cu\d")
+    assert [
+        f"{file.name}: {line}" for file in files for line in file.read_text().splitlines() if pattern.search(line)
+    ] == []
+
+
+def test_pyproject_admits_the_pins_and_names_every_direct_package() -> None:
+    extras = PYPROJECT["optional-dependencies"]
+    ranges = {
+        "cpu": [*PYPROJECT["dependencies"], *extras["dev"]],
+        "gpu": [*PYPROJECT["dependencies"], *extras["dev"], *extras["verl"], *extras["gpu"]],
+    } | {f"extras-{extra}": extras[extra] for extra in resolve.EXTRAS}
+    for name, pins in LOCKS.items():
+        requirements = {r.name: r.specifier for r in map(Requirement, ranges[name])}
+        assert requirements.keys() == pins.keys(), name
+        assert [f"{p}=={v}" for p, v in pins.items() if not requirements[p].contains(v)] == [], name
+
+
+def test_installed_versions_are_the_pinned_ones() -> None:
+    def installed(package: str) -> str | None:
+        try:
+            return metadata.version(package).split("+")[0]
+        except metadata.PackageNotFoundError:
+            return None
+
+    if installed("repro") is None:
+        pytest.skip("repro runs from its source tree, outside the environments of `make setup` and environment.yml")
+    pins = resolve.GPU if installed("vllm") else resolve.CPU
+    assert {p: installed(p) for p, v in pins.items() if installed(p) != v} == {}, "run `make setup`"

@@ -1,0 +1,285 @@
+"""Reports: one offline file, formulas included, under the limit, with provenance; and the index that lists them."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import nbformat
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from repro.plots.style import METADATA, arm_styles, save, use_style
+from repro.report.__main__ import has_screen, main
+from repro.report.html import LIMIT, WIDGET, render
+from repro.report.index import write_index
+from repro.report.markdown import first_sentence
+from repro.report.mathml import to_mathml
+
+PROVENANCE = {
+    "command": "dvc repro report@grpo",
+    "commit": "0123456789ab",
+    "dirty": True,
+    "date": "2026-01-02 03:04 UTC",
+    "seconds": 93.4,
+    "seeds": [0, 1, 2],
+    "data": "sha256:aabbccddeeff",
+    "hardware": {"cpu": "Some CPU", "cores": 2},
+    "python": "3.11.7",
+    "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
+    "settings": {"arm": "grpo", "train": {"steps": 60, "clip": [0.2, 0.28]}, "a": 1, "b": 2, "c": 3, "d": "<&>"},
+}
+TEXT = r"""# The notebook's own heading
+
+GRPO weighs $|A_i|/\sqrt{c_i}$, e.g. as in eq. 8. A second sentence.
+
+$$\hat g = \sum_{i=1}^{N} w_i g_i$$
+"""
+
+
+class Nesting(HTMLParser):
+    """Fails on a tag that closes another than the one open."""
+
+    VOID = frozenset(("meta", "img", "br", "hr", "input", "col", "wbr"))
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.count = [], 0
+
+    def handle_starttag(self, tag, attrs):
+        self.count += 1
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.count += 1
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> at line {self.getpos()[0]}"
+
+
+@pytest.fixture(scope="module")
+def svg(tmp_path_factory):
+    """The bytes of one small figure."""
+    from matplotlib.figure import Figure
+
+    use_style()
+    figure = Figure()
+    figure.subplots().plot([0, 1], [0, 1], label="grpo", **arm_styles(["grpo"])["grpo"])
+    folder = tmp_path_factory.mktemp("figures")
+    first = [p.read_bytes() for p in save(figure, folder / "one")]
+    assert first == [p.read_bytes() for p in save(figure, folder / "two.svg")]  # the same figure, the same bytes
+    assert sorted(p.name for p in folder.iterdir()) == ["one.png", "one.svg", "two.png", "two.svg"]
+    assert b"<dc:date>" not in first[0] and first[1].startswith(b"\x89PNG") and METADATA["svg"]["Date"] is None
+    return first[0].decode()
+
+
+def write_notebook(path, *cells):
+    nbformat.write(new_notebook(cells=list(cells)), path)
+    return path
+
+
+def code(source, *outputs, tags=()):
+    return new_code_cell(source, outputs=list(outputs), metadata={"tags": list(tags)} if tags else {})
+
+
+def shown(data):
+    return new_output("display_data", data=data)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, svg):
+    """The path of a report with one output of every kind."""
+    folder = tmp_path_factory.mktemp("reports")
+    index = pd.Index(["grpo", "cost-aware"], name="arm")
+    table = pd.DataFrame({"accuracy": [0.71, 0.8], "range": ["[0.6, 0.8]", "[0.7, 0.9]"], "why": ["x", "1"]}, index)
+    notebook = write_notebook(
+        folder / "grpo.ipynb",
+        new_markdown_cell(TEXT),
+        code("arm = 'grpo'", tags=["injected-parameters"]),
+        code("print(1 < 2)", new_output("stream", name="stdout", text="10%\r100%\nTrue & <b>done</b>\n")),
+        code("table", shown({"text/html": table.to_html(), "text/plain": "plain form"})),
+        code("figure", shown({"image/svg+xml": svg, "text/plain": "<Figure>"})),
+        code("bar", shown({WIDGET: {"model_id": "m"}, "text/plain": "0%| | 0/3"})),
+        code("js", shown({"text/html": '<script src="https://cdn.example/x.js"></script><b>kept</b>'})),
+        code("secret = 1", tags=["hide"]),
+        code(
+            "1/0", new_output("error", ename="ZeroDivisionError", evalue="division", traceback=["\x1b[31mline\x1b[0m"])
+        ),
+        new_markdown_cell(
+            "See <u>the</u> [paper](https://example.org/paper).\n\n| n | k |\n|---|:--|\n| 1,204 | 3.1e-4 |"
+        ),
+    )
+    render(notebook, folder / "grpo.html", "Arm: <grpo>", PROVENANCE, group="arms")
+    before = (folder / "grpo.html").read_bytes()
+    render(notebook, folder / "grpo.html", "Arm: <grpo>", PROVENANCE, group="arms")
+    assert before == (folder / "grpo.html").read_bytes()  # the same inputs, the same bytes
+    return folder / "grpo.html"
+
+
+@pytest.fixture(scope="module")
+def soup(report):
+    return BeautifulSoup(report.read_text(), "html.parser")
+
+
+def check_offline(text):
+    """No element, style or script fetches anything; links to follow and XML namespaces may."""
+    for element in BeautifulSoup(text, "html.parser").find_all(True):
+        assert element.name not in ("script", "link", "iframe")
+        for name in ("src", "srcset", "data", "href", "xlink:href"):
+            value = element.get(name, "")
+            assert element.name == "a" or value.startswith("data:") or not value
+    assert "@import" not in text and not re.search(r"url\((?!data:)", text)
+
+
+def test_report_is_one_well_formed_offline_file(report):
+    text = report.read_text()
+    assert 1_000 < len(text.encode()) < LIMIT == 1_000_000
+    check_offline(text)
+    nesting = Nesting()
+    nesting.feed(text)
+    assert nesting.open == [] and nesting.count > 100
+    assert [p.name for p in sorted(report.parent.iterdir())] == ["grpo.html", "grpo.ipynb"]
+
+
+def test_formulas_are_mathml(soup):
+    inline, block = soup.find_all("math")
+    assert (inline["display"], inline["alttext"]) == ("inline", r"|A_i|/\sqrt{c_i}")
+    assert inline.msqrt.get_text() == "ci" and inline.msub.get_text() == "Ai"
+    assert block["display"] == "block" and block.mover.get_text() == "g^"
+    assert [c.get_text() for c in block.munderover.find_all(True, recursive=False)] == ["∑", "i=1", "N"]
+    assert "$" not in soup.main.get_text() and "font/woff2" in str(soup.head)
+
+
+@pytest.mark.parametrize(
+    ("tex", "text"),
+    [
+        (r"a \sim b \pm c", "a∼b±c"),
+        (r"\operatorname*{arg\,min}_x f", "arg\u2009minxf"),
+        (r"\boldsymbol{\theta}\,\mathbf{1}[x<y]", "𝜽𝟏[x<y]"),
+        (r"\begin{aligned} a &= b \\ c &= d \end{aligned}", "a=bc=d"),
+        (r"x := \mathbb{E}_{q}[r] \tag{8}", "x≔𝔼q[r](8)"),
+    ],
+)
+def test_what_latex2mathml_leaves_out(tex, text):
+    assert BeautifulSoup(to_mathml(tex), "html.parser").get_text() == text
+
+
+@pytest.mark.parametrize("tex", [r"\foo x", r"\left( a"])
+def test_formula_that_cannot_be_drawn_is_named(tex):
+    with pytest.raises(ValueError, match=re.escape(tex)):
+        to_mathml(tex)
+
+
+def test_every_kind_of_cell(soup):
+    main = soup.main
+    assert soup.h1.get_text() == "Arm: <grpo>" and len(soup.find_all("h1")) == 1
+    assert [s.get_text() for s in main.find_all("summary")] == ["parameters as run", *["code"] * 6]
+    assert not any(d.has_attr("open") for d in soup.find_all("details"))
+    assert main.find("pre", class_="stream").get_text() == "100%\nTrue & <b>done</b>"
+    assert main.find("b").get_text() == "kept" and main.find("u").get_text() == "the"
+    for absent in ("secret", "plain form", "0/3", "<Figure>", "notebook's own heading"):
+        assert absent not in main.get_text()
+    image = main.img
+    assert image["alt"] == "Figure 1" and base64.b64decode(image["src"].partition(",")[2]).endswith(b"</svg>\n")
+    assert main.find(class_="error").strong.get_text() == "ZeroDivisionError: division"
+    assert main.find(class_="ansi-red-fg").get_text() == "line"
+
+
+def test_tables_scroll_and_align(soup):
+    frame, markdown = soup.main.find_all("table")
+    assert [t.parent["class"] for t in (frame, markdown)] == [["table"], ["table"]]
+    assert [c.get_text() for c in frame.thead.find_all("th")] == ["arm", "accuracy", "range", "why"]  # one head row
+    assert [c.get_text() for c in frame.find_all(class_="number")] == [
+        *("accuracy", "range"), *("0.71", "[0.6, 0.8]"), *("0.80", "[0.7, 0.9]")
+    ]  # fmt: skip
+    assert [c.get_text() for c in markdown.find_all(class_="number")] == ["n", "k", "1,204", "3.1e-4"]
+
+
+def test_footer_says_where_the_numbers_come_from(soup):
+    said = dict(zip((d.get_text() for d in soup.footer.find_all("dt")), soup.footer.find_all("dd"), strict=True))
+    assert list(said) == [
+        *("commit", "command", "date", "seconds", "seeds", "data", "hardware", "python", "packages", "settings")
+    ]
+    assert "0123456789ab" in said["commit"].get_text() and "dirty" in said["commit"].get_text()
+    assert said["seeds"].get_text() == "0, 1, 2" and said["seconds"].get_text() == "93.4"
+    assert [li.get_text() for li in said["packages"].find_all("li")] == ["torch 2.13.0", "numpy 2.3.5"]
+    assert said["data"].get_text() == "sha256:aabbccddeeff"
+    assert "steps: 60" in said["settings"].details.pre.get_text() and "<&>" in said["settings"].get_text()
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        (
+            code("big = 1", shown({"text/html": "x" * LIMIT})),
+            "text/html of 1.00 MB from the cell that begins 'big = 1'",
+        ),
+        (new_markdown_cell("![](https://example.org/a.png)"), "<img> loads 'https://example.org/a.png'"),
+        (new_markdown_cell("![](absent.png)"), "<img> loads 'absent.png'"),
+        (code("d", shown({"text/html": '<p style="background: url(x.png)">'})), "<p> loads 'url(x.png)'"),
+        (new_markdown_cell(r"$\foo$"), r"unknown command \foo"),
+    ],
+)
+def test_what_is_refused_leaves_the_old_report_alone(tmp_path, cell, sentence):
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    with pytest.raises(ValueError, match=re.escape(sentence)) as raised:
+        render(write_notebook(tmp_path / "n.ipynb", cell), target, "Title", {})
+    assert str(raised.value).startswith("n.ipynb: ") and target.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["n.ipynb", "report.html"]
+
+
+def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        render(write_notebook(tmp_path / "n.ipynb", new_markdown_cell("A.")), tmp_path / "r" / "a.html", "A", {})
+    assert list((tmp_path / "r").iterdir()) == []
+
+
+def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
+    notebook = write_notebook(
+        tmp_path / "n.ipynb",
+        new_markdown_cell("What this notebook does."),
+        code("s", shown({"text/markdown": "Ratio **0.71**. More."}), tags=["summary"]),
+    )
+    folder = tmp_path / "reports"
+    render(notebook, folder / "results.html", "Results", {"date": "2026-01-01", "commit": "fff", "dirty": False})
+    (folder / "grpo.html").write_bytes(report.read_bytes())
+    path = write_index(folder)
+    check_offline(path.read_text())
+    items = BeautifulSoup(path.read_text(), "html.parser").find_all("li")
+    assert [(i["data-group"], i.a["href"], i.a.get_text()) for i in items] == [
+        ("results", "results.html", "Results"),
+        ("arms", "grpo.html", "Arm: <grpo>"),
+    ]
+    assert items[0].p.get_text() == "Ratio 0.71." and items[0].small.get_text() == "2026-01-01 · fff"
+    assert items[1].math["alttext"] == r"|A_i|/\sqrt{c_i}" and items[1].p.get_text().endswith("as in eq. 8.")
+    assert items[1].small.get_text() == "2026-01-02 03:04 UTC · 0123456789ab · dirty"
+
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    before = path.read_bytes()
+    assert not has_screen() and main(["index", "--open", "--reports", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{path.resolve()}\n" and path.read_bytes() == before
+    assert main(["index", "--reports", str(tmp_path / "none")]) == 1 and "dvc repro" in capsys.readouterr().err
+
+
+def test_first_sentence():
+    assert first_sentence("# Title\n\nOne *thing*, i.e. $a. B$ here, cf. Fig. 2. Two.") == (
+        "One thing, i.e. $a. B$ here, cf. Fig. 2."
+    )
+    assert first_sentence("## Only a heading") == ""
+
+
+def test_arms_stay_apart_in_grey_and_when_one_is_added():
+    arms = [f"arm {i}" for i in range(40)]
+    styles = arm_styles(arms)
+    assert len({(s["marker"], s["linestyle"]) for s in styles.values()}) == 40
+    assert arm_styles(arms[:3]) == {a: styles[a] for a in arms[:3]}
+    assert styles["arm 0"] == {"color": "#0173b2", "marker": "o", "linestyle": "-"}

@@ -1,0 +1,114 @@
+"""Rollouts: what is no batch is refused by name and place; rows, weights and masks compose."""
+
+import numpy as np
+import pytest
+
+from repro.rollouts import NoSignal, Rollouts
+
+GOOD = dict(
+    group_N=[0, 0, 1, 1],
+    rewards_N=[1, 0, 1, 0],
+    advantages_N=[1.0, -1.0, 0.5, -0.5],
+    prompt_tokens_N=[2, 2, 3, 3],
+    response_tokens_N=[1, 3, 2, 4],
+)
+
+
+def batch(**changes) -> Rollouts:
+    return Rollouts.from_batch(**GOOD | changes)
+
+
+def test_a_batch_has_costs_masks_and_unit_weights():
+    rollouts = batch()
+    assert len(rollouts) == 4
+    assert rollouts.costs_N.tolist() == [3, 5, 5, 7]
+    assert rollouts.weights_N.tolist() == [1, 1, 1, 1] and rollouts.row_N.tolist() == [0, 1, 2, 3]
+    expected_N_T = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
+    assert rollouts.response_mask_N_T.tolist() == np.array(expected_N_T, bool).tolist()
+    assert rollouts.entropy_N_T.shape == (4, 4) and not rollouts.entropy_N_T.any()
+    assert rollouts.minibatches is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rewards_N": [1, np.nan, 0, 0]}, r"rewards_N\[1\] is nan"),
+        ({"rewards_N": [1, 0, 0, -np.inf]}, r"rewards_N\[3\] is -inf"),
+        ({"advantages_N": [np.nan, -1, 1, -1]}, r"advantages_N\[0\] is nan"),
+        ({"advantages_N": [1, -1, np.inf, -1]}, r"advantages_N\[2\] is inf"),
+        ({"prompt_tokens_N": [2, 2, 0, 3]}, r"prompt_tokens_N\[2\] is 0"),
+        ({"prompt_tokens_N": [2, -2, 3, 3]}, r"prompt_tokens_N\[1\] is -2"),
+        ({"prompt_tokens_N": [2, 2, 3, np.nan]}, r"prompt_tokens_N\[3\] is nan"),
+        ({"response_tokens_N": [1, 3, 2, 0]}, r"response_tokens_N\[3\] is 0"),
+        ({"response_tokens_N": [-1, 3, 2, 4]}, r"response_tokens_N\[0\] is -1"),
+        ({"response_tokens_N": [1, np.nan, 2, 4]}, r"response_tokens_N\[1\] is nan"),
+        ({"response_tokens_N": [1, 3, np.inf, 4]}, r"response_tokens_N\[2\] is inf"),
+        ({"rewards_N": [1, 0, 1]}, r"'rewards_N': 3.*advantages_N with 4 rows"),
+        ({"prompt_tokens_N": [2, 2, 3, 3, 3]}, r"'prompt_tokens_N': 5.*advantages_N with 4 rows"),
+        ({"group_N": [0]}, r"'group_N': 1.*advantages_N with 4 rows"),
+        ({"response_mask_N_T": np.ones((3, 4), bool)}, r"'response_mask_N_T': 3"),
+        ({"entropy_N_T": np.zeros((4, 9))}, r"entropy_N_T has shape \(4, 9\), response_mask_N_T \(4, 4\)"),
+        ({name: [] for name in GOOD}, "the batch is empty"),
+    ],
+)
+def test_what_is_no_batch_is_refused_by_name_and_place(changes, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        batch(**changes)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["entropy_N", "response_mask", "weights"])
+def test_a_misspelt_array_is_refused_and_not_dropped(name):
+    with pytest.raises(TypeError, match=name):
+        batch(**{name: np.ones((4, 4))})
+
+
+def test_taking_rows_repeats_reorders_and_multiplies_weights():
+    once = batch().take(np.array([3, 0, 0]), np.array([2.0, 0.5, 0.5]))
+    assert once.row_N.tolist() == [3, 0, 0]
+    assert once.advantages_N.tolist() == [-0.5, 1.0, 1.0] and once.costs_N.tolist() == [7, 3, 3]
+    assert once.response_mask_N_T.sum(1).tolist() == [4, 1, 1]
+    twice = once.take(np.array([2, 0]), np.array([3.0, 10.0]))
+    assert twice.row_N.tolist() == [0, 3] and twice.weights_N.tolist() == [1.5, 20.0]
+    assert twice.take(np.array([1])).weights_N.tolist() == [20.0]
+    assert batch().take(np.array([1, 1])).weights_N.tolist() == [1.0, 1.0]
+
+
+def test_minibatches_are_kept_along_a_chain_until_set_anew():
+    first = batch().take(np.arange(4), minibatches=3)
+    assert first.minibatches == 3
+    assert first.take(np.array([1])).minibatches == 3 and first.take(np.array([1]), minibatches=1).minibatches == 1
+    assert first.with_mask(first.response_mask_N_T).minibatches == 3
+
+
+@pytest.mark.parametrize(
+    ("weights_M", "message"), [([1.0, 0.0], r"weights_N\[1\] is 0"), ([-1.0, 1], r"\[0\] is -1"), ([1, np.nan], "nan")]
+)
+def test_a_weight_that_is_not_positive_is_refused(weights_M, message):
+    with pytest.raises(ValueError, match=message):
+        batch().take(np.array([0, 1]), np.array(weights_M))
+
+
+@pytest.mark.parametrize("none", [np.array([], int), np.zeros(4, bool)], ids=["indices", "mask"])
+def test_taking_nothing_is_no_signal(none):
+    with pytest.raises(NoSignal, match="keep at least one"):
+        batch().take(none)
+
+
+def test_masks_only_narrow():
+    first_token = np.zeros((4, 4), bool)
+    first_token[:, 0] = True
+    narrowed = batch().with_mask(first_token)
+    assert narrowed.response_mask_N_T.sum(1).tolist() == [1, 1, 1, 1]
+    widened = narrowed.with_mask(np.ones((4, 4), bool))
+    assert widened.response_mask_N_T.tolist() == narrowed.response_mask_N_T.tolist()
+    assert narrowed.costs_N.tolist() == batch().costs_N.tolist()  # the pass still reads the whole sequence
+    assert batch().response_mask_N_T.sum() == 10  # the original is untouched
+
+
+def test_a_sampler_cannot_spoil_the_batch_it_was_given():
+    rollouts = batch()
+    taken = rollouts.take(np.arange(4))
+    taken.advantages_N[:] = 7.0
+    taken.response_mask_N_T[:] = False
+    assert rollouts.advantages_N.tolist() == [1.0, -1.0, 0.5, -0.5] and rollouts.response_mask_N_T.sum() == 10

@@ -1,0 +1,264 @@
+"""Samplers against their formulas: by hand, by enumeration of every draw, and by properties."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro.rollouts import NoSignal, Rollouts
+from repro.samplers import apply_chain, effective_sample_size
+from repro.samplers.cost_aware import cost_aware, probabilities
+from repro.samplers.random_subset import random_subset
+
+
+def batch(advantages_N, costs_N) -> Rollouts:
+    """Rollouts of one group with the given advantages and costs (a prompt of one token)."""
+    n = len(advantages_N)
+    return Rollouts.from_batch(
+        group_N=np.zeros(n, int),
+        rewards_N=np.zeros(n),
+        advantages_N=advantages_N,
+        prompt_tokens_N=np.ones(n, int),
+        response_tokens_N=np.asarray(costs_N) - 1,
+    )
+
+
+HAND = batch([2.0, -1.0, 0.0, 3.0], [4, 16, 9, 36])  # |A|/√c = 1, 1/4, 0, 1/2, which sum to 7/4
+HAND_P = [4 / 7, 1 / 7, 0.0, 2 / 7]
+
+
+class FixedDraw:
+    """Stands in for a generator: returns the rows it was told and records the distribution it was given."""
+
+    def __init__(self, rows):
+        self.rows = np.asarray(rows)
+
+    def choice(self, n, size, p):
+        self.n, self.size, self.p = n, size, p
+        return self.rows
+
+
+@st.composite
+def batches(draw):
+    """Two to seven rollouts, some without signal, at least one with."""
+    n = draw(st.integers(2, 7))
+    signal = st.one_of(st.just(0.0), st.floats(-4, 4).filter(lambda a: abs(a) > 1e-3))
+    advantages_N = np.array(draw(st.lists(signal, min_size=n, max_size=n)))
+    advantages_N[draw(st.integers(0, n - 1))] = draw(st.sampled_from([-1.5, 0.5]))
+    return advantages_N, np.array(draw(st.lists(st.integers(2, 500), min_size=n, max_size=n)))
+
+
+betas = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+
+
+def test_four_rollouts_by_hand():
+    assert probabilities(HAND) == pytest.approx(HAND_P)
+    # β = 0.2: 0.8 p + 0.05
+    assert probabilities(HAND, 0.2) == pytest.approx([0.8 * 4 / 7 + 0.05, 0.8 / 7 + 0.05, 0.05, 1.6 / 7 + 0.05])
+    assert probabilities(HAND, 1.0) == pytest.approx([0.25] * 4)
+
+
+def test_weights_and_rows_by_hand():
+    draw = FixedDraw([0, 3, 1, 0])
+    drawn = cost_aware(HAND, 0.0, draw)
+    assert (draw.n, draw.size) == (4, 4) and draw.p == pytest.approx(HAND_P)
+    assert drawn.row_N.tolist() == [0, 3, 1, 0] and drawn.advantages_N.tolist() == [2.0, 3.0, -1.0, 2.0]
+    # 1/(N p) over its expectation 3/4 is 1/(3 p), three of the four having p > 0
+    assert drawn.weights_N == pytest.approx([7 / 12, 7 / 6, 7 / 3, 7 / 12])
+    assert drawn.minibatches is None  # as many as the whole batch would get
+    smoothed = cost_aware(HAND, 0.0, FixedDraw([2, 2, 2, 2]), beta=0.2)
+    assert smoothed.weights_N == pytest.approx([1 / (4 * 0.05)] * 4)
+
+
+def test_weights_multiply_those_that_came_in():
+    weighted = HAND.take(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
+    assert cost_aware(weighted, 0.0, FixedDraw([1, 3, 3, 0])).weights_N == pytest.approx(
+        [14 / 3, 14 / 3, 14 / 3, 7 / 12]
+    )
+
+
+@given(batches(), betas)
+@settings(deadline=None)
+def test_p_is_a_distribution_and_weights_average_one(case, beta):
+    rollouts = batch(*case)
+    p_N = probabilities(rollouts, beta)
+    assert p_N.sum() == pytest.approx(1.0) and (p_N >= beta / len(rollouts)).all()
+    support = np.flatnonzero(p_N)
+    assert set(np.flatnonzero(rollouts.advantages_N)) == set(support) or beta > 0
+    weights_M = cost_aware(rollouts, 0.0, FixedDraw(support), beta=beta).weights_N
+    assert p_N[support] @ weights_M == pytest.approx(1.0)
+
+
+@given(batches(), betas, st.integers(2, 50), st.floats(0.01, 100), st.randoms())
+@settings(deadline=None)
+def test_p_follows_the_rollouts_and_ignores_units(case, beta, stretch, factor, random):
+    advantages_N, costs_N = case
+    p_N = probabilities(batch(advantages_N, costs_N), beta)
+    order = np.array(random.sample(range(len(costs_N)), len(costs_N)))
+    assert probabilities(batch(advantages_N[order], costs_N[order]), beta) == pytest.approx(p_N[order])
+    assert probabilities(batch(advantages_N, stretch * costs_N), beta) == pytest.approx(p_N)
+    assert probabilities(batch(-factor * advantages_N, costs_N), beta) == pytest.approx(p_N)
+
+
+@given(batches(), betas)
+@settings(deadline=None)
+def test_p_minimises_cost_times_second_moment_at_beta_zero(case, beta):
+    """Theorem 4.1 with |A| for the gradient norm, over the rollouts that have one."""
+    rollouts = batch(*case)
+    norms_N, costs_N = np.abs(rollouts.advantages_N), rollouts.costs_N
+    some = norms_N > 0
+
+    def product(p_N):
+        return (p_N @ costs_N) * (norms_N[some] ** 2 / p_N[some]).sum()
+
+    best = (norms_N * np.sqrt(costs_N)).sum() ** 2
+    assert product(probabilities(rollouts)) == pytest.approx(best)
+    assert product(probabilities(rollouts, beta)) >= best * (1 - 1e-9)
+
+
+def test_the_weighted_mean_over_every_possible_draw_is_the_full_mean_times_a_constant():
+    gradients_N = np.array([0.7, -2.0, 5.0, 1.1]) * HAND.advantages_N
+    for beta in (0.0, 0.3):
+        p_N = probabilities(HAND, beta)
+        mean = 0.0
+        for rows in itertools.product(np.flatnonzero(p_N), repeat=4):
+            drawn = cost_aware(HAND, 0.0, FixedDraw(rows), beta=beta)
+            mean += p_N[list(rows)].prod() * (drawn.weights_N * gradients_N[drawn.row_N]).mean()
+        assert mean == pytest.approx(gradients_N.mean() * 4 / np.count_nonzero(p_N))
+
+
+def test_the_weighted_mean_is_unbiased_as_drawn():
+    rng = np.random.default_rng(0)
+    rollouts = batch(rng.standard_normal(64) * (rng.random(64) > 0.3), rng.integers(5, 100, 64))
+    gradients_N_d = rng.standard_normal((64, 3)) * rollouts.advantages_N[:, None]
+    full_d = gradients_N_d.sum(0) / np.count_nonzero(rollouts.advantages_N)
+    estimates_K_d = []
+    for _ in range(4000):
+        drawn = cost_aware(rollouts, 0.5, rng)
+        assert len(drawn) == 64
+        estimates_K_d.append((drawn.weights_N[:, None] * gradients_N_d[drawn.row_N]).mean(0))
+    standard_error_d = np.std(estimates_K_d, axis=0) / np.sqrt(4000)
+    assert (np.abs(np.mean(estimates_K_d, axis=0) - full_d) < 4 * standard_error_d).all()
+
+
+def test_rollouts_without_signal_are_never_drawn_unless_smoothed():
+    rng = np.random.default_rng(1)
+    rollouts = batch([1.0, 0.0, -1.0, 0.0], [2, 2, 50, 50])
+    drawn = np.concatenate([cost_aware(rollouts, 0.0, rng).row_N for _ in range(500)])
+    assert set(drawn) == {0, 2}
+    smoothed = np.concatenate([cost_aware(rollouts, 0.0, rng, beta=0.5).row_N for _ in range(500)])
+    assert np.bincount(smoothed) / 2000 == pytest.approx(probabilities(rollouts, 0.5), abs=0.05)
+
+
+def test_cost_aware_draws_are_cheaper_than_the_batch_for_the_same_signal():
+    rng = np.random.default_rng(2)
+    rollouts = batch(np.ones(100), [4] * 50 + [100] * 50)  # p ∝ 1/2 and 1/10: five short ones for each long one
+    costs = [cost_aware(rollouts, 0.0, rng).costs_N.sum() for _ in range(200)]
+    assert np.mean(costs) == pytest.approx(100 * (5 * 4 + 100) / 6, rel=0.03)
+
+
+@pytest.mark.parametrize("sampler", [cost_aware, random_subset])
+def test_no_advantage_is_no_signal(sampler):
+    with pytest.raises(NoSignal, match="every advantage in the batch is zero"):
+        sampler(batch([0.0, 0.0], [3, 4]), 0.0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("sampler", [cost_aware, random_subset])
+def test_the_same_stream_gives_the_same_rollouts(sampler):
+    rng = np.random.default_rng(3)
+    rollouts = batch(rng.standard_normal(50), rng.integers(2, 90, 50))
+    first, second, other = (sampler(rollouts, 0.0, np.random.default_rng(seed)).row_N for seed in (7, 7, 8))
+    assert first.tolist() == second.tolist() != other.tolist()
+
+
+def budget(rollouts: Rollouts) -> float:
+    """N Σ p c, what a cost-aware draw of the batch costs in expectation."""
+    return len(rollouts) * float(probabilities(rollouts) @ rollouts.costs_N)
+
+
+def cheap_signal(rng, n: int) -> Rollouts:
+    """A batch whose cost-aware draw costs clearly less than the batch: the long rollouts have little signal."""
+    costs_N = rng.integers(5, 60, n)
+    return batch(rng.choice([-1.0, 1.0], n) * 20 / costs_N, costs_N)
+
+
+def test_a_random_subset_costs_what_cost_aware_draws_cost():
+    rng = np.random.default_rng(4)
+    rollouts = cheap_signal(rng, 256)
+    target = budget(rollouts)
+    assert target < 0.8 * rollouts.costs_N.sum()
+    spent = [random_subset(rollouts, 0.0, rng).costs_N.sum() for _ in range(2000)]
+    assert abs(np.mean(spent) - target) <= rollouts.costs_N.mean() / 2
+    drawn = [cost_aware(rollouts, 0.0, rng).costs_N.sum() for _ in range(2000)]
+    assert np.mean(drawn) == pytest.approx(target, rel=0.01)
+
+
+def test_a_random_subset_has_no_repeats_unit_weights_and_uniform_inclusion():
+    rng = np.random.default_rng(5)
+    rollouts = cheap_signal(rng, 64)
+    counts_N = np.zeros(64)
+    for _ in range(4000):
+        rows = (taken := random_subset(rollouts, 0.0, rng)).row_N
+        assert len(set(rows)) == len(rows) and (taken.weights_N == 1).all() and taken.minibatches is None
+        counts_N[rows] += 1
+    share_N = counts_N / 4000
+    error_N = np.sqrt(share_N * (1 - share_N) / 4000)
+    assert (np.abs(share_N - share_N.mean()) < 4.5 * error_N).all()
+    long = rollouts.costs_N > np.median(rollouts.costs_N)  # no preference for either length
+    assert abs(share_N[long].mean() - share_N[~long].mean()) < 4 * 2 * error_N.mean() / np.sqrt(64)
+
+
+def test_a_random_subset_may_hold_rollouts_without_signal_and_never_costs_more_than_the_batch():
+    rng = np.random.default_rng(6)
+    rollouts = batch([1.0, 0.0, 0.0, 0.0], [90, 5, 5, 5])  # the draw would cost 4 · 90, more than the batch has
+    assert budget(rollouts) == pytest.approx(360)
+    assert sorted(random_subset(rollouts, 0.0, rng).row_N) == [0, 1, 2, 3]
+
+
+def test_samplers_chain_in_order():
+    def drop_first(rollouts, progress, rng):
+        return rollouts.take(np.arange(1, len(rollouts)), np.full(len(rollouts) - 1, 2.0))
+
+    def keep_first(rollouts, progress, rng):
+        return rollouts.take(np.array([0]), np.array([3.0 * progress]))
+
+    left = apply_chain([drop_first, keep_first], HAND, 0.5, np.random.default_rng(0))
+    assert left.row_N.tolist() == [1] and left.weights_N.tolist() == [3.0]
+    left = apply_chain([], HAND, 0.5, np.random.default_rng(0))
+    assert left.row_N.tolist() == [0, 1, 2, 3]
+    # cost-aware on what a filter left: four draws become two, p over those two alone
+    left = apply_chain([lambda r, *_: r.take(np.array([0, 1])), cost_aware], HAND, 0.0, np.random.default_rng(0))
+    assert len(left) == 2 and set(left.row_N) <= {0, 1}
+    assert left.weights_N == pytest.approx([{0: 1 / (2 * 0.8), 1: 1 / (2 * 0.2)}[row] for row in left.row_N])
+
+
+def only_zero(rollouts, progress, rng):
+    return rollouts.take(np.array([2]))
+
+
+def nothing(rollouts, progress, rng):
+    return rollouts.take(np.array([], int))
+
+
+def tokens_of_the_silent(rollouts, progress, rng):
+    """Masks every token of the rollouts that have an advantage."""
+    return rollouts.with_mask((rollouts.advantages_N == 0)[:, None] & rollouts.response_mask_N_T)
+
+
+@pytest.mark.parametrize("chain", [[only_zero], [nothing], [only_zero, cost_aware], [tokens_of_the_silent]])
+def test_nothing_left_to_train_on_is_no_signal(chain):
+    with pytest.raises(NoSignal):
+        apply_chain(chain, HAND, 0.0, np.random.default_rng(0))
+
+
+def test_a_batch_without_advantages_is_no_signal_even_without_samplers():
+    with pytest.raises(NoSignal, match="skip the update"):
+        apply_chain([], batch([0.0, 0.0], [3, 4]), 0.0, np.random.default_rng(0))
+
+
+def test_effective_sample_size_by_hand():
+    assert effective_sample_size(np.array([1.0, 1.0, 1.0])) == pytest.approx(3.0)
+    assert effective_sample_size(np.array([3.0, 1.0])) == pytest.approx(16 / 10)
+    assert effective_sample_size(np.array([6.0, 2.0])) == pytest.approx(16 / 10)

@@ -1,0 +1,243 @@
+"""Settings: what is wrong is refused before anything runs, in one sentence with the place and the nearest name."""
+
+import copy
+import functools
+from typing import Any
+
+import pytest
+import yaml
+
+from repro import arms
+from repro.paths import PARAMS
+from repro.settings import SettingsError, load, parse
+
+COST_AWARE = "arms.cost-aware.samplers"
+EXTRA = {"dataset": "gcd", "share": 0.06, "options": {}}
+
+
+def first_key(value: Any) -> str:
+    """The id of a case: the first key that it changes."""
+    return next(iter(value)) if isinstance(value, dict) else ""
+
+
+@functools.cache
+def _committed() -> dict[str, Any]:
+    return yaml.safe_load(PARAMS.read_text())
+
+
+def raw(changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """params.yaml as it stands, with `changes` of dotted keys (an Ellipsis removes the key)."""
+    settings = copy.deepcopy(_committed())
+    for place, value in (changes or {}).items():
+        *sections, key = place.split(".")
+        section = functools.reduce(lambda mapping, name: mapping[name], sections, settings)
+        if value is ...:
+            del section[key]
+        else:
+            section[key] = value
+    return settings
+
+
+def refusal(changes: dict[str, Any]) -> str:
+    """The sentence with which the settings, or an arm in them, are refused."""
+    with pytest.raises(SettingsError) as error:
+        arms.check(parse(raw(changes)))
+    sentence = str(error.value)
+    assert "\n" not in sentence and len(sentence) < 400
+    return sentence
+
+
+@pytest.mark.parametrize("scale", list(_committed()["scales"]))
+def test_every_arm_of_the_committed_settings_builds_at_every_scale(scale):
+    settings = load(scale=scale)
+    assert settings.scale == scale and settings.baseline in settings.arms
+    arms.check(settings)
+
+
+def test_a_scale_replaces_what_it_names_and_nothing_else():
+    cpu, smoke = load(scale="cpu"), load(scale="smoke")
+    named = _committed()["scales"]["smoke"]
+    assert smoke.engine.steps == named["engine"]["steps"] != cpu.engine.steps
+    assert smoke.engine.learning_rate == cpu.engine.learning_rate == _committed()["engine"]["learning_rate"]
+    assert smoke.task.families == cpu.task.families and smoke.arms == cpu.arms
+    assert smoke.theory.sgd.n_points == named["theory"]["sgd"]["n_points"]
+    assert smoke.theory.sgd.dimension == cpu.theory.sgd.dimension
+
+
+def test_overrides_replace_top_level_keys():
+    settings = load(scale="cpu", seeds=[7], baseline="cost-aware")
+    assert settings.seeds == [7] and settings.baseline == "cost-aware"
+
+
+def test_a_scale_may_set_what_the_section_leaves_at_its_default():
+    changes = {
+        "scales.smoke.arms": {"grpo": {"plan": {"uniform": {"group_size": 4}}}},
+        "scales.smoke.task": {"families": {"gcd": {"emphasis": 2.0}}},
+    }
+    settings = parse(raw(changes | {"scale": "smoke"}))
+    assert settings.arms["grpo"].plan == ("uniform", {"group_size": 4})
+    assert settings.task.families["gcd"].emphasis == 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"engin": {}}, ["unknown key 'engin'", "did you mean 'engine'?"]),
+        ({"engine.step": 3}, ["unknown key 'engine.step'", "did you mean 'steps'?"]),
+        ({"theory.sgd.n_point": 3}, ["unknown key 'theory.sgd.n_point'", "'n_points'"]),
+        ({"policy.demonstrations.wordi": 0.1}, ["'policy.demonstrations.wordi'", "'wordy'"]),
+        ({"task.families.gcd.shar": 0.1}, ["'task.families.gcd.shar'", "'share'"]),
+        ({"arms.grpo.sampler": []}, ["'arms.grpo.sampler'", "'samplers'"]),
+        ({"scales.smoke.engine.step": 3}, ["scales.smoke.engine", "unknown key 'step'", "'steps'"]),
+        ({"scales.smoke.arms": {"grp": {}}}, ["scales.smoke.arms", "unknown key 'grp'", "'grpo'"]),
+        ({"engine.steps": ...}, ["'engine.steps' is missing"]),
+        ({"task": ...}, ["'task' is missing"]),
+    ],
+    ids=first_key,
+)
+def test_unknown_and_missing_keys(changes, parts):
+    sentence = refusal(changes)
+    assert all(part in sentence for part in parts), sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"scale": "smok"}, ["'smok'", "did you mean 'smoke'?"]),
+        ({"scale": None}, ["scale", "cpu", "smoke"]),
+        ({"baseline": "grop"}, ["'grop'", "did you mean 'grpo'?"]),
+        ({COST_AWARE: ["cost_awar"]}, ["arms.cost-aware", "samplers", "'cost_awar'", "did you mean 'cost_aware'?"]),
+        ({COST_AWARE: ["cost-aware"]}, ["'cost-aware'", "did you mean 'cost_aware'?"]),
+        ({COST_AWARE: [{"cost_aware": {"bet": 0.1}}]}, ["arms.cost-aware", "'bet'", "did you mean 'beta'?"]),
+        ({"arms.grpo.plan": "unifrom"}, ["arms.grpo", "plans", "'unifrom'", "'uniform'"]),
+        ({"arms.grpo.objective": "grop"}, ["arms.grpo", "objectives", "'grop'", "'grpo'"]),
+        ({"arms.grpo.objective": {"grpo": {"clip_hi": 0.3}}}, ["'clip_hi'", "'clip_high'"]),
+        ({"arms.My Arm": {"title": "x", "about": "y"}}, ["My Arm"]),
+        ({"task.families.gcd.dataset": "gdc"}, ["task.families.gcd", "'gdc'", "'gcd'"]),
+    ],
+    ids=first_key,
+)
+def test_misspelt_names(changes, parts):
+    sentence = refusal(changes)
+    assert all(part in sentence for part in parts), sentence
+
+
+def test_an_arm_asked_for_by_a_wrong_name():
+    settings = load()
+    with pytest.raises(SettingsError, match=r"no arm 'cost_aware'.*did you mean 'cost-aware'\?"):
+        settings.arm("cost_aware")
+    assert settings.arm("cost-aware").samplers == [("cost_aware", {})]
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"engine.steps": "60"}, ["engine.steps", "'60'"]),
+        ({"engine.steps": 60.5}, ["engine.steps", "60.5"]),
+        ({"engine.steps": True}, ["engine.steps", "True"]),
+        ({"engine": 3}, ["engine", "3"]),
+        ({"engine.learning_rate": "1e-4"}, ["engine.learning_rate", "'1e-4'"]),
+        ({"engine.device": "gpu"}, ["engine.device", "'gpu'", "'cuda'"]),
+        ({"seeds": 3}, ["seeds", "3"]),
+        ({"seeds": ["a"]}, ["seeds.0", "'a'"]),
+        ({"arms.grpo.title": None}, ["arms.grpo.title"]),
+        ({"scales.smoke": 3}, ["scales.smoke"]),
+        ({"scales": ["smoke", "cpu"]}, ["scales"]),
+        ({COST_AWARE: [{"cost_aware": {"beta": "high"}}]}, ["arms.cost-aware", "cost_aware.beta", "'high'"]),
+        ({COST_AWARE: [{"cost_aware": {"beta": True}}]}, ["arms.cost-aware", "cost_aware.beta", "True"]),
+        ({COST_AWARE: [{"cost_aware": 0.2}]}, ["arms.cost-aware.samplers", "0.2"]),
+        ({COST_AWARE: [["cost_aware", "random_subset"]]}, ["arms.cost-aware.samplers", "parameter"]),
+        ({COST_AWARE: {"cost_aware": {"beta": 0.1}}}, ["arms.cost-aware.samplers", "list"]),
+        ({COST_AWARE: "cost_aware"}, ["arms.cost-aware.samplers", "'cost_aware'"]),
+        ({COST_AWARE: [3]}, ["arms.cost-aware.samplers", "3 should be a name"]),
+        ({"arms.grpo.objective": None}, ["arms.grpo.objective", "None should be a name"]),
+    ],
+    ids=first_key,
+)
+def test_wrong_types(changes, parts):
+    sentence = refusal(changes)
+    assert all(part in sentence for part in parts), sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"engine.steps": 0}, ["engine.steps", "0"]),
+        ({"engine.temperature": 0.0}, ["engine.temperature", "0.0"]),
+        ({"engine.learning_rate": float("inf")}, ["engine.learning_rate", "inf"]),
+        ({"engine.kl": float("inf")}, ["engine.kl", "inf"]),
+        ({"engine.weight_decay": float("nan")}, ["engine.weight_decay", "nan"]),
+        (
+            {"engine.rollouts_per_step": 256, "engine.minibatch": 60},
+            ["engine.rollouts_per_step", "multiple of engine.minibatch"],
+        ),
+        ({"policy.hidden": 96, "policy.heads": 5}, ["policy.hidden 96", "policy.heads 5"]),
+        ({"task.families.extra": EXTRA}, ["task.families", "sum to 1.06"]),
+        ({"policy.demonstrations.direct": 0.8, "policy.demonstrations.wordy": 0.3}, ["policy.demonstrations", "wordy"]),
+        ({"seeds": []}, ["seeds"]),
+        ({"seeds": [0, 1, 0]}, ["seeds", "[0, 1, 0]", "twice"]),
+        ({"seeds": [-1]}, ["seeds.0", "-1"]),
+        ({"arms": {}}, ["arms"]),
+        ({"statistics.confidence": 1.0}, ["statistics.confidence", "1.0"]),
+        ({COST_AWARE: [{"cost_aware": {"beta": 1.5}}]}, ["arms.cost-aware", "cost_aware.beta", "1.5"]),
+        ({COST_AWARE: [{"cost_aware": {"beta": float("nan")}}]}, ["cost_aware.beta", "nan"]),
+        ({"arms.grpo.objective": {"grpo": {"clip_low": -0.1}}}, ["arms.grpo", "grpo.clip_low", "-0.1"]),
+        ({"arms.grpo.plan": {"uniform": {"group_size": 1}}}, ["arms.grpo", "uniform.group_size", "1"]),
+        ({"engine.rollouts_per_step": 256, "arms.grpo.plan": {"uniform": {"group_size": 7}}}, ["arms.grpo", "of 7"]),
+    ],
+    ids=first_key,
+)
+def test_impossible_values(changes, parts):
+    sentence = refusal(changes)
+    assert all(part in sentence for part in parts), sentence
+
+
+def test_a_slip_in_a_scale_that_is_not_chosen_is_found_too():
+    assert "engine.steps" in refusal({"scales.smoke.engine.steps": -1})
+    assert "multiple" in refusal({"scales.smoke.engine": {"rollouts_per_step": 32, "minibatch": 15}})
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("scale: [cpu\nseeds: 3\n", ["params.yaml", "not valid YAML", "line 2"]),
+        ("", ["params.yaml"]),
+        ("- scale\n", ["params.yaml"]),
+    ],
+)
+def test_a_file_that_is_no_mapping(tmp_path, text, parts):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as error:
+        load(path)
+    assert all(part in str(error.value) for part in parts) and "\n" not in str(error.value)
+
+
+def test_a_key_written_twice_is_refused_and_not_the_last_one_taken(tmp_path):
+    path = tmp_path / "params.yaml"
+    first = "\n  grpo:\n    title: GRPO\n"
+    text = PARAMS.read_text()
+    assert text.count(first) == 1
+    path.write_text(text.replace(first, first.replace("GRPO", "Another") + "    about: copied\n" + first[1:]))
+    with pytest.raises(SettingsError, match="grpo"):
+        load(path)
+
+
+def test_settings_cannot_be_changed_after_they_were_checked():
+    with pytest.raises(ValueError, match="frozen"):
+        load().engine.steps = 3
+
+
+def test_the_parameters_of_an_arm_are_bound_to_its_functions():
+    arm = parse(raw({COST_AWARE: [{"cost_aware": {"beta": 0.25}}]})).arm("cost-aware")
+    method = arms.build("cost-aware", arm)
+    assert [sampler.keywords for sampler in method.samplers] == [{"beta": 0.25}]
+    assert method.plan.keywords == {"group_size": 8}
+    assert method.objective.keywords == {"clip_low": 0.2, "clip_high": 0.28}
+    assert method.plan.func.__module__ == "repro.plans.uniform"
+
+
+def test_settings_survive_the_round_trip_of_a_notebook_parameter():
+    settings = load()
+    again = parse({**yaml.safe_load(yaml.safe_dump(settings.model_dump(mode="json"))), "scales": {settings.scale: {}}})
+    assert again == settings

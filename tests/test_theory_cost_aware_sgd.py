@@ -1,0 +1,294 @@
+"""Cost-Aware SGD: the closed forms by hand and by brute force, and a simulation whose expectation is known exactly."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro.theory import cost_aware_sgd as theory
+from repro.theory.least_squares import LeastSquares, draw_problem, limit_constant, moment_at_minimiser, run_sgd
+from repro.theory.sgd_validation import (
+    Measured,
+    compare_ratios,
+    compare_samplings,
+    conclude,
+    judge,
+    measure,
+    predict,
+    save,
+    summarise,
+)
+from repro.theory.verdict import at_least, at_most, table, within
+
+NORMS_n, COSTS_n = np.array([1.0, 2.0]), np.array([1.0, 4.0])
+SMALL = dict(n_points=60, dimension=3, norm_low=0.2, norm_high=1.0, cost_low=1.0, cost_high=50.0, radius=1.0)
+
+magnitudes = st.floats(1e-3, 1e3)
+
+
+@st.composite
+def instances(draw):
+    """Norms, costs and a distribution over two to eight components."""
+    n = draw(st.integers(2, 8))
+    norms_n, costs_n, scores_n = (np.array(draw(st.lists(magnitudes, min_size=n, max_size=n))) for _ in range(3))
+    return norms_n, costs_n, scores_n / scores_n.sum()
+
+
+@pytest.fixture(scope="module")
+def study():
+    problem = draw_problem(**SMALL, seed=3)
+    return problem, compare_samplings(problem, n_iterations=1024, n_trials=200, seed=5)
+
+
+def test_two_components_by_hand():
+    # G = (1, 2), c = (1, 4): G/√c = (1, 1), so optimal is uniform; p ∝ G is (1/3, 2/3).
+    assert theory.optimal_sampling(NORMS_n, COSTS_n) == pytest.approx([1 / 2, 1 / 2])
+    assert theory.variance_sampling(NORMS_n, COSTS_n) == pytest.approx([1 / 3, 2 / 3])
+    assert theory.uniform_sampling(NORMS_n, COSTS_n) == pytest.approx([1 / 2, 1 / 2])
+    assert theory.expected_cost(COSTS_n, [1 / 3, 2 / 3]) == pytest.approx(3.0)
+    assert theory.second_moment(NORMS_n, [1 / 3, 2 / 3]) == pytest.approx((3 + 6) / 4)
+    assert theory.cost_product(NORMS_n, COSTS_n, [1 / 3, 2 / 3]) == pytest.approx(6.75)
+    assert theory.optimal_cost_product(NORMS_n, COSTS_n) == pytest.approx(((1 + 4) / 2) ** 2)
+    assert theory.uniform_cost_ratio(NORMS_n, COSTS_n) == pytest.approx(1.0)
+    assert theory.variance_cost_ratio(NORMS_n, COSTS_n) == pytest.approx(6.75 / 6.25)
+    # J(uniform) − J(variance) = 2.5·2.5 − 6.75
+    assert theory.variance_margin(NORMS_n, COSTS_n) == pytest.approx(-0.5)
+
+
+def test_three_components_by_hand():
+    # G = (3, 2, 1), c = (9, 4, 1): p* uniform again. Swapped costs: ΣG√c = 3·1 + 2·2 + 1·3 = 10.
+    norms_n, costs_n = [3.0, 2.0, 1.0], [1.0, 4.0, 9.0]
+    assert theory.optimal_sampling(norms_n, costs_n) == pytest.approx(np.array([3, 1, 1 / 3]) / (13 / 3))
+    assert theory.uniform_cost_ratio(norms_n, costs_n) == pytest.approx(14 * 14 / 100)
+    assert theory.variance_cost_ratio(norms_n, costs_n) == pytest.approx(6 * 20 / 100)
+
+
+def test_what_it_costs_to_reach_an_error():
+    # V = 2, D = 3, ε = 1/2: T = 9·2·4 = 72, at C = 5 that is 360; the bound at T = 72 is ε again.
+    assert theory.convex_iterations(2.0, 3.0, 0.5) == pytest.approx(72)
+    assert theory.convex_cost(5 * 2.0, 3.0, 0.5) == pytest.approx(360)
+    assert theory.convex_error_bound(2.0, 3.0, 72) == pytest.approx(0.5)
+    assert theory.convex_step(2.0, 3.0, 72) == pytest.approx(3 / 12)
+    assert theory.strongly_convex_cost(5 * 2.0, 0.1, 0.5) == pytest.approx(200)
+
+
+@given(instances())
+@settings(deadline=None)
+def test_no_distribution_beats_the_optimal_one(instance):
+    norms_n, costs_n, probabilities_n = instance
+    best = theory.optimal_cost_product(norms_n, costs_n)
+    assert theory.cost_product(norms_n, costs_n, theory.optimal_sampling(norms_n, costs_n)) == pytest.approx(best)
+    assert theory.cost_product(norms_n, costs_n, probabilities_n) >= best * (1 - 1e-9)
+    least = theory.second_moment(norms_n, theory.variance_sampling(norms_n, costs_n))
+    assert least == pytest.approx(norms_n.mean() ** 2)
+    assert theory.second_moment(norms_n, probabilities_n) >= least * (1 - 1e-9)
+
+
+@given(instances(), magnitudes, magnitudes)
+@settings(deadline=None)
+def test_ratios_are_those_of_j_at_least_one_and_free_of_units(instance, a, b):
+    norms_n, costs_n, _ = instance
+    best = theory.optimal_cost_product(norms_n, costs_n)
+    for name, ratio in (("uniform", theory.uniform_cost_ratio), ("variance", theory.variance_cost_ratio)):
+        product = theory.cost_product(norms_n, costs_n, theory.SAMPLINGS[name](norms_n, costs_n))
+        assert ratio(norms_n, costs_n) == pytest.approx(product / best)
+        assert ratio(norms_n, costs_n) >= 1 - 1e-9
+        assert ratio(a * norms_n, b * costs_n) == pytest.approx(ratio(norms_n, costs_n))
+    assert theory.optimal_cost_product(a * norms_n, b * costs_n) == pytest.approx(a**2 * b * best)
+    assert theory.variance_cost_ratio(norms_n, np.full_like(costs_n, b)) == pytest.approx(1.0)
+
+
+def test_theorem_d1_agrees_with_brute_force_and_both_sides_occur():
+    rng = np.random.default_rng(0)
+    norms_B_n, costs_B_n = np.exp(rng.standard_normal((2, 5000, 6)))
+    costs_B_n[::2] *= norms_B_n[::2] ** 3  # strongly positive correlation, where uniform can win
+    variance, uniform = (
+        theory.cost_product(norms_B_n, costs_B_n, sampling(norms_B_n, costs_B_n))
+        for sampling in (theory.variance_sampling, theory.uniform_sampling)
+    )
+    margin = theory.variance_margin(norms_B_n, costs_B_n)
+    np.testing.assert_array_equal(variance <= uniform, margin >= 0)
+    assert 0.1 < (margin >= 0).mean() < 0.9
+    np.testing.assert_allclose(uniform - variance, margin, rtol=1e-9, atol=1e-9 * uniform.max())
+
+
+@pytest.mark.parametrize(
+    ("norms_n", "costs_n", "message"),
+    [
+        ([1.0, np.nan], [1.0, 1.0], r"norms\[1\] is nan"),
+        ([1.0, 1.0], [-2.0, 1.0], r"costs\[0\] is -2.0"),
+        ([0.0, 1.0], [1.0, 1.0], r"norms\[0\] is 0.0"),
+        ([1.0, np.inf], [1.0, 1.0], r"norms\[1\] is inf"),
+        ([1.0, 1.0], [1.0], r"norms have shape \(2,\) and costs \(1,\)"),
+        ([], [], "norms is empty"),
+        (1.0, 1.0, "one norm and one cost per component"),
+    ],
+)
+def test_impossible_norms_and_costs_are_refused_by_name(norms_n, costs_n, message):
+    for function in (*theory.SAMPLINGS.values(), theory.uniform_cost_ratio, theory.variance_margin):
+        with pytest.raises(ValueError, match=message):
+            function(norms_n, costs_n)
+
+
+def test_what_is_no_distribution_or_no_positive_number_is_refused():
+    with pytest.raises(ValueError, match=r"probabilities sum to 0\.9"):
+        theory.second_moment(NORMS_n, [0.4, 0.5])
+    with pytest.raises(ValueError, match=r"probabilities\[0\] is 0\.0"):
+        theory.expected_cost(COSTS_n, [0.0, 1.0])
+    with pytest.raises(ValueError, match=r"probabilities have shape \(3,\)"):
+        theory.second_moment(NORMS_n, [0.2, 0.3, 0.5])
+    with pytest.raises(ValueError, match=r"epsilon is -0\.1"):
+        theory.convex_cost(1.0, 1.0, -0.1)
+    with pytest.raises(ValueError, match=r"cost_high = 0\.5"):
+        draw_problem(**{**SMALL, "cost_high": 0.5}, seed=0)
+    with pytest.raises(ValueError, match="give a larger radius"):
+        LeastSquares(np.eye(2), np.array([2.0, 0.0]), np.ones(2), radius=1.0)
+
+
+def test_norms_are_the_largest_gradients_over_the_ball():
+    problem = draw_problem(**SMALL, seed=1)
+    rng = np.random.default_rng(2)
+    inside_d = rng.standard_normal((400, 3))
+    inside_d *= problem.radius / np.linalg.norm(inside_d, axis=1, keepdims=True)
+    for x_d in inside_d:
+        assert (np.linalg.norm(problem.gradients_n_d(x_d), axis=1) <= problem.norms_n * (1 + 1e-12)).all()
+    away_n_d = problem.rows_n_d / np.linalg.norm(problem.rows_n_d, axis=1, keepdims=True)
+    away_n_d *= -np.sign(problem.targets_n)[:, None] * problem.radius
+    reached_n = [np.linalg.norm(problem.gradients_n_d(x_d)[i]) for i, x_d in enumerate(away_n_d)]
+    assert reached_n == pytest.approx(problem.norms_n)
+
+
+@pytest.mark.parametrize("sampling", list(theory.SAMPLINGS))
+def test_the_weighted_gradient_is_unbiased_and_its_second_moment_bounded(sampling):
+    problem = draw_problem(**SMALL, seed=1)
+    p_n = theory.SAMPLINGS[sampling](problem.norms_n, problem.costs_n)
+    x_d = np.array([0.3, -0.2, 0.1])
+    gradients_n_d = problem.gradients_n_d(x_d)
+    # Exactly, and as run_sgd draws it: one step of size one from the centre moves by minus the estimate.
+    weighted_n_d = gradients_n_d / (len(p_n) * p_n[:, None])
+    assert p_n @ weighted_n_d == pytest.approx(problem.hessian_d_d @ (x_d - problem.minimiser_d))
+    assert p_n @ (weighted_n_d**2).sum(axis=1) <= theory.second_moment(problem.norms_n, p_n)
+    tiny = 1e-3  # small enough never to leave the ball
+    moved = -run_sgd(problem, p_n, np.array([tiny]), 200_000, np.random.default_rng(0)).last_K_d / tiny
+    full_d = -problem.hessian_d_d @ problem.minimiser_d
+    standard_error_d = moved.std(axis=0) / np.sqrt(len(moved))
+    assert (np.abs(moved.mean(axis=0) - full_d) < 4 * standard_error_d).all()
+
+
+def test_sgd_follows_every_path_of_a_tiny_problem():
+    """Two components, four steps, a ball that binds: the mean over trials against all 16 paths, walked one by one."""
+    problem = LeastSquares(np.array([[1.0], [2.0]]), np.array([2.0, 0.5]), np.array([1.0, 10.0]), radius=0.7)
+    p_n, steps_T, averaging_T = np.array([0.25, 0.75]), np.array([0.9, 0.5, 0.4, 0.2]), np.array([1.0, 2.0, 3.0, 4.0])
+    expected = np.zeros(3)
+    bound_paths = 0
+    for path in itertools.product((0, 1), repeat=4):
+        x, average = 0.0, 0.0
+        for i, step, weight in zip(path, steps_T, averaging_T, strict=True):
+            average += weight * x / averaging_T.sum()
+            a, b = problem.rows_n_d[i, 0], problem.targets_n[i]
+            x -= step * a * (a * x - b) / (2 * p_n[i])
+            bound_paths += abs(x) > 0.7
+            x = min(max(x, -0.7), 0.7)
+        probability = p_n[list(path)].prod()
+        expected += probability * np.array([average, x, problem.costs_n[list(path)].sum()])
+    assert bound_paths > 0
+    runs = run_sgd(problem, p_n, steps_T, 100_000, np.random.default_rng(1), averaging_T)
+    for values_K, mean in zip((runs.average_K_d[:, 0], runs.last_K_d[:, 0], runs.cost_K), expected, strict=True):
+        assert abs(values_K.mean() - mean) < 4 * values_K.std() / np.sqrt(len(values_K))
+
+
+def test_error_is_the_difference_of_objectives():
+    problem = draw_problem(**SMALL, seed=1)
+
+    def objective(x_d):
+        return 0.5 * np.mean((problem.rows_n_d @ x_d - problem.targets_n) ** 2)
+
+    x_d = np.array([0.3, -0.2, 0.1])
+    expected = objective(x_d) - objective(problem.minimiser_d)
+    assert problem.error_K(x_d[None]) == pytest.approx([expected])
+    assert problem.error_K(problem.minimiser_d[None]) == pytest.approx([0.0], abs=1e-15)
+
+
+def test_long_runs_reach_the_limit_constant():
+    problem = draw_problem(**SMALL, seed=1)
+    horizon = 20_000
+    p_n = theory.optimal_sampling(problem.norms_n, problem.costs_n)
+    step = theory.convex_step(theory.second_moment(problem.norms_n, p_n), problem.diameter, horizon)
+    runs = run_sgd(problem, p_n, np.full(horizon, step), 200, np.random.default_rng(4))
+    error_K = problem.error_K(runs.average_K_d)
+    noise = 4 * error_K.std() / np.sqrt(len(error_K)) / error_K.mean()
+    assert horizon * error_K.mean() == pytest.approx(limit_constant(problem, p_n), rel=noise + 0.05)
+
+
+def test_the_bound_holds_and_optimal_sampling_is_cheaper_than_uniform(study):
+    problem, trials = study
+    curves = summarise(problem, trials)
+    assert (curves["error"] + 4 * curves["error_sd"] / np.sqrt(200) <= curves["bound"]).all()
+    one = curves[(curves["sampling"] == "variance") & (curves["iteration"] == 256)].iloc[0]
+    assert one["bound"] == pytest.approx(2.0 * problem.norms_n.mean() / 16)  # D √V/√T, V = (mean G)²
+    verdicts = judge(problem, measure(trials, seed=7))
+    assert verdicts[0]["holds"] and verdicts[1]["holds"]
+    assert compare_ratios(problem, measure(trials, seed=7)).loc["uniform", "measured_low"] > 1
+
+
+def test_predictions_are_the_closed_forms(study):
+    problem, _ = study
+    predicted = predict(problem)
+    uniform_n = np.full(60, 1 / 60)
+    squared_n = (problem.gradients_n_d(problem.minimiser_d) ** 2).sum(axis=1)
+    assert moment_at_minimiser(problem, uniform_n) == pytest.approx(squared_n.mean())
+    best = predicted.loc["optimal"]
+    assert best["J"] == pytest.approx(theory.optimal_cost_product(problem.norms_n, problem.costs_n))
+    assert predicted["ratio_bound"].to_numpy() == pytest.approx((predicted["J"] / best["J"]).to_numpy())
+    assert (predicted["moment_minimiser"] < predicted["V"]).all()
+
+
+def test_crossing_and_exponent_of_an_exact_power_law():
+    # error = 8/T for all three samplings, costs 1, 2 and 4 per step: ε = 0.01 takes 800 steps, and cost ∝ 1/ε.
+    horizons_M = np.array([100.0, 400.0, 1600.0])
+    error_B_S_M = np.broadcast_to(8 / horizons_M, (2, 3, 3))
+    measured = Measured(error_B_S_M, np.array([1.0, 2.0, 4.0])[:, None] * horizons_M * np.ones((2, 1, 1)), horizons_M)
+    assert measured.epsilon == pytest.approx(8 / 1600)
+    assert measured.iterations_to_reach(0.01) == pytest.approx(np.full((2, 3), 800.0))
+    assert measured.cost_to_reach(0.01)[0] == pytest.approx([800, 1600, 3200])
+    assert measured.iterations_to_reach(0.001)[0] == pytest.approx([8000] * 3)  # beyond the last horizon
+    assert measured.cost_exponent() == pytest.approx(np.ones((2, 3)))
+
+
+def test_the_bootstrap_keeps_samplings_apart_and_in_order(study):
+    _, trials = study
+    measured = measure(trials.sample(frac=1.0, random_state=0), seed=7)
+    for place, name in enumerate(theory.SAMPLINGS):
+        rows = trials[(trials["sampling"] == name) & (trials["iteration"] == 1024)]
+        assert measured.error_B_S_M[0, place, -1] == pytest.approx(rows["error"].mean())
+        assert measured.cost_B_S_M[0, place, -1] == pytest.approx(rows["cost"].mean())
+        spread = measured.error_B_S_M[1:, place, -1].std()
+        assert spread == pytest.approx(rows["error"].std() / np.sqrt(200), rel=0.1)
+
+
+def test_a_claim_holds_on_its_whole_interval_only():
+    assert at_most("", 1.0, 0.9, (0.8, 1.0))["holds"] and not at_most("", 1.0, 0.9, (0.8, 1.01))["holds"]
+    assert at_least("", 1.0, 1.2, (1.0, 1.4))["holds"] and not at_least("", 1.0, 1.2, (0.99, 1.4))["holds"]
+    assert within("", 2.0, 2.0, (1.6, 2.4), 0.2)["holds"] and not within("", 2.0, 2.0, (1.5, 2.4), 0.2)["holds"]
+    assert "| not shown |" in table([at_most("", 1.0, 0.9, (0.8, 1.01))])
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(study, tmp_path):
+    problem, trials = study
+    for folder in ("first", "second"):
+        again = compare_samplings(draw_problem(**SMALL, seed=3), n_iterations=1024, n_trials=200, seed=5)
+        measured = measure(again, seed=7)
+        ratios, verdicts = compare_ratios(problem, measured), judge(problem, measured)
+        save(tmp_path / folder, again, summarise(problem, again), ratios, verdicts)
+        assert f"of {len(verdicts)} claims" in conclude(measured, ratios, verdicts)
+    names = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert names == ["curves.parquet", "ratios.parquet", "trials.parquet", "verdict.json"]
+    for name in names:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    keys = {"claim", "expected", "measured", "interval", "tolerance", "rule", "holds"}
+    assert all(set(row) == keys for row in json.loads((tmp_path / "first" / "verdict.json").read_text()))
+    other = compare_samplings(problem, n_iterations=1024, n_trials=200, seed=6)
+    assert not np.allclose(other["error"], trials["error"])

@@ -1,0 +1,262 @@
+"""Whole runs of a tiny policy: resumed or repeated they give the same bits, paired by seed, and survive no signal."""
+
+import copy
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+
+from repro.arms import build
+from repro.engine.embedded import evaluate as evaluation_module
+from repro.engine.embedded import train as train_module
+from repro.engine.embedded.checkpoint import Checkpoints
+from repro.engine.embedded.train import PURPOSES, Trainer, stream_seed
+from repro.policy.model import build_qwen2
+from repro.settings import Arm, load
+from repro.tasks.queries import make_pools
+from repro.tasks.tokenizer import build_tokenizer
+
+STEPS, ROLLOUTS = 5, 16
+SETTINGS = load(scale="smoke")
+ENGINE = SETTINGS.engine.model_copy(
+    update=dict(
+        steps=STEPS,
+        rollouts_per_step=ROLLOUTS,
+        minibatch=8,
+        max_new_tokens=8,
+        checkpoint_every=2,
+        learning_rate=1e-2,
+        kl_probe=8,
+        kept_rollouts=ROLLOUTS,
+    )
+)
+EVALUATION = SETTINGS.evaluation.model_copy(update=dict(every=2, samples=2, final_samples=3))
+ARMS = {"grpo": [], "cost-aware": ["cost_aware"], "random-subset": ["random_subset"]}
+
+
+@pytest.fixture(scope="module")
+def pools():
+    sizes = dict(train_queries=7, evaluation_queries=7, pretraining_queries=7)
+    return make_pools(SETTINGS.task.model_copy(update=sizes))
+
+
+@pytest.fixture(autouse=True)
+def score_parity(monkeypatch):
+    """An untrained policy solves nothing, so reward what it does half the time: an even number of symbols."""
+    reward_with(monkeypatch, lambda texts, *_: np.array([1.0 - len(text) % 2 for text in texts]))
+
+
+def reward_with(monkeypatch, score) -> None:
+    for module in (train_module, evaluation_module):
+        monkeypatch.setattr(module, "score", score)
+
+
+def new_trainer(pools, arm="grpo", seed=0, engine=ENGINE) -> Trainer:
+    torch.manual_seed(0)
+    model = build_qwen2(hidden=16, layers=1, heads=2, max_length=64).eval()
+    method = build(arm, Arm(title=arm, about="", samplers=ARMS[arm]))
+    tokenizer = build_tokenizer()
+    reference = copy.deepcopy(model)
+    return Trainer(method, engine, EVALUATION, model, reference, tokenizer, pools.train, pools.evaluation, seed)
+
+
+def run(trainer: Trainer, checkpoints: Checkpoints, stop_at: int | None = None) -> dict:
+    """Train, as if killed when step `stop_at` is reached; the log without its seconds."""
+
+    def progress(step, accuracy):
+        if step == stop_at:
+            raise KeyboardInterrupt
+
+    log = asdict(trainer.train(checkpoints, progress))
+    log.pop("seconds")
+    return log
+
+
+def weights(trainer: Trainer) -> list[list[float]]:
+    return [parameter.flatten().tolist() for parameter in trainer.model.parameters()]
+
+
+@pytest.fixture(scope="module")
+def whole(pools, tmp_path_factory):
+    """One uninterrupted run of every arm: (trainer, log)."""
+    with pytest.MonkeyPatch.context() as patch:
+        reward_with(patch, lambda texts, *_: np.array([1.0 - len(text) % 2 for text in texts]))
+        trainers = {arm: new_trainer(pools, arm) for arm in ARMS}
+        return {
+            arm: (trainer, run(trainer, Checkpoints(tmp_path_factory.mktemp(arm), "a")))
+            for arm, trainer in trainers.items()
+        }
+
+
+@pytest.mark.parametrize("arm", ["grpo", "cost-aware"])
+@pytest.mark.parametrize("stop_at", [1, 3, 4, STEPS])
+def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(pools, tmp_path, whole, arm, stop_at):
+    uninterrupted, log = whole[arm]
+    checkpoints = Checkpoints(tmp_path, "a")
+    with pytest.raises(KeyboardInterrupt):
+        run(new_trainer(pools, arm), checkpoints, stop_at)
+    (tmp_path / "state.pt.partial").write_bytes(b"left over")
+    resumed = new_trainer(pools, arm)
+    assert run(resumed, checkpoints) == log
+    assert weights(resumed) == weights(uninterrupted)
+    timed = {(row["step"], row["phase"]) for row in resumed.log.seconds}
+    assert timed == {(row["step"], row["phase"]) for row in uninterrupted.log.seconds}
+
+
+def test_a_resumed_run_redoes_at_most_one_checkpoint_interval(pools, tmp_path):
+    checkpoints = Checkpoints(tmp_path, "a")
+    with pytest.raises(KeyboardInterrupt):
+        run(new_trainer(pools), checkpoints, stop_at=3)
+    assert checkpoints.restore(new_trainer(pools)) == 2
+
+
+def test_another_experiments_checkpoint_changes_nothing(pools, tmp_path, whole):
+    with pytest.raises(KeyboardInterrupt):
+        run(new_trainer(pools, "random-subset"), Checkpoints(tmp_path, "other"), stop_at=3)
+    assert run(new_trainer(pools), Checkpoints(tmp_path, "a")) == whole["grpo"][1]
+
+
+def test_the_same_seed_twice_gives_the_same_log_and_another_does_not(pools, tmp_path, whole):
+    torch.manual_seed(99)  # the run's streams are its own
+    assert run(new_trainer(pools, "cost-aware"), Checkpoints(tmp_path / "0", "a")) == whole["cost-aware"][1]
+    other = run(new_trainer(pools, "cost-aware", seed=1), Checkpoints(tmp_path / "1", "a"))
+    assert other["rollouts"][0]["response"] != whole["cost-aware"][1]["rollouts"][0]["response"] or (
+        other["evaluations"][0]["response_tokens"] != whole["cost-aware"][1]["evaluations"][0]["response_tokens"]
+    )
+
+
+def test_arms_with_one_seed_start_from_the_same_evaluation_and_the_same_groups(whole):
+    generated = ("prompt", "response", "reward", "advantage", "cost")
+    first = {
+        arm: [[row[name] for name in generated] for row in log["rollouts"] if row["step"] == 0]
+        for arm, (_, log) in whole.items()
+    }
+    assert len(first["grpo"]) == ROLLOUTS
+    assert first["grpo"] == first["cost-aware"] == first["random-subset"]
+    assert len({str(log["evaluations"][0]) for _, log in whole.values()}) == 1
+    for name in ("reward", "entropy", "groups_without_signal", "queries", "generated_tokens", "flops_generate"):
+        assert len({log["steps"][0][name] for _, log in whole.values()}) == 1
+    assert len({str(weights(trainer)) for trainer, _ in whole.values()}) == 3  # and part ways
+
+
+def test_rollouts_of_one_query_stand_together_and_their_advantages_follow(whole):
+    for row_group in np.split(np.array(whole["grpo"][1]["rollouts"][:ROLLOUTS]), 2):
+        assert len({row["prompt"] for row in row_group}) == 1
+        rewards = np.array([row["reward"] for row in row_group])
+        expected = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+        assert [row["advantage"] for row in row_group] == pytest.approx(expected)
+        assert all(row["reward"] == 1 - len(row["response"]) % 2 for row in row_group)
+
+
+def test_what_trained_is_what_was_logged(whole):
+    grpo, cost_aware, subset = (whole[arm][1] for arm in ARMS)
+    for row in grpo["steps"]:
+        assert row["selected_rollouts"] == row["distinct_rollouts"] == row["effective_sample_size"] == ROLLOUTS
+        assert row["largest_weight"] == 1.0
+    assert all(row["times_trained"] == 1 for row in grpo["rollouts"])
+    drawn = [row for row in cost_aware["rollouts"] if row["step"] == 0]
+    assert sum(row["times_trained"] for row in drawn) == ROLLOUTS
+    signal = np.array([abs(row["advantage"]) / np.sqrt(row["cost"]) for row in drawn])
+    for row, p in zip(drawn, signal / signal.sum(), strict=True):
+        if row["times_trained"]:
+            assert row["weight"] == pytest.approx(1 / (np.count_nonzero(signal) * p))
+    selected = sum(row["cost"] * row["times_trained"] for row in drawn)
+    assert cost_aware["steps"][0]["selected_tokens"] == cost_aware["steps"][0]["trained_tokens"] == selected
+    assert all(row["times_trained"] <= 1 and row["weight"] in (0.0, 1.0) for row in subset["rollouts"])
+
+
+def test_the_ledger_adds_up_over_a_run(whole):
+    for _, log in whole.values():
+        trained = 0.0
+        for index, row in enumerate(log["steps"], start=1):
+            trained += row["selected_tokens"]
+            assert (row["queries"], row["rollouts"]) == (2 * index, ROLLOUTS * index)
+            assert row["updates"] == 2 * index and row["trained_tokens"] == trained
+            assert row["scored_tokens"] == 0 and not row["skipped"]
+            assert row["flops"] == row["flops_generate"] + row["flops_train"]
+        totals = [row["generated_tokens"] for row in log["steps"]]
+        assert np.diff([0, *totals]) == pytest.approx([ROLLOUTS * row["response_tokens"] for row in log["steps"]])
+        last = {name: log["steps"][-1][name] for name in ("trained_tokens", "flops", "updates")}
+        assert {name: log["evaluations"][-1][name] for name in last} == last
+
+
+def test_evaluations_come_at_their_steps_and_questions_at_the_end(whole):
+    for _, log in whole.values():
+        assert [(row["step"], row["samples"]) for row in log["evaluations"]] == [(0, 2), (2, 2), (4, 2), (STEPS, 3)]
+        assert log["evaluations"][0]["flops"] == 0 and log["evaluations"][0]["updates"] == 0
+        assert [row["query"] for row in log["questions"]] == list(range(7))
+        assert sum(row["successes"] for row in log["questions"]) / 21 == pytest.approx(
+            log["evaluations"][-1]["accuracy"]
+        )
+
+
+def test_the_kl_to_the_reference_starts_at_zero_and_grows(whole):
+    for _, log in whole.values():
+        kl = [row["kl"] for row in log["steps"]]
+        assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(value > 1e-7 for value in kl[1:])
+
+
+def test_a_kl_term_is_scored_and_charged(pools, tmp_path):
+    trainer = new_trainer(pools, engine=ENGINE.model_copy(update={"kl": 0.1, "steps": 2}))
+    last = run(trainer, Checkpoints(tmp_path, "a"))["steps"][-1]
+    assert last["scored_tokens"] == last["trained_tokens"] > 0
+    assert last["flops_score"] == pytest.approx(last["flops_train"] / 3)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
+def test_a_batch_without_signal_is_generated_paid_for_and_skipped(pools, tmp_path, monkeypatch, arm, reward):
+    reward_with(monkeypatch, lambda texts, *_: np.full(len(texts), reward))
+    trainer = new_trainer(pools, arm, engine=ENGINE.model_copy(update={"steps": 2}))
+    before = weights(trainer)
+    log = run(trainer, Checkpoints(tmp_path, "a"))
+    assert [row["skipped"] for row in log["steps"]] == [True, True]
+    assert [row["groups_without_signal"] for row in log["steps"]] == [1.0, 1.0]
+    assert weights(trainer) == before
+    assert log["steps"][-1]["rollouts"] == 2 * ROLLOUTS and log["steps"][-1]["flops_generate"] > 0
+    assert log["steps"][-1]["updates"] == 0 and log["steps"][-1]["trained_tokens"] == 0
+    assert all(row["times_trained"] == 0 for row in log["rollouts"])
+
+
+def test_the_seconds_of_a_skipped_step_are_counted_too(pools, tmp_path, monkeypatch):
+    reward_with(monkeypatch, lambda texts, *_: np.ones(len(texts)))
+    trainer = new_trainer(pools, "cost-aware", engine=ENGINE.model_copy(update={"steps": 1}))
+    run(trainer, Checkpoints(tmp_path, "a"))
+    phases = {row["phase"] for row in trainer.log.seconds if row["step"] == 0 and row["seconds"] > 0}
+    assert phases == {"generate", "verify", "probe", "select", "evaluate"}
+
+
+def test_training_goes_on_after_a_batch_without_signal(pools, tmp_path, monkeypatch):
+    calls = []
+
+    def silent_once(texts, *_):
+        calls.append(len(texts))
+        trains = [n for n in calls if n == ROLLOUTS]
+        return np.ones(len(texts)) if len(trains) == 1 else np.array([1.0 - len(text) % 2 for text in texts])
+
+    reward_with(monkeypatch, silent_once)
+    trainer = new_trainer(pools, "cost-aware", engine=ENGINE.model_copy(update={"steps": 2}))
+    log = run(trainer, Checkpoints(tmp_path, "a"))
+    assert [row["skipped"] for row in log["steps"]] == [True, False]
+    assert log["steps"][1]["updates"] == 2
+
+
+def test_weights_reach_the_gradient_and_the_number_of_minibatches_is_the_samplers_to_set(pools, tmp_path):
+    def tripled(rollouts, progress, rng):
+        return rollouts.take(np.arange(len(rollouts)), np.full(len(rollouts), 3.0), minibatches=1)
+
+    rows = []
+    for sampler in (tripled, lambda rollouts, *_: rollouts.take(np.arange(len(rollouts)), minibatches=1)):
+        trainer = new_trainer(pools, engine=ENGINE.model_copy(update={"steps": 1, "gradient_clip": 1e-9}))
+        trainer.method = replace(trainer.method, samplers=[sampler])
+        rows += run(trainer, Checkpoints(tmp_path / str(len(rows)), "a"))["steps"]
+    assert [row["updates"] for row in rows] == [1, 1]
+    assert rows[0]["gradient_norm"] == pytest.approx(3 * rows[1]["gradient_norm"], rel=1e-4)  # before it is clipped
+    assert [row["effective_sample_size"] for row in rows] == pytest.approx([ROLLOUTS] * 2)
+
+
+def test_streams_of_seed_step_and_purpose_do_not_meet():
+    seeds = {stream_seed(seed, step, purpose) for seed in range(5) for step in range(60) for purpose in PURPOSES}
+    assert len(seeds) == 5 * 60 * len(PURPOSES) and all(0 <= seed < 2**63 for seed in seeds)
+    assert stream_seed(3, 7, "sample") == stream_seed(3, 7, "sample")
