@@ -9,6 +9,7 @@ import torch
 from repro.engine.embedded.checkpoint import Checkpoints
 from repro.engine.embedded.train import Log
 from repro.engine.ledger import Ledger
+from repro.plans import PlannedGroup, PlanStream
 from repro.policy.flops import FlopCounter
 
 
@@ -16,7 +17,13 @@ def trainer(seed: int = 0, updates: int = 0):
     """What a checkpoint reads and writes of a Trainer, on a model of six weights."""
     torch.manual_seed(seed)
     model = torch.nn.Linear(3, 2, bias=False)
-    state = SimpleNamespace(model=model, optimiser=torch.optim.AdamW(model.parameters()), ledger=Ledger(), log=Log())
+    state = SimpleNamespace(
+        model=model,
+        optimiser=torch.optim.AdamW(model.parameters()),
+        ledger=Ledger(),
+        log=Log(),
+        plan=PlanStream(PlannedGroup(query, 2) for query in range(100)),
+    )
     for step in range(updates):
         learn(state, step)
     return state
@@ -27,6 +34,7 @@ def learn(state, step: int) -> None:
     (state.model(torch.tensor([1.0, -2.0, 3.0 + step])) ** 2).sum().backward()
     state.optimiser.step()
     state.ledger.charge_update(FlopCounter(10, 1, 4), np.array([5, step + 1]))
+    state.plan.fill_step(4)
     state.log.steps.append({"step": step, "loss": 0.1 + 0.2 * step, "skipped": False})
     state.log.seconds.append({"step": step, "phase": "update", "seconds": 0.5})
 
@@ -44,6 +52,7 @@ def test_a_restored_run_goes_on_with_the_same_bits(tmp_path):
         learn(resumed, step)
     assert weights(resumed) == weights(whole)  # AdamW's moments included
     assert resumed.ledger == whole.ledger and resumed.log == whole.log
+    assert resumed.plan.taken == whole.plan.taken == 10 and resumed.plan.fill_step(2) == [PlannedGroup(10, 2)]
 
 
 def test_without_a_checkpoint_a_run_starts_at_zero_untouched(tmp_path):

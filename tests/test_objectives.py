@@ -6,7 +6,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from repro.objectives.advantages import group_advantages, groups_without_signal
+from repro.advantages import groups_without_signal
+from repro.advantages.group_normalised import group_normalised
 from repro.objectives.aggregate import token_coefficients
 from repro.objectives.grpo import grpo
 
@@ -14,34 +15,34 @@ from repro.objectives.grpo import grpo
 def test_one_group_by_hand():
     # mean 1/4, population variance 3/16
     expected = np.array([0.75, -0.25, -0.25, -0.25]) / (np.sqrt(3) / 4 + 1e-6)
-    assert group_advantages([1, 0, 0, 0], [5, 5, 5, 5]) == pytest.approx(expected)
-    assert group_advantages([1, 0, 0, 0], [5] * 4, delta=1.0) == pytest.approx(
+    assert group_normalised([1, 0, 0, 0], [5, 5, 5, 5]) == pytest.approx(expected)
+    assert group_normalised([1, 0, 0, 0], [5] * 4, delta=1.0) == pytest.approx(
         np.array([0.75, -0.25, -0.25, -0.25]) / (np.sqrt(3) / 4 + 1)
     )
-    assert group_advantages([1, 0], [0, 0], delta=0.0) == pytest.approx([1.0, -1.0])  # not ±1/√2, the sample's
+    assert group_normalised([1, 0], [0, 0], delta=0.0) == pytest.approx([1.0, -1.0])  # not ±1/√2, the sample's
 
 
 def test_float_rewards_of_interleaved_groups_by_hand():
     # group 7: 1, 2, 3 with population std √(2/3); group -1: 0, 10 with 5
-    advantages_N = group_advantages([1.0, 0.0, 2.0, 10.0, 3.0], [7, -1, 7, -1, 7], delta=0.0)
+    advantages_N = group_normalised([1.0, 0.0, 2.0, 10.0, 3.0], [7, -1, 7, -1, 7], delta=0.0)
     assert advantages_N == pytest.approx([-np.sqrt(1.5), -1.0, 0.0, 1.0, np.sqrt(1.5)])
 
 
 @pytest.mark.parametrize("reward", [0.1, 0.1 + 0.2, 1 / 3, 1e-300, 12345.678, -0.7])
 def test_equal_rewards_give_exactly_zero(reward):
     for size in (1, 3, 7, 10):  # the mean of equal floats is often not that float
-        assert group_advantages([reward] * size, [0] * size).tolist() == [0.0] * size
+        assert group_normalised([reward] * size, [0] * size).tolist() == [0.0] * size
         assert groups_without_signal([reward] * size, [0] * size) == 1.0
 
 
 def test_equality_is_exact_so_a_last_bit_is_a_signal_that_delta_keeps_small():
     rewards_N = [0.1 + 0.2, 0.3]  # 2⁻⁵⁴ apart
     assert groups_without_signal(rewards_N, [0, 0]) == 0.0
-    assert 0 < np.abs(group_advantages(rewards_N, [0, 0])).max() < 1e-9
+    assert 0 < np.abs(group_normalised(rewards_N, [0, 0])).max() < 1e-9
 
 
 def test_a_group_of_equal_rewards_beside_one_with_signal():
-    advantages_N = group_advantages([0.1, 1, 0.1, 0, 0.1], [0, 1, 0, 1, 0], delta=0.0)
+    advantages_N = group_normalised([0.1, 1, 0.1, 0, 0.1], [0, 1, 0, 1, 0], delta=0.0)
     assert advantages_N.tolist() == [0.0, 1.0, 0.0, -1.0, 0.0]
 
 
@@ -54,7 +55,7 @@ def test_share_of_groups_without_signal_by_hand():
 @settings(deadline=None)
 def test_advantages_are_standardised_within_groups_and_free_of_units(pairs, factor):
     group_N, rewards_N = np.array([group for group, _ in pairs]), np.array([reward for _, reward in pairs])
-    advantages_N = group_advantages(rewards_N, group_N)
+    advantages_N = group_normalised(rewards_N, group_N)
     for group in set(group_N):
         inside = advantages_N[group_N == group]
         spread = rewards_N[group_N == group].std()
@@ -62,18 +63,18 @@ def test_advantages_are_standardised_within_groups_and_free_of_units(pairs, fact
         if spread > 1e-6:
             assert inside.std() == pytest.approx(spread / (spread + 1e-6))
         assert np.abs(inside).max() <= np.sqrt(max(len(inside) - 1, 0)) + 1e-5  # as for one success among G
-    shifted_N = group_advantages(factor * rewards_N + 3.0, group_N, delta=1e-6 * factor)
+    shifted_N = group_normalised(factor * rewards_N + 3.0, group_N, delta=1e-6 * factor)
     assert shifted_N == pytest.approx(advantages_N, abs=1e-5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_reward_that_is_not_finite_is_refused(bad):
     with pytest.raises(ValueError, match=rf"rewards_N\[2\] is {bad}"):
-        group_advantages([0, 1, bad], [0, 0, 0])
+        group_normalised([0, 1, bad], [0, 0, 0])
 
 
 def test_mismatched_groups_are_refused():
-    for function in (group_advantages, groups_without_signal):
+    for function in (group_normalised, groups_without_signal):
         with pytest.raises(ValueError):
             function([0, 1, 1], [0, 0])
 

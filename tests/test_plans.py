@@ -1,20 +1,27 @@
-"""The uniform plan: whole epochs, nothing lost at their seams, the budget to the rollout."""
+"""Plans: whole epochs, nothing lost at their seams or at the steps', the budget to the rollout."""
 
 from collections import Counter
+from itertools import count, islice, pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro.plans import PlannedGroup, PlanStream, Queries
 from repro.plans.uniform import uniform
+
+
+def pool(n_queries: int) -> Queries:
+    return Queries(np.ones(n_queries, int))
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 30), st.integers(2, 9), st.integers(0, 5))
 @settings(deadline=None)
 def test_every_epoch_visits_every_query_once(n_queries, groups, steps, size, seed):
     groups = min(groups, n_queries)
-    plan = uniform(n_queries, groups * size, steps, np.random.default_rng(seed), group_size=size)
+    stream = PlanStream(uniform(pool(n_queries), groups * size, np.random.default_rng(seed), group_size=size))
+    plan = [stream.fill_step(groups * size) for _ in range(steps)]
     assert [sum(group.size for group in step) for step in plan] == [groups * size] * steps
     assert {group.size for step in plan for group in step} == {size}
     visits = [group.query for step in plan for group in step]
@@ -27,8 +34,7 @@ def test_every_epoch_visits_every_query_once(n_queries, groups, steps, size, see
 
 def test_epochs_have_orders_of_their_own_and_the_stream_decides_them():
     def visits(seed):
-        plan = uniform(50, 80, 10, np.random.default_rng(seed))
-        return [group.query for step in plan for group in step]
+        return [group.query for group in islice(uniform(pool(50), 80, np.random.default_rng(seed)), 100)]
 
     first = visits(0)
     assert len(first) == 100 and first[:50] != first[50:] and first[:50] != sorted(first[:50])
@@ -38,10 +44,36 @@ def test_epochs_have_orders_of_their_own_and_the_stream_decides_them():
 @pytest.mark.parametrize(("rollouts", "size"), [(10, 4), (3, 8), (0, 8)])
 def test_a_budget_that_does_not_split_into_groups_is_refused(rollouts, size):
     with pytest.raises(ValueError, match=rf"{rollouts} rollouts a step cannot be split into groups of {size}"):
-        uniform(100, rollouts, 5, np.random.default_rng(0), group_size=size)
+        uniform(pool(100), rollouts, np.random.default_rng(0), group_size=size)
 
 
 def test_more_groups_than_queries_are_refused():
-    with pytest.raises(ValueError, match="queries"):
-        uniform(3, 32, 5, np.random.default_rng(0))  # four groups of eight a step
-    assert len(uniform(4, 32, 5, np.random.default_rng(0))) == 5
+    with pytest.raises(ValueError, match="more than the 3 training queries"):
+        uniform(pool(3), 32, np.random.default_rng(0))  # four groups of eight a step
+    assert next(uniform(pool(4), 32, np.random.default_rng(0))).size == 8
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=60), st.integers(8, 20))
+def test_steps_of_unequal_groups_keep_order_and_budget(sizes, budget):
+    groups = [PlannedGroup(query, size) for query, size in enumerate(sizes)]
+    stream = PlanStream(iter([*groups, *(PlannedGroup(-1, 8) for _ in range(10))]))
+    steps = []
+    while stream.taken < len(groups):
+        steps.append(stream.fill_step(budget))
+        assert sum(group.size for group in steps[-1]) <= budget
+    assert [group for step in steps for group in step][: len(groups)] == groups
+    for step, after in pairwise(steps):  # no step stops before it must
+        assert sum(group.size for group in step) + after[0].size > budget
+
+
+def test_a_resumed_stream_goes_on_where_it_was():
+    whole = PlanStream(PlannedGroup(query, 1 + query % 3) for query in count())
+    steps = [whole.fill_step(7) for _ in range(6)]
+    resumed = PlanStream(PlannedGroup(query, 1 + query % 3) for query in count())
+    resumed.skip(sum(len(step) for step in steps[:4]))
+    assert [resumed.fill_step(7), resumed.fill_step(7)] == steps[4:]
+
+
+def test_a_group_larger_than_the_budget_is_refused():
+    with pytest.raises(ValueError, match="a group of 9 rollouts does not fit a budget of 8"):
+        PlanStream(iter([PlannedGroup(0, 9)])).fill_step(8)

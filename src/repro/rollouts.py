@@ -20,7 +20,7 @@ class Rollouts:
 
     group_N            int    rollouts of one query in this batch share it
     rewards_N          float  the raw reward; 0 or 1 in the papers
-    advantages_N       float  normalised within the group (repro.objectives.advantages)
+    advantages_N       float  relative to the group (repro.advantages)
     prompt_tokens_N    int    tokens of the prompt, at least 1
     response_tokens_N  int    tokens of the response, end of text included, at least 1
     response_mask_N_T  bool   the tokens whose loss counts
@@ -42,26 +42,34 @@ class Rollouts:
     minibatches: int | None = None
 
     @classmethod
-    def from_batch(cls, *, group_N, rewards_N, advantages_N, prompt_tokens_N, response_tokens_N, **token_arrays):
-        """The whole batch, every weight 1. Without token arrays (`response_mask_N_T`, `entropy_N_T`) they are made:
-        mask from the lengths, entropy zero."""
-        response_tokens_N = np.asarray(response_tokens_N)
-        n = len(response_tokens_N)
-        mask_N_T = token_arrays.get("response_mask_N_T")
-        if mask_N_T is None:
-            width = int(np.max(response_tokens_N, initial=1))
-            mask_N_T = np.arange(width) < response_tokens_N[:, None]
-        entropy_N_T = token_arrays.get("entropy_N_T")
+    def from_batch(
+        cls,
+        *,
+        group_N,
+        rewards_N,
+        advantages_N,
+        prompt_tokens_N,
+        response_tokens_N,
+        response_mask_N_T=None,
+        entropy_N_T=None,
+    ) -> "Rollouts":
+        """The whole batch as generated, every weight 1. Without token arrays, the mask is made from the lengths and
+        the entropy is zero."""
+        lengths_N = np.asarray(response_tokens_N)
+        if response_mask_N_T is None:
+            whole_N = np.nan_to_num(lengths_N.astype(float), posinf=0.0)  # a bad length is refused below, by name
+            response_mask_N_T = np.arange(max(1, int(np.max(whole_N, initial=1)))) < whole_N[:, None]
+        mask_N_T = np.asarray(response_mask_N_T, bool)
         return cls(
             group_N=np.asarray(group_N),
             rewards_N=np.asarray(rewards_N, float),
             advantages_N=np.asarray(advantages_N, float),
             prompt_tokens_N=np.asarray(prompt_tokens_N),
-            response_tokens_N=response_tokens_N,
-            response_mask_N_T=np.asarray(mask_N_T, bool),
-            entropy_N_T=np.zeros(np.shape(mask_N_T), np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
-            weights_N=np.ones(n),
-            row_N=np.arange(n),
+            response_tokens_N=lengths_N,
+            response_mask_N_T=mask_N_T,
+            entropy_N_T=np.zeros(mask_N_T.shape, np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
+            weights_N=np.ones(len(lengths_N)),
+            row_N=np.arange(len(lengths_N)),
         )
 
     def __post_init__(self):
@@ -86,6 +94,8 @@ class Rollouts:
                 f"rollouts: entropy_N_T has shape {self.entropy_N_T.shape}, response_mask_N_T "
                 f"{self.response_mask_N_T.shape}; they describe the same tokens and must agree"
             )
+        if not np.isfinite(self.entropy_N_T).all():
+            raise ValueError("rollouts: entropy_N_T holds a NaN or an infinity; every entropy must be a finite number")
 
     def __len__(self) -> int:
         return len(self.advantages_N)
@@ -96,7 +106,9 @@ class Rollouts:
         return self.prompt_tokens_N + self.response_tokens_N
 
     def take(self, rows_M: np.ndarray, weights_M: np.ndarray | None = None, minibatches: int | None = None):
-        """The rollouts `rows_M` (repeats allowed, order kept), their weights multiplied by `weights_M`."""
+        """The rollouts `rows_M` (positions, repeats allowed, order kept; or a boolean mask), their weights multiplied
+        by `weights_M`. NoSignal if that leaves none."""
+        rows_M = np.arange(len(self))[rows_M]  # positions, whether positions or a boolean mask were given
         if len(rows_M) == 0:
             raise NoSignal("rollouts: no row was taken; a sampler must keep at least one rollout")
         taken = {f.name: getattr(self, f.name)[rows_M] for f in fields(self) if f.name != "minibatches"}

@@ -16,6 +16,7 @@ from repro.paths import PARAMS
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SettingsError(ValueError):
@@ -29,7 +30,7 @@ class Section(BaseModel):
 class Family(Section):
     """One kind of query: a reasoning-gym data set with its options."""
 
-    dataset: str
+    dataset: Literal["chain_sum", "products", "gcd"]  # repro.tasks writes their prompts and demonstrations
     share: Share
     emphasis: Positive = 1.0
     options: dict[str, int] = {}
@@ -57,6 +58,12 @@ class Demonstrations(Section):
     wordy: Share
     slip_per_step: Share
     slip_direct: Share
+
+    @model_validator(mode="after")
+    def shares_fit(self):
+        if self.direct + self.wordy > 1:
+            raise ValueError(f"direct {self.direct} + wordy {self.wordy} exceed 1; the rest are plain steps")
+        return self
 
 
 class Policy(Section):
@@ -96,9 +103,9 @@ class Engine(Section):
     temperature: Positive
     aggregation: Literal["sequence-mean", "token-mean"]
     learning_rate: Positive
-    weight_decay: Annotated[float, Field(ge=0)]
+    weight_decay: NonNegative
     gradient_clip: Positive
-    kl: Annotated[float, Field(ge=0)]
+    kl: NonNegative
     kl_probe: Annotated[int, Field(ge=0)]
     workers: Count
     checkpoint_every: Count
@@ -127,6 +134,14 @@ class SgdTheory(Section):
     radius: Positive
     seed: int
 
+    @model_validator(mode="after")
+    def low_to_high(self):
+        for name in ("norm", "cost"):
+            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+            if low > high:
+                raise ValueError(f"{name}_low {low} is above {name}_high {high}; swap them")
+        return self
+
 
 class Theory(Section):
     sgd: SgdTheory
@@ -146,15 +161,16 @@ Call = tuple[str, dict[str, Any]]  # a module's name and its function's keyword 
 
 
 class Arm(Section):
-    """plan + samplers + objective; see the packages of those names."""
+    """plan + advantage + samplers + objective; see the packages of those names."""
 
     title: str
     about: str
     plan: Call = ("uniform", {})
+    advantage: Call = ("group_normalised", {})
     samplers: list[Call] = []
     objective: Call = ("grpo", {})
 
-    @field_validator("plan", "objective", mode="before")
+    @field_validator("plan", "advantage", "objective", mode="before")
     @classmethod
     def one_call(cls, value: Any) -> Call:
         return _call(value)
@@ -162,12 +178,15 @@ class Arm(Section):
     @field_validator("samplers", mode="before")
     @classmethod
     def many_calls(cls, value: Any) -> list[Call]:
-        return [_call(entry) for entry in value or []]
+        if not isinstance(value, list):
+            raise ValueError(f"{value!r} should be a list, such as [cost_aware] or [{{cost_aware: {{beta: 0.2}}}}]")
+        return [_call(entry) for entry in value]
 
     @property
     def calls(self) -> list[tuple[str, str, dict[str, Any]]]:
         """(package, module, parameters) of everything this arm is made of."""
-        parts = [("plans", self.plan), *(("samplers", call) for call in self.samplers), ("objectives", self.objective)]
+        parts = [("plans", self.plan), ("advantages", self.advantage)]
+        parts += [*(("samplers", call) for call in self.samplers), ("objectives", self.objective)]
         return [(package, name, parameters) for package, (name, parameters) in parts]
 
 
@@ -193,6 +212,8 @@ class Settings(Section):
             raise ValueError(f"baseline: there is no arm {self.baseline!r}{nearest(self.baseline, self.arms)}")
         if self.engine.rollouts_per_step % self.engine.minibatch:
             raise ValueError("engine.rollouts_per_step must be a multiple of engine.minibatch")
+        if self.policy.source is None and self.engine.max_new_tokens >= self.policy.max_length:
+            raise ValueError("policy.max_length must exceed engine.max_new_tokens by the length of the longest prompt")
         return self
 
     def arm(self, name: str) -> Arm:
@@ -211,68 +232,89 @@ def nearest(name: str, valid: Any) -> str:
 def _call(value: Any) -> Call:
     if isinstance(value, str):
         return value, {}
+    if isinstance(value, (list, tuple)) and [type(part) for part in value] == [str, dict]:
+        return value[0], dict(value[1])  # as `model_dump` writes it
     if isinstance(value, dict) and len(value) == 1:
         [(name, parameters)] = value.items()
-        return name, dict(parameters or {})
-    if isinstance(value, (list, tuple)) and len(value) == 2:
-        return value[0], dict(value[1])
+        if isinstance(name, str) and isinstance(parameters, dict):
+            return name, dict(parameters)
     raise ValueError(f"{value!r} should be a name, or one `name: {{parameter: value}}`")
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping with the same key twice; plain YAML readers keep the last and drop the first in silence."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key, (mark, _) in zip(keys, node.value, strict=True):
+            if keys.count(key) > 1:
+                raise SettingsError(
+                    f"params.yaml: the key {key!r} stands twice, again near line {mark.start_mark.line + 1}"
+                )
+        return super().construct_mapping(node, deep)
 
 
 def load(path: Path = PARAMS, **overrides: Any) -> Settings:
     """The settings of `path`, its scale merged in; `overrides` replace top-level keys first (`scale="smoke"`)."""
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = yaml.load(path.read_text(), _UniqueKeys)
     except yaml.YAMLError as error:
         raise SettingsError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
-    return parse({**raw, **overrides})
+    return parse({**_mapping(raw, path.name), **overrides})
 
 
 def parse(raw: dict[str, Any]) -> Settings:
     """Settings from the mapping in params.yaml; SettingsError in one sentence."""
-    scales = raw.get("scales") or {}
+    scales = _mapping(raw.get("scales"), "scales")
     scale = raw.get("scale")
     if scale not in scales:
-        raise SettingsError(f"scale: there is no scale {scale!r} in params.yaml{nearest(str(scale), scales)}")
+        raise SettingsError(f"params.yaml: scale: there is no scale {scale!r}{nearest(str(scale), scales)}")
     plain = {key: value for key, value in raw.items() if key != "scales"}
     for name, replacements in scales.items():  # the other scales are checked too: a slip there waits for nobody
-        merged = _merge(plain, replacements or {}, f"scales.{name}")
-        settings = _validate({**merged, "scale": name})
+        merged = _merge(plain, _mapping(replacements, f"scales.{name}"))
+        settings = _validate({**merged, "scale": name}, "" if name == scale else f" (at scale {name})")
         if name == scale:
             chosen = settings
     return chosen
 
 
-def _merge(base: dict[str, Any], replacements: dict[str, Any], where: str) -> dict[str, Any]:
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingsError(f"params.yaml: {where} is {value!r}; it should be a mapping of keys to values")
+    return value
+
+
+def _merge(base: dict[str, Any], replacements: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `replacements` laid over it, mapping by mapping; the schema refuses what does not belong."""
     merged = dict(base)
     for key, value in replacements.items():
-        if key not in base:
-            raise SettingsError(f"{where}: unknown key {key!r}{nearest(key, base)}")
-        both = isinstance(value, dict) and isinstance(base[key], dict)
-        merged[key] = _merge(base[key], value, f"{where}.{key}") if both else value
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
     return merged
 
 
-def _validate(plain: dict[str, Any]) -> Settings:
+def _validate(plain: dict[str, Any], where: str) -> Settings:
     try:
         return Settings.model_validate(plain)
     except ValidationError as error:
-        raise SettingsError(_sentence(error, plain)) from None
+        raise SettingsError(f"params.yaml{where}: {_sentence(error)}") from None
 
 
-def _sentence(error: ValidationError, plain: dict[str, Any]) -> str:
+def _sentence(error: ValidationError) -> str:
     """The first complaint of pydantic as one sentence about a key of params.yaml."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         fields = _fields_at(first["loc"][:-1])
-        return f"params.yaml: unknown key {place!r}{nearest(first['loc'][-1], fields)}"
+        return f"unknown key {place!r}{nearest(first['loc'][-1], fields)}"
     if first["type"] == "missing":
-        return f"params.yaml: the key {place!r} is missing; add it"
+        return f"the key {place!r} is missing; add it"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
-        return f"params.yaml: {place + ': ' if place else ''}{' '.join(message.split())}"
-    return f"params.yaml: {place} is {first['input']!r}: {message[0].lower() + message[1:]}"
+        return f"{place + ': ' if place else ''}{' '.join(message.split())}"
+    if first["type"] == "float_type" and isinstance(first["input"], str) and "e" in first["input"]:
+        message += ", which YAML reads from 1.0e-4 but not from 1e-4"
+    return f"{place} is {first['input']!r}: {message[0].lower() + message[1:]}"
 
 
 def _fields_at(location: tuple) -> list[str]:

@@ -67,7 +67,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
                 stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 start_timeout=120,
-                extra_arguments=["--IPKernelApp.log_level=40"],
+                extra_arguments=["--IPKernelApp.log_level=50"],
             )
             return
         except papermill.PapermillExecutionError as error:

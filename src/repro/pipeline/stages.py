@@ -90,7 +90,7 @@ def _train(settings: Settings, arm: str) -> Stage:
             "task": s.task.model_dump(exclude={"pretraining_queries": True}),
             "engine": s.engine.model_dump(exclude={"workers": True}),
             "evaluation": s.evaluation.model_dump(),
-            "arm": s.arms[arm].model_dump(include={"plan", "samplers", "objective"}),
+            "arm": s.arms[arm].model_dump(exclude={"title", "about"}),
         },
         {"arm": arm, "scale": settings.scale, "output": str(paths.train_results(arm))},
         modules=tuple(f"repro.{package}.{name}" for package, name, _ in calls),

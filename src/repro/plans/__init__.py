@@ -1,17 +1,70 @@
 """Query plans: which queries, in which order, with what group size; decided before rollouts.
 
-A plan is a function `(queries, budget, steps, rng, *, parameters) -> Plan`, alone in a module of its own name.
+A plan is a function `(queries, rollouts_per_step, rng, *, parameters) -> iterator of PlannedGroup`, alone in a module
+of its own name. The iterator never ends: steps take from it what fits their budget (`fill_step`), and an arm that
+refills its batch takes more.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What a plan may know of the training pool of Q queries.
+
+    prompt_tokens_Q      int    tokens of each prompt
+    successes_Q          int    successes in profiling the base policy; None for an arm that has no profile
+    samples_Q            int    samples of each query in that profile; None likewise
+    """
+
+    prompt_tokens_Q: np.ndarray
+    successes_Q: np.ndarray | None = None
+    samples_Q: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens_Q)
 
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """One group of one step: `query` is an index into the training pool, `size` the number of rollouts."""
+    """One group: `query` is an index into the training pool, `size` the number of rollouts."""
 
     query: int
     size: int
 
 
-Plan = list[list[PlannedGroup]]  # one list of groups per step
+class PlanStream:
+    """A plan's groups as they are consumed; `taken` counts them, so that a resumed run can skip what was used."""
+
+    def __init__(self, groups: Iterator[PlannedGroup]):
+        self._groups, self._waiting, self.taken = groups, None, 0
+
+    def skip(self, count: int) -> None:
+        """Pass over the first `count` groups."""
+        for _ in range(count):
+            self._next()
+
+    def fill_step(self, budget: int) -> list[PlannedGroup]:
+        """The next groups, in order, as long as their rollouts fit into `budget`; the first that does not fit opens the
+        next step. ValueError if not even one fits: no step could ever be filled."""
+        step: list[PlannedGroup] = []
+        used = 0
+        while used + self._peek().size <= budget:
+            step.append(self._next())
+            used += step[-1].size
+        if not step:
+            raise ValueError(f"plan: a group of {self._peek().size} rollouts does not fit a budget of {budget}")
+        return step
+
+    def _peek(self) -> PlannedGroup:
+        if self._waiting is None:
+            self._waiting = next(self._groups)
+        return self._waiting
+
+    def _next(self) -> PlannedGroup:
+        group, self._waiting = self._peek(), None
+        self.taken += 1
+        return group

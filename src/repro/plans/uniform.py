@@ -1,22 +1,22 @@
 """Every query alike: shuffled epochs, one group size."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from repro.plans import Plan, PlannedGroup
+from repro.plans import PlannedGroup, Queries
 
 
 def uniform(
-    n_queries: int,
+    queries: Queries,
     rollouts_per_step: int,
-    steps: int,
     rng: np.random.Generator,
     *,
     group_size: Annotated[int, Field(ge=2)] = 8,
-) -> Plan:
-    """rollouts_per_step // group_size queries a step; each epoch visits every query once, in an order of its own.
+) -> Iterator[PlannedGroup]:
+    """rollouts_per_step / group_size queries a step; each epoch visits every query once, in an order of its own.
 
     No query comes twice in an epoch and none is lost: an epoch's tail opens the next step. Raises ValueError when the
     budget is not a multiple of the group size, or holds more groups than there are queries.
@@ -27,9 +27,15 @@ def uniform(
             f"uniform: {rollouts_per_step} rollouts a step cannot be split into groups of {group_size}; "
             "make engine.rollouts_per_step a multiple of the group size"
         )
-    epochs = -(-groups * steps // n_queries)
-    order = np.concatenate([rng.permutation(n_queries) for _ in range(epochs)]).tolist()
-    return [
-        [PlannedGroup(query, group_size) for query in order[step * groups : (step + 1) * groups]]
-        for step in range(steps)
-    ]
+    if groups > len(queries):
+        raise ValueError(
+            f"uniform: a step of {groups} groups is more than the {len(queries)} training queries; "
+            "raise task.train_queries or lower engine.rollouts_per_step"
+        )
+    return _epochs(len(queries), group_size, rng)
+
+
+def _epochs(n_queries: int, group_size: int, rng: np.random.Generator) -> Iterator[PlannedGroup]:
+    while True:
+        for query in rng.permutation(n_queries).tolist():
+            yield PlannedGroup(query, group_size)

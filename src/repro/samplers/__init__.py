@@ -1,8 +1,9 @@
 """Samplers: which rollouts train the policy, with what weight, and which of their tokens.
 
 A sampler is a pure function `(rollouts, progress, rng, *, parameters) -> rollouts`, alone in a module of its own name;
-`progress` runs from 0 to 1 over training. Samplers chain: each sees what the one before it left. To add one, write
-`samplers/my_sampler.py` with a function `my_sampler` and name it in an arm of `params.yaml`; nothing else.
+`progress` is the share of training steps done, from 0 to (steps − 1)/steps. Samplers chain: each sees what the one
+before it left. To add one, write `samplers/my_sampler.py` with a function `my_sampler` and name it in an arm of
+`params.yaml`; nothing else.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +19,8 @@ def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, r
     """What is left to train on after every sampler; NoSignal if that is nothing, or nothing with an advantage."""
     for sampler in chain:
         rollouts = sampler(rollouts, progress, rng)
-    if not rollouts.advantages_N.any():
-        raise NoSignal("every advantage left to train on is zero; skip the update")
+    if not (rollouts.advantages_N[:, None] * rollouts.response_mask_N_T).any():
+        raise NoSignal("no token left to train on has an advantage; skip the update")
     return rollouts
 
 

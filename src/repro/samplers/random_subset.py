@@ -7,15 +7,17 @@ from repro.samplers.cost_aware import probabilities
 
 
 def random_subset(rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
-    """A uniform draw without replacement that costs what the `cost_aware` draw of this batch costs in expectation.
+    """A uniform draw without replacement that costs, in expectation, what `cost_aware`'s draw of this batch costs.
 
-    The budget is B = N Σ_i p_i c_i tokens with `cost_aware`'s p at β = 0. Rollouts are taken in random order up to the
-    prefix whose cost is nearest to B, at least one; every weight is 1. The number of mini-batches stays that of the
-    whole batch, as for `cost_aware`, so the two arms differ in *which* rollouts train and in nothing else.
+    The budget is B = N Σ_i p_i c_i tokens, with `cost_aware`'s p at β = 0. A number m of rollouts, E[m] = B / mean(c),
+    is drawn, so that expected tokens are exactly B and every rollout is equally likely whatever its length; where B
+    exceeds the whole batch, all of it trains. Every weight is 1. The number of mini-batches stays that of the whole
+    batch, as for `cost_aware`: the two arms differ in *which* rollouts train (and, by the weights, in the scale of the
+    gradient; see `cost_aware`).
     Source: ours; a control that none of the papers has. NoSignal if every advantage is 0.
     """
-    budget = len(rollouts) * float(probabilities(rollouts) @ rollouts.costs_N)
-    order_N = rng.permutation(len(rollouts))
-    spent_N = np.cumsum(rollouts.costs_N[order_N])
-    nearest = int(np.argmin(np.abs(spent_N - budget)))
-    return rollouts.take(order_N[: nearest + 1])
+    costs_N = rollouts.costs_N
+    n = len(rollouts)
+    exact = n * float(probabilities(rollouts) @ costs_N) / costs_N.mean()
+    size = int(exact) + (rng.random() < exact - int(exact))
+    return rollouts.take(rng.choice(n, size=min(n, max(1, size)), replace=False))

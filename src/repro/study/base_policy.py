@@ -43,8 +43,7 @@ def sample_groups(
             temperature=temperature,
             generator=generator,
         )
-        texts = decode(tokenizer, responses)
-        finished_N = responses.finished_N.cpu().numpy()
+        texts, valid_N = decode(tokenizer, responses)
         queries_N = [query for query in chunk for _ in range(samples)]
         tokens_N = responses.mask_N_T.sum(1).cpu().numpy()
         parts.append(
@@ -55,11 +54,11 @@ def sample_groups(
                     "group": np.tile(np.repeat(np.arange(groups), group_size), len(chunk)),
                     "prompt": [query.prompt for query in queries_N],
                     "response": texts,
-                    "correct": score(texts, finished_N, queries_N),
+                    "correct": score(texts, valid_N, queries_N),
                     "response_tokens": tokens_N,
                     "cost": tokens_N + responses.prompt_tokens_N.cpu().numpy(),
                     "entropy": (responses.entropy_N_T.sum(1) / responses.mask_N_T.sum(1)).cpu().numpy(),
-                    "finished": finished_N,
+                    "finished": responses.finished_N.cpu().numpy(),
                 }
             )
         )
@@ -132,6 +131,7 @@ def regime(rollouts: pd.DataFrame) -> str:
     return (
         f"At the start {1 - groups['signal'].mean():.0%} of groups carry no signal (D³S reports about 30%). "
         f"Of the {len(by_query)} held-out queries, {(by_query == 1).mean():.0%} were always answered right in "
-        f"{samples} samples and {(by_query == 0).mean():.0%} never; the mean success rate is {rollouts['correct'].mean():.3f}. "
+        f"{samples} samples and {(by_query == 0).mean():.0%} never; "
+        f"the mean success rate is {rollouts['correct'].mean():.3f}. "
         f"In {(groups['length_ratio'] >= 2).mean():.0%} of groups the longest response is at least twice the shortest."
     )

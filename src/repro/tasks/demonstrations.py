@@ -2,9 +2,9 @@
 
 A base policy with real entropy is what reinforcement learning needs: an almost deterministic one does not improve at
 all (docs/LOG.md). So each demonstration is drawn from a mixture: an answer at once, worked steps, or wordy steps; a
-step slips with a probability that grows with the running length. The style is drawn independently of the query, so
-that the lengths inside one group differ by a factor of two or more, and slips are equally likely in worked and wordy
-steps, so that length alone neither helps nor harms.
+step slips with a fixed probability (a quarter of it where there is one step). The style is drawn independently of the
+query, so that the lengths inside one group differ by a factor of two or more, and slips are equally likely in worked
+and wordy steps, so that length alone neither helps nor harms.
 """
 
 import random

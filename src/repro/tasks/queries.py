@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 END_OF_STEPS = "#"  # what follows the last one in a response is the answer
-APART = 100_000_007  # between the seeds of families and pools: reasoning-gym seeds query i with seed + i
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,21 @@ def compact_prompt(dataset: str, metadata: dict[str, Any]) -> str:
     raise ValueError(f"task.families: no compact prompt is written for reasoning-gym's {dataset!r}; add one here")
 
 
-def draw_family(name: str, dataset: str, options: dict[str, Any], size: int, seed: int, taken: set[str]) -> list[Query]:
+def family_seed(name: str, seed: int | list[int]) -> int:
+    """A seed for one family of one pool. reasoning-gym seeds query i with seed + i, so that neighbouring seeds would
+    share almost all queries, and families of one seed their first terms; hence the hashing."""
+    words = np.random.SeedSequence([*np.atleast_1d(seed).tolist(), *name.encode()]).generate_state(1)
+    return int(words[0])
+
+
+def draw_family(
+    name: str, dataset: str, options: dict[str, Any], size: int, seed: int | list[int], taken: set[str]
+) -> list[Query]:
     """`size` queries of one family whose prompts are not in `taken`; adds them to `taken`.
 
     Raises ValueError when the family has too few distinct queries left (the pool would repeat itself).
     """
-    scorer = _dataset(dataset, tuple(sorted(options.items())), seed)
+    scorer = _dataset(dataset, tuple(sorted(options.items())), family_seed(name, seed))
     queries: list[Query] = []
     for index in range(200 * size + 2000):
         if len(queries) == size:
@@ -54,7 +64,7 @@ def draw_family(name: str, dataset: str, options: dict[str, Any], size: int, see
     )
 
 
-def draw_pool(families: dict[str, Any], size: int, seed: int, taken: set[str]) -> list[Query]:
+def draw_pool(families: dict[str, Any], size: int, seed: int | list[int], taken: set[str]) -> list[Query]:
     """A pool of `size` queries with each family's share of it, in family order; its prompts join `taken`.
 
     `families` maps a name to an object with `dataset`, `options` and `share` (shares sum to 1). Largest-remainder
@@ -66,18 +76,20 @@ def draw_pool(families: dict[str, Any], size: int, seed: int, taken: set[str]) -
     for name in by_remainder[: size - sum(counts.values())]:
         counts[name] += 1
     pool: list[Query] = []
-    for place, (name, family) in enumerate(families.items()):
-        pool += draw_family(name, family.dataset, family.options, counts[name], seed + APART * place, taken)
+    for name, family in families.items():
+        pool += draw_family(name, family.dataset, family.options, counts[name], seed, taken)
     return pool
 
 
-def sample_with_repetition(families: dict[str, Any], size: int, seed: int, excluded: set[str]) -> list[Query]:
+def sample_with_repetition(
+    families: dict[str, Any], size: int, seed: int | list[int], excluded: set[str]
+) -> list[Query]:
     """About `size` queries in the families' shares, each times its emphasis, repetitions allowed, none in
     `excluded`: for pre-training."""
     queries: list[Query] = []
     total = sum(family.share * family.emphasis for family in families.values())
-    for place, (name, family) in enumerate(families.items()):
-        source = _dataset(family.dataset, tuple(sorted(family.options.items())), seed + APART * place)
+    for name, family in families.items():
+        source = _dataset(family.dataset, tuple(sorted(family.options.items())), family_seed(name, seed))
         for index in range(round(family.share * family.emphasis / total * size)):
             entry = source[index]
             prompt = compact_prompt(family.dataset, entry["metadata"])
@@ -98,10 +110,10 @@ class QueryPools:
 def make_pools(task: Any) -> QueryPools:
     """The pools of `params.yaml`'s `task`; evaluation is drawn first, so as not to move with the training size."""
     taken: set[str] = set()
-    evaluation = draw_pool(task.families, task.evaluation_queries, task.seed, taken)
+    evaluation = draw_pool(task.families, task.evaluation_queries, [task.seed, 0], taken)
     held_out = set(taken)
-    train = draw_pool(task.families, task.train_queries, task.seed + 10 * APART, taken)
-    pretraining = sample_with_repetition(task.families, task.pretraining_queries, task.seed + 20 * APART, held_out)
+    train = draw_pool(task.families, task.train_queries, [task.seed, 1], taken)
+    pretraining = sample_with_repetition(task.families, task.pretraining_queries, [task.seed, 2], held_out)
     return QueryPools(train=train, evaluation=evaluation, pretraining=pretraining)
 
 

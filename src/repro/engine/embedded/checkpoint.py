@@ -29,6 +29,7 @@ class Checkpoints:
             "state.pt",
             {
                 "step": step,
+                "groups_taken": trainer.plan.taken,
                 "model": trainer.model.state_dict(),
                 "optimiser": trainer.optimiser.state_dict(),
                 "ledger": trainer.ledger.row(),
@@ -44,6 +45,7 @@ class Checkpoints:
         trainer.model.load_state_dict(state["model"])
         trainer.optimiser.load_state_dict(state["optimiser"])
         trainer.ledger = Ledger.from_row(state["ledger"])
+        trainer.plan.skip(state["groups_taken"])
         for name, rows in state["log"].items():
             setattr(trainer.log, name, rows)
         return state["step"]

@@ -10,20 +10,22 @@ from repro.engine.embedded.generate import Responses, generate
 from repro.tasks.queries import Query, verify
 
 
-def decode(tokenizer: Any, responses: Responses) -> list[str]:
-    """The response texts without special tokens; an unfinished response gets no answer mark it did not write."""
+def decode(tokenizer: Any, responses: Responses) -> tuple[list[str], np.ndarray]:
+    """(texts, valid_N): the texts without their end of text, and whether a response is finished and holds no other
+    special token; one that does would read differently to a person than to the verifier."""
     ids_N_T, mask_N_T = responses.ids_N_T.cpu().numpy(), responses.mask_N_T.cpu().numpy()
-    rows = [ids[mask].tolist() for ids, mask in zip(ids_N_T, mask_N_T, strict=True)]
-    return tokenizer.batch_decode(rows, skip_special_tokens=True)
+    finished_N = responses.finished_N.cpu().numpy()
+    rows = [ids[mask] for ids, mask in zip(ids_N_T, mask_N_T, strict=True)]
+    rows = [row[:-1] if finished else row for row, finished in zip(rows, finished_N, strict=True)]
+    special = np.array(sorted(set(tokenizer.all_special_ids)))
+    clean_N = np.array([not np.isin(row, special).any() for row in rows])
+    return tokenizer.batch_decode([row.tolist() for row in rows]), finished_N & clean_N
 
 
-def score(texts: Sequence[str], finished_N: np.ndarray, queries_N: Sequence[Query]) -> np.ndarray:
-    """rewards_N: 1.0 for a finished response whose answer verifies, else 0.0. A truncated response earns nothing."""
+def score(texts: Sequence[str], valid_N: np.ndarray, queries_N: Sequence[Query]) -> np.ndarray:
+    """rewards_N: 1.0 for a valid response whose answer verifies, else 0.0. A truncated response earns nothing."""
     return np.array(
-        [
-            verify(text, query) if finished else 0.0
-            for text, finished, query in zip(texts, finished_N, queries_N, strict=True)
-        ]
+        [verify(text, query) if valid else 0.0 for text, valid, query in zip(texts, valid_N, queries_N, strict=True)]
     )
 
 
@@ -55,9 +57,9 @@ def evaluate(
             temperature=temperature,
             generator=generator,
         )
-        finished_N = responses.finished_N.cpu().numpy()
-        rewards_N = score(decode(tokenizer, responses), finished_N, [query for query in part for _ in range(samples)])
+        texts, valid_N = decode(tokenizer, responses)
+        rewards_N = score(texts, valid_N, [query for query in part for _ in range(samples)])
         columns["successes"].append(rewards_N.reshape(-1, samples).sum(1).astype(int))
         columns["tokens"].append(responses.mask_N_T.sum(1).cpu().numpy().reshape(-1, samples).sum(1))
-        columns["truncated"].append((~finished_N).reshape(-1, samples).sum(1))
+        columns["truncated"].append((~responses.finished_N.cpu().numpy()).reshape(-1, samples).sum(1))
     return {name: np.concatenate(parts) for name, parts in columns.items()}

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from repro.advantages import groups_without_signal
 from repro.arms import Method
 from repro.engine.embedded.checkpoint import Checkpoints
 from repro.engine.embedded.evaluate import decode, evaluate, score
 from repro.engine.embedded.generate import Responses, generate
 from repro.engine.embedded.update import Batch, UpdateSettings, accumulate_gradients, response_log_probabilities
 from repro.engine.ledger import Ledger
-from repro.objectives.advantages import group_advantages, groups_without_signal
-from repro.plans import PlannedGroup
+from repro.plans import PlannedGroup, PlanStream, Queries
 from repro.policy.flops import FlopCounter
 from repro.rollouts import NoSignal, Rollouts
 from repro.samplers import apply_chain, effective_sample_size
@@ -91,14 +91,17 @@ class Trainer:
         self.phases: dict[str, float] = defaultdict(float)
         self.prompts = tokenizer([query.prompt for query in train_queries])["input_ids"]
         rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
-        self.plan = method.plan(len(train_queries), engine.rollouts_per_step, engine.steps, rng)
+        known = Queries(np.array([len(prompt) for prompt in self.prompts]))
+        self.plan = PlanStream(method.plan(known, engine.rollouts_per_step, rng))
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Add the seconds spent inside to a phase of the current step."""
         started = perf_counter()
-        yield
-        self.phases[phase] += perf_counter() - started
+        try:
+            yield
+        finally:
+            self.phases[phase] += perf_counter() - started
 
     def generator(self, step: int, purpose: str) -> torch.Generator:
         return torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, purpose))
@@ -158,13 +161,13 @@ class Trainer:
 
     def step(self, step: int) -> None:
         """One batch of rollouts and the updates on it."""
-        groups = self.plan[step]
+        groups = self.plan.fill_step(self.engine.rollouts_per_step)
         with self.timed("generate"):
             responses = self._generate(step, groups)
         with self.timed("verify"):
             queries_N = [self.queries[group.query] for group in groups for _ in range(group.size)]
-            texts = decode(self.tokenizer, responses)
-            rewards_N = score(texts, responses.finished_N.cpu().numpy(), queries_N)
+            texts, valid_N = decode(self.tokenizer, responses)
+            rewards_N = score(texts, valid_N, queries_N)
             rollouts = self._rollouts(groups, responses, rewards_N)
         batch = Batch([self.prompts[group.query] for group in groups for _ in range(group.size)], responses)
         metrics = self._describe(rollouts, responses) | dict.fromkeys(UPDATE_METRICS, float("nan"))
@@ -209,7 +212,7 @@ class Trainer:
         return Rollouts.from_batch(
             group_N=group_N,
             rewards_N=rewards_N,
-            advantages_N=group_advantages(rewards_N, group_N),
+            advantages_N=self.method.advantage(rewards_N, group_N),
             prompt_tokens_N=responses.prompt_tokens_N.cpu().numpy(),
             response_tokens_N=responses.mask_N_T.sum(1).cpu().numpy(),
             response_mask_N_T=responses.mask_N_T.cpu().numpy(),
