@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test reports lint lock bench clean
+.PHONY: help setup repro test reports readme lint lock bench clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -28,6 +28,9 @@ test: lint ## style, then the whole test suite
 
 lint: setup ## ruff: lint and format
 	ruff check && ruff format --check
+
+readme: setup ## put the measured tables into README.md
+	@exec python -m repro.report.front_page
 
 reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.report index --open

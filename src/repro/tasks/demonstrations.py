@@ -2,9 +2,9 @@
 
 A base policy with real entropy is what reinforcement learning needs: an almost deterministic one does not improve at
 all (docs/LOG.md). So each demonstration is drawn from a mixture: an answer at once, worked steps, or wordy steps; a
-step slips with a fixed probability (a quarter of it where there is one step). The style is drawn independently of the
-query, so that the lengths inside one group differ by a factor of two or more, and slips are equally likely in worked
-and wordy steps, so that length alone neither helps nor harms.
+step slips with a fixed probability (a sixteenth of it where there is one step, so that some queries are trivial). The
+style is drawn independently of the query, so that the lengths inside one group differ by a factor of two or more, and
+slips are equally likely in worked and wordy steps, so that length alone neither helps nor harms.
 """
 
 import random
@@ -53,7 +53,7 @@ def _sum_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tu
     terms = re.findall(r"[+-]?\d+", query.prompt)
     total, steps = int(terms[0]), []
     for term in terms[1:]:
-        result = _slip(total + int(term), slip if len(terms) > 2 else slip / 4, rng)
+        result = _slip(total + int(term), slip if len(terms) > 2 else slip / 16, rng)
         steps.append(f"{total}={total}{term}={result}" if wordy else f"{total}{term}={result}")
         total = result
     return steps, str(total)
@@ -64,7 +64,7 @@ def _product_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -
     left, right = (int(number) for number in re.findall(r"\d+", query.prompt))
     if left < 10 and right < 10:
         steps = [f"{right}*{left}={left * right}"] if wordy else []
-        return steps, str(_slip(left * right, slip / 4, rng))
+        return steps, str(_slip(left * right, slip / 16, rng))
     parts, total = [], 0
     for digit, power in zip(str(right), range(len(str(right)) - 1, -1, -1), strict=True):
         part = _slip(left * int(digit) * 10**power, slip, rng)

@@ -1,4 +1,4 @@
-"""Sample responses in groups: shared prefill, a cache that does not copy, finished rows leave the batch.
+"""Sample responses in groups: shared prefill, a cache that does not copy, a row leaves the batch when it is finished.
 
 The log-probability and the entropy of every sampled token are kept as it is drawn. They are those of the policy that
 acts, so no second pass is needed for the PPO ratio or for token selection by entropy.
@@ -28,31 +28,39 @@ class Responses:
 
 
 class _GrowingLayer(DynamicLayer):
-    """A cache layer written in place into room made beforehand; DynamicLayer copies the whole past at every token."""
+    """A cache layer written in place; DynamicLayer copies the whole past at every token.
 
-    def __init__(self, room: int):
-        super().__init__()
-        self.room, self.used = room, 0
+    Room is made for a quarter more tokens at a time, and only for the rows still there: an `update` with fewer rows
+    than the one before forgets the last ones.
+    """
+
+    room = 0
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            shape = (*key_states.shape[:2], key_states.shape[2] + self.room)
-            self.buffers = [states.new_empty(*shape, states.shape[3]) for states in (key_states, value_states)]
-        end = self.used + key_states.shape[2]
+            self.keys, self.values = key_states, value_states
+            return self.keys, self.values
+        rows, start = len(key_states), self.keys.shape[2]
+        end = start + key_states.shape[2]
+        if end > self.room:
+            self.room = end + max(8, end // 4)
+            self.buffers = [self._with_room(states[:rows]) for states in (self.keys, self.values)]
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer[:, :, self.used : end] = states
-        self.used = end
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
+            buffer[:rows, :, start:end] = states
+        self.keys, self.values = (buffer[:rows, :, :end] for buffer in self.buffers)
         return self.keys, self.values
 
-    def get_seq_length(self) -> int:
-        return self.used
+    def move(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Copy rows of the batch over others."""
+        for states in (self.keys, self.values):
+            states[target] = states[source]
 
-    def take(self, rows: torch.Tensor) -> None:
-        """Keep the given rows (with repetition, to expand a prompt into its group)."""
-        self.buffers = [buffer.index_select(0, rows) for buffer in self.buffers]
-        self.keys, self.values = (buffer[:, :, : self.used] for buffer in self.buffers)
+    def _with_room(self, states: torch.Tensor) -> torch.Tensor:
+        rows, heads, used, width = states.shape
+        buffer = states.new_empty(rows, heads, self.room, width)
+        buffer[:, :, :used] = states
+        return buffer
 
 
 @torch.inference_mode()
@@ -69,57 +77,65 @@ def generate(
 ) -> Responses:
     """Sample `group_sizes_Q[q]` responses to each prompt; rows come out prompt by prompt.
 
-    Rows that are finished leave the batch as soon as a quarter of it is, so late steps are cheap. `temperature` divides
-    the logits; log-probabilities and entropies are those of the tempered distribution, the one that was sampled.
+    `temperature` divides the logits; log-probabilities and entropies are those of the tempered distribution, the one
+    that was sampled. Every (response, token) has its own uniform number, so the order in which rows leave the batch
+    has no part in what is drawn.
     """
     device = model.device
     width = max(map(len, prompts_Q))
     ids_Q_P = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts_Q], device=device)
     lengths_Q = torch.tensor([len(prompt) for prompt in prompts_Q], device=device)
-    attend = (torch.arange(width, device=device) >= width - lengths_Q[:, None]).long()
-    cache = Cache(layers=[_GrowingLayer(max_new_tokens) for _ in range(model.config.num_hidden_layers)])
-    logits = _last_logits(model, ids_Q_P, attend, attend.cumsum(1).sub(1).clamp(min=0), cache)
+    column_L = torch.arange(width + max_new_tokens, device=device)
+    attend_Q_L = (column_L >= width - lengths_Q[:, None]).long()
+    position_Q_P = (column_L[:width] - (width - lengths_Q)[:, None]).clamp(min=0)
+    cache = Cache(layers=[_GrowingLayer() for _ in range(model.config.num_hidden_layers)])
+    logits_Q_V = _last_logits(model, ids_Q_P, attend_Q_L[:, :width], position_Q_P, cache)
 
-    expand = torch.repeat_interleave(
-        torch.arange(len(prompts_Q), device=device), torch.tensor(group_sizes_Q).to(device)
-    )
-    n = len(expand)
-    _take(cache, expand)
-    logits, attend, position = logits[expand], attend[expand], lengths_Q[expand]
-    ids = torch.full((n, max_new_tokens), pad, device=device)
-    logprob, entropy = (torch.zeros(n, max_new_tokens, device=device) for _ in range(2))
-    mask = torch.zeros(n, max_new_tokens, dtype=torch.bool, device=device)
-    finished = torch.zeros(n, dtype=torch.bool, device=device)
-    alive = torch.arange(n, device=device)  # the batch's rows, as indices into the N responses
+    query_N = torch.repeat_interleave(torch.arange(len(prompts_Q)), torch.tensor(group_sizes_Q)).to(device)
+    cache.batch_select_indices(query_N)
+    n, logits_B_V = len(query_N), logits_Q_V[query_N]
+    uniform_N_T = torch.rand(n, max_new_tokens, dtype=torch.float64, device=device, generator=generator)
+    ids_N_T = torch.full((n, max_new_tokens), pad, device=device)
+    logprob_N_T, entropy_N_T = (torch.zeros(n, max_new_tokens, device=device) for _ in range(2))
+    tokens_N = torch.full((n,), max_new_tokens, device=device)
+    finished_N = torch.zeros(n, dtype=torch.bool, device=device)
+    alive_B = torch.arange(n, device=device)  # which response each row of the batch is
 
     for t in range(max_new_tokens):
-        log_p = torch.log_softmax(logits.float() / temperature, -1)
-        p = log_p.exp()
-        token = torch.multinomial(p, 1, generator=generator)
-        live = ~finished[alive]
-        rows = alive[live]
-        ids[rows, t] = token[live, 0]
-        logprob[rows, t] = log_p.gather(1, token)[live, 0]
-        entropy[rows, t] = -(p * log_p).sum(-1)[live]
-        mask[rows, t] = True
-        finished[rows] = token[live, 0] == eos
-        still = ~finished[alive]
-        count = int(still.sum())
+        log_p_B_V = torch.log_softmax(logits_B_V.float() / temperature, -1)
+        p_B_V = log_p_B_V.exp()
+        token_B_1 = invert(p_B_V, uniform_N_T[alive_B, t])
+        ids_N_T[alive_B, t] = token_B_1[:, 0]
+        logprob_N_T[alive_B, t] = log_p_B_V.gather(1, token_B_1)[:, 0]
+        entropy_N_T[alive_B, t] = -(p_B_V * log_p_B_V).sum(-1)
+        done_B = token_B_1[:, 0] == eos
+        count = len(alive_B) - int(done_B.sum())
+        if count < len(alive_B):
+            leaving = alive_B[done_B]
+            tokens_N[leaving], finished_N[leaving] = t + 1, True
+            # Rows from the end of the batch move into the gaps: at most one copy per response over its whole life.
+            gaps, movers = done_B[:count].nonzero()[:, 0], (~done_B[count:]).nonzero()[:, 0] + count
+            for layer in cache.layers:
+                layer.move(movers, gaps)
+            alive_B[gaps], token_B_1[gaps] = alive_B[movers], token_B_1[movers]
+            alive_B, token_B_1 = alive_B[:count], token_B_1[:count]
         if count == 0 or t == max_new_tokens - 1:
             break
-        if count <= 0.75 * len(alive):
-            keep = still.nonzero()[:, 0]
-            alive, attend, position, token = alive[keep], attend[keep], position[keep], token[keep]
-            _take(cache, keep)
-        attend = torch.cat([attend, attend.new_ones(len(alive), 1)], 1)
-        logits = _last_logits(model, token, attend, position[:, None], cache)
-        position = position + 1
+        query_B = query_N[alive_B]
+        position_B_1 = (lengths_Q[query_B] + t)[:, None]
+        logits_B_V = _last_logits(model, token_B_1, attend_Q_L[query_B, : width + t + 1], position_B_1, cache)
 
-    longest = int(mask.any(0).sum())
-    columns = slice(0, max(1, longest))
-    return Responses(
-        ids[:, columns], logprob[:, columns], entropy[:, columns], mask[:, columns], finished, lengths_Q[expand]
-    )
+    used = slice(0, int(tokens_N.max()))
+    mask_N_T = column_L[used] < tokens_N[:, None]
+    columns = (ids_N_T[:, used], logprob_N_T[:, used], entropy_N_T[:, used])
+    return Responses(*columns, mask_N_T, finished_N, lengths_Q[query_N])
+
+
+def invert(p_B_V: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
+    """token_B_1: the first token at which the cumulative probability exceeds uniform · total (inverse CDF, exact to
+    float64, so that a token of probability 0 is never drawn)."""
+    cumulative_B_V = p_B_V.cumsum(-1, dtype=torch.float64)
+    return torch.searchsorted(cumulative_B_V, uniform_B[:, None] * cumulative_B_V[:, -1:], right=True)
 
 
 def _last_logits(model: Any, ids: torch.Tensor, attend: torch.Tensor, positions: torch.Tensor, cache: Any):
@@ -132,8 +148,3 @@ def _last_logits(model: Any, ids: torch.Tensor, attend: torch.Tensor, positions:
         logits_to_keep=1,
     )
     return out.logits[:, -1]
-
-
-def _take(cache: Cache, rows: torch.Tensor) -> None:
-    for layer in cache.layers:
-        layer.take(rows)

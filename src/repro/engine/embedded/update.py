@@ -1,11 +1,12 @@
 """Policy updates on selected rollouts: mini-batches, slices of like length, the arm's objective, AdamW.
 
 The PPO ratio uses the log-probabilities kept at sampling time. Both passes run the same weights in the same precision
-(they agree to rounding, tests/test_engine.py), so a second scoring pass would buy nothing.
+(they agree to rounding, tests/test_engine_generate.py), so a second scoring pass would buy nothing.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,32 +37,42 @@ class Batch:
     prompts_N: list[list[int]]
     responses: Responses
 
-    def layout(self, rows: np.ndarray, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(ids_M_L, predict_M_T): prompt and response side by side, padding on the right, so that causality alone
-        masks it; and the position whose logits predict response token t."""
-        responses = self.responses
-        rows_M = torch.as_tensor(rows)
-        prompt_M = responses.prompt_tokens_N[rows_M]
-        response_M = responses.mask_N_T[rows_M].sum(1)
-        ids_M_L = torch.full((len(rows), int((prompt_M + response_M).max())), pad, device=responses.ids_N_T.device)
-        for m, row in enumerate(rows):
-            p, r = int(prompt_M[m]), int(response_M[m])
-            ids_M_L[m, :p] = torch.as_tensor(self.prompts_N[row])
-            ids_M_L[m, p : p + r] = responses.ids_N_T[row, :r]
-        steps_T = torch.arange(int(response_M.max()), device=ids_M_L.device)
-        return ids_M_L, (prompt_M[:, None] - 1 + steps_T).clamp(max=ids_M_L.shape[1] - 1)
+    @cached_property
+    def costs_N(self) -> torch.Tensor:
+        """Prompt + response tokens."""
+        return self.responses.prompt_tokens_N + self.responses.mask_N_T.sum(1)
+
+    @cached_property
+    def ids_N_L(self) -> torch.Tensor:
+        """Prompt and response side by side; what stands to the right of them means nothing."""
+        responses, width = self.responses, max(map(len, self.prompts_N))
+        prompt_N_P = torch.tensor([prompt + [0] * (width - len(prompt)) for prompt in self.prompts_N])
+        apart_N_L = torch.cat([prompt_N_P.to(responses.ids_N_T.device), responses.ids_N_T], 1)
+        column_L = torch.arange(apart_N_L.shape[1], device=apart_N_L.device)
+        shift_N_L = (width - responses.prompt_tokens_N[:, None]) * (column_L >= responses.prompt_tokens_N[:, None])
+        return apart_N_L.gather(1, (column_L + shift_N_L).clamp(max=len(column_L) - 1))
 
 
 def response_log_probabilities(
     model: Any, batch: Batch, rows: np.ndarray, pad: int, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logprob_M_T of the response tokens, log_p_M_T_V over the vocabulary), T the longest response among `rows`."""
-    ids_M_L, predict_M_T = batch.layout(rows, pad)
-    logits = model(input_ids=ids_M_L, use_cache=False).logits
-    picked = logits.gather(1, predict_M_T[:, :, None].expand(-1, -1, logits.shape[-1])).float() / temperature
-    log_p_M_T_V = torch.log_softmax(picked, -1)
-    tokens_M_T = batch.responses.ids_N_T[torch.as_tensor(rows)][:, : predict_M_T.shape[1]]
-    return log_p_M_T_V.gather(2, tokens_M_T[:, :, None])[:, :, 0], log_p_M_T_V
+    """(logprob_M_T of the response tokens, log_p_M_T_V over the vocabulary), T the longest response among `rows`.
+
+    Padding is on the right, so causality alone masks it. Logits are computed from the end of the shortest prompt on,
+    the first place that predicts a response token.
+    """
+    rows_M = torch.as_tensor(rows, device=batch.ids_N_L.device)
+    prompt_M, costs_M = batch.responses.prompt_tokens_N[rows_M], batch.costs_N[rows_M]
+    length, first, width = int(costs_M.max()), int(prompt_M.min()) - 1, int((costs_M - prompt_M).max())
+    beyond_M_L = torch.arange(length, device=rows_M.device) >= costs_M[:, None]
+    ids_M_L = batch.ids_N_L[rows_M, :length].masked_fill(beyond_M_L, pad)
+    logits = model(input_ids=ids_M_L, use_cache=False, logits_to_keep=length - first).logits
+    predict_M_T = prompt_M[:, None] - 1 - first + torch.arange(width, device=rows_M.device)
+    predict_M_T_1 = predict_M_T.clamp(max=logits.shape[1] - 1)[:, :, None]
+    picked_M_T_V = logits.gather(1, predict_M_T_1.expand(-1, -1, logits.shape[-1])).float() / temperature
+    log_p_M_T_V = torch.log_softmax(picked_M_T_V, -1)
+    tokens_M_T_1 = batch.responses.ids_N_T[rows_M, :width, None]
+    return log_p_M_T_V.gather(2, tokens_M_T_1)[:, :, 0], log_p_M_T_V
 
 
 def slices_of_like_length(lengths_M: np.ndarray, slice_tokens: int) -> list[np.ndarray]:

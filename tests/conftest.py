@@ -1,0 +1,93 @@
+"""Shared: the numbers of threads, and a whole project at scale `smoke`, run once for all tests that look at it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("DVC_NO_ANALYTICS", "1")
+
+import pytest  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", "notebooks", "src", ".dvc/config")
+
+
+class Project:
+    """A copy of this project in a folder of its own, with a git and a DVC repository, set to scale `smoke`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        for name in COPIED:
+            source, target = ROOT / name, folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+            else:
+                shutil.copy(source, target)
+        self.edit("params.yaml", "scale: cpu", "scale: smoke")
+        self.git("init", "-q")
+        self.commit("a copy")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Commands find this folder's code and the running interpreter's tools."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "JPY_", "GIT_"))}
+        return {**clean, "PATH": path, "PYTHONPATH": str(self.folder / "src")}
+
+    def start(self, *command: str, **options) -> subprocess.Popen:
+        """The command as a process group of its own, its output in `log.txt`."""
+        with (self.folder / "log.txt").open("w") as log:
+            return subprocess.Popen(
+                command,
+                cwd=options.pop("cwd", self.folder),
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **options,
+            )
+
+    def run(self, *command: str, ok: bool = True, cwd: Path | None = None) -> str:
+        """What the command printed; its success is asserted unless `ok` is False."""
+        done = subprocess.run(
+            command, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True, timeout=550
+        )
+        output = done.stdout + done.stderr
+        assert not ok or done.returncode == 0, output[-4000:]
+        assert ok or done.returncode != 0, output[-4000:]
+        return output
+
+    def git(self, *arguments: str) -> str:
+        return self.run("git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main", *arguments)
+
+    def commit(self, message: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.folder / name
+        text = path.read_text()
+        assert old in text, f"{name} does not hold {old!r}"
+        path.write_text(text.replace(old, new))
+
+    def data_hashes(self) -> dict[str, str]:
+        """The hash that dvc.lock gives each data output, that is everything below results/."""
+        import yaml
+
+        lock = yaml.safe_load((self.folder / "dvc.lock").read_text())
+        outputs = [out for stage in lock["stages"].values() for out in stage.get("outs", [])]
+        return {out["path"]: out["md5"] for out in outputs if out["path"].startswith("results/")}
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory) -> Project:
+    """The project after `dvc repro` at scale `smoke`. Tests may add to it, and leave it up to date."""
+    project = Project(tmp_path_factory.mktemp("smoke"))
+    project.run("dvc", "repro")
+    return project
