@@ -82,7 +82,7 @@ class Trainer:
         self.model, self.reference, self.tokenizer = model, reference, tokenizer
         self.queries, self.evaluation_queries = train_queries, evaluation_queries
         self.optimiser = torch.optim.AdamW(
-            model.parameters(), lr=engine.learning_rate, weight_decay=engine.weight_decay, betas=(0.9, 0.95)
+            model.parameters(), lr=engine.learning_rate, weight_decay=engine.weight_decay, fused=True
         )
         self.update_settings = UpdateSettings(
             engine.aggregation, engine.temperature, engine.kl, engine.gradient_clip, engine.slice_tokens
