@@ -130,8 +130,8 @@ def regime(rollouts: pd.DataFrame) -> str:
     samples = len(rollouts) // len(by_query)
     return (
         f"At the start {1 - groups['signal'].mean():.0%} of groups carry no signal (D³S reports about 30%). "
-        f"Of the {len(by_query)} held-out queries, {(by_query >= 0.9).mean():.0%} are trivial (right at least nine times "
-        f"in ten, {samples} samples each) and {(by_query == 0).mean():.0%} unsolved in every sample; "
+        f"Of the {len(by_query)} held-out queries, {(by_query >= 0.9).mean():.0%} are trivial (right at least nine "
+        f"times in ten, {samples} samples each) and {(by_query == 0).mean():.0%} unsolved in every sample; "
         f"the mean success rate is {rollouts['correct'].mean():.3f}. "
         f"In {(groups['length_ratio'] >= 2).mean():.0%} of groups the longest response is at least twice the shortest."
     )

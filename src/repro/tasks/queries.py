@@ -144,10 +144,10 @@ def _dataset(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Any:
     import types
     import warnings
 
-    if importlib.util.find_spec("pycosat") is None:
+    if "pycosat" not in sys.modules and importlib.util.find_spec("pycosat") is None:
         # One logic puzzle of reasoning-gym imports this solver, which is published as C source only. We do without the
         # puzzle, so that nobody needs a compiler.
-        sys.modules.setdefault("pycosat", types.ModuleType("pycosat"))
+        sys.modules["pycosat"] = types.ModuleType("pycosat")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         import reasoning_gym
