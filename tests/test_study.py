@@ -11,7 +11,7 @@ from repro.settings import Statistics
 from repro.study.base_policy import describe_families, describe_groups
 from repro.study.efficiency import cost_to_reach, paired_costs, summarise
 from repro.study.intervals import mean_intervals
-from repro.study.tables import efficiency_table
+from repro.study.tables import accuracy_table, ratio_table
 
 STATISTICS = Statistics(levels=[0.5, 1.0], resamples=2000, confidence=0.95, seed=0)
 
@@ -55,14 +55,15 @@ def test_ratios_are_paired_with_the_baseline_of_the_same_seed():
     assert summary.loc["arm", "tokens_ratio_50_reached"] == 1
     assert summary.loc["arm", "difference"] == pytest.approx((0.0 + (0.2 - 0.8)) / 2)
     assert summary.loc["base", "gain"] == pytest.approx((0.4 + 0.8) / 2)
-    assert "≥ 1.00" in efficiency_table(summary.reset_index(), {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
+    assert "| Arm | 0.400 [" in accuracy_table(summary.reset_index(), {"base": "Base", "arm": "Arm"})
+    assert "≥ 1.00" in ratio_table(summary.reset_index(), {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
 
 
 def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
     runs = pd.concat([curve("base", 0, [0, 10], [0.5, 0.4]), curve("arm", 0, [0, 10], [0.5, 0.6])])
     summary = summarise(runs, "base", ["tokens"], STATISTICS)
     assert summary["tokens_ratio_50"].isna().all()
-    assert "undefined" in efficiency_table(summary, {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
+    assert "undefined" in ratio_table(summary, {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
 
 
 def test_a_seed_without_the_baseline_is_refused():

@@ -73,7 +73,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
         except papermill.PapermillExecutionError as error:
             raise StageFailed(
                 f"{stage.name}: {error.ename}: {error.evalue} (cell {error.exec_count} of "
-                f"{executed.relative_to(paths.ROOT)}, which holds the whole error)"
+                f"{os.path.relpath(executed, paths.ROOT)}, which holds the whole error)"
             ) from None
         except (RuntimeError, DeadKernelError) as error:
             if "Kernel died" not in str(error) and "Kernel didn't respond" not in str(error):

@@ -41,6 +41,10 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
     makers = {"theory": _theory, "policy": _policy, "train": _train, "report": _report, "results": _results}
     if kind not in makers:
         raise SettingsError(f"there is no stage {kind!r}{nearest(kind, makers)}")
+    if (item is not None) != (kind in ("theory", "train", "report")):
+        raise SettingsError(
+            f"stage {kind} {'takes no item' if item is not None else 'needs an item, as in train@grpo'}"
+        )
     if kind in ("train", "report"):
         settings.arm(item)
     return makers[kind](settings, item) if item is not None else makers[kind](settings)

@@ -18,7 +18,11 @@ PACKAGES = (
 )  # fmt: skip
 
 # What a run itself rewrites, and prose: a difference there does not make the code another than the commit's.
-NOT_CODE = (*(p.relative_to(ROOT).as_posix() for p in (RESULTS, TIMINGS, REPORTS, FIGURES, TABLES, BUILD)), "dvc.lock")
+NOT_CODE = (
+    *(p.relative_to(ROOT).as_posix() for p in (RESULTS, TIMINGS, REPORTS, FIGURES, TABLES, BUILD)),
+    "dvc.lock",
+    "metrics.json",
+)
 
 
 def collect(

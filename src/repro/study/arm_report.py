@@ -31,23 +31,25 @@ def definition(name: str, settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def conclusion(name: str, summary: pd.DataFrame, settings: Settings) -> str:
-    """What the figures say, computed: final accuracy, difference to the baseline, cost ratio at the first level."""
+def conclusion(name: str, summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> str:
+    """What the figures say, computed: final accuracy, difference to the baseline, cost ratio, tokens in all."""
     row = summary.set_index("arm").loc[name]
     arm, baseline = settings.arm(name), settings.arm(settings.baseline)
     interval = f"{settings.statistics.confidence:.0%} interval"
     text = (
         f"{arm.title} ends at {row['accuracy']:.3f} held-out accuracy "
-        f"({interval} {row['accuracy_low']:.3f} to {row['accuracy_high']:.3f}, {row['seeds']} seeds)"
+        f"({interval} {row['accuracy_low']:.3f} to {row['accuracy_high']:.3f}, {int(row['seeds'])} seeds)"
     )
     if name == settings.baseline:
         return f"{text}, {row['gain']:+.3f} over the base policy ({row['gain_low']:+.3f} to {row['gain_high']:+.3f})."
     level = settings.statistics.levels[0]
     cost = ratio(row, f"trained_tokens_ratio_{round(100 * level)}")
+    tokens = evaluations.groupby(["arm", "seed"])["trained_tokens"].max().groupby("arm").mean()
     return (
         f"{text}, {row['difference']:+.3f} against {baseline.title} paired by seed "
         f"({row['difference_low']:+.3f} to {row['difference_high']:+.3f}). Tokens trained on to reach {level:.0%} of "
-        f"{baseline.title}'s rise, relative to {baseline.title}: {cost}."
+        f"{baseline.title}'s rise, relative to {baseline.title}: {cost}. "
+        f"In all it trains on {tokens[name] / tokens[settings.baseline]:.2f} times {baseline.title}'s tokens."
     )
 
 

@@ -12,7 +12,7 @@ from repro.paths import FIGURES, ROOT, TABLES
 from repro.plots.style import save as save_figure
 from repro.settings import Settings
 from repro.study.runs import TIMED
-from repro.study.tables import efficiency_table, ratio
+from repro.study.tables import accuracy_table, ratio, ratio_table
 
 
 def conclusion(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> str:
@@ -77,8 +77,9 @@ def save(
     write_text(curves.to_csv(index=False), folder / "curves.csv")
     for name, figure in figures.items():
         save_figure(figure, FIGURES / name)
+    write_text(accuracy_table(summary, titles), TABLES / "accuracy.md")
     for axis in ("trained_tokens", "flops"):
-        write_text(efficiency_table(summary, titles, axis, settings.statistics.levels), TABLES / f"{axis}.md")
+        write_text(ratio_table(summary, titles, axis, settings.statistics.levels), TABLES / f"{axis}.md")
     level = f"trained_tokens_ratio_{round(100 * settings.statistics.levels[0])}"
     kept = ["accuracy", "gain", "difference", level]
     metrics = {

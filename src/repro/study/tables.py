@@ -21,17 +21,32 @@ def ratio(row: pd.Series, name: str) -> str:
         return "undefined: the baseline did not rise"
     if reached == row["seeds"]:
         return number(row, name, 2)
-    return f"≥ {number(row, name, 2)} ({reached} of {row['seeds']} reached it)"
+    return f"≥ {number(row, name, 2)} ({int(reached)} of {int(row['seeds'])} reached it)"
 
 
-def efficiency_table(summary: pd.DataFrame, titles: Mapping[str, str], axis: str, levels: list[float]) -> str:
-    """Markdown: arm, final accuracy, gain over the base policy, difference to the baseline, cost ratios by level."""
-    head = ["arm", "final accuracy", "gain over the base policy", "difference to the baseline"]
-    head += [f"{axis.replace('_', ' ')} to {level:.0%} of its rise" for level in levels]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for _, row in summary.iterrows():
-        cells = [titles[row["arm"]], number(row, "accuracy", 3), number(row, "gain", 3, signed=True)]
-        cells.append(number(row, "difference", 3, signed=True))
-        cells += [ratio(row, f"{axis}_ratio_{round(100 * level)}") for level in levels]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+def accuracy_table(summary: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """Markdown: arm, final accuracy, gain over the base policy, difference to the baseline paired by seed."""
+    heads = ["arm", "final accuracy", "gain over the base policy", "difference to the baseline"]
+    rows = [
+        [
+            titles[row["arm"]],
+            number(row, "accuracy", 3),
+            number(row, "gain", 3, signed=True),
+            number(row, "difference", 3, signed=True),
+        ]
+        for _, row in summary.iterrows()
+    ]
+    return _markdown(heads, rows)
+
+
+def ratio_table(summary: pd.DataFrame, titles: Mapping[str, str], axis: str, levels: list[float]) -> str:
+    """Markdown: arm, and for each level the cost to reach it relative to the baseline."""
+    heads = ["arm", *(f"{axis.replace('_', ' ')} to {level:.0%} of the rise" for level in levels)]
+    names = [f"{axis}_ratio_{round(100 * level)}" for level in levels]
+    rows = [[titles[row["arm"]], *(ratio(row, name) for name in names)] for _, row in summary.iterrows()]
+    return _markdown(heads, rows)
+
+
+def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|---|" + "---:|" * (len(heads) - 1), *lines[1:]]) + "\n"

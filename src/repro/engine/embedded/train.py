@@ -223,6 +223,7 @@ class Trainer:
         mask_N_T = rollouts.response_mask_N_T
         return {
             "reward": float(rollouts.rewards_N.mean()),
+            "accuracy": float((rollouts.rewards_N == 1.0).mean()),
             "groups_without_signal": groups_without_signal(rollouts.rewards_N, rollouts.group_N),
             "entropy": float(rollouts.entropy_N_T[mask_N_T].mean()),
             "response_tokens": float(rollouts.response_tokens_N.mean()),

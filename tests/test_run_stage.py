@@ -1,0 +1,68 @@
+"""Running a stage: a kernel that does not start is tried again, a notebook that fails is not."""
+
+import papermill
+import pytest
+
+from repro import settings as settings_module
+from repro.pipeline import run
+from repro.pipeline.__main__ import main
+from repro.pipeline.stages import stage
+
+SETTINGS = settings_module.load(scale="smoke")
+
+
+@pytest.fixture
+def attempts(monkeypatch, tmp_path):
+    """Calls of papermill, which fails as the list it is given says; nothing else of the stage happens."""
+    calls, failures = [], []
+
+    def execute(source, target, **options):
+        calls.append(options["parameters"])
+        if failures:
+            raise failures.pop(0)
+
+    monkeypatch.setattr(papermill, "execute_notebook", execute)
+    monkeypatch.setattr(run, "_stop_with_parent", lambda: None)
+    monkeypatch.setattr(run.paths, "EXECUTED", tmp_path / "executed")
+    monkeypatch.setattr(run, "LAST_RUN", tmp_path / "last")
+    return calls, failures
+
+
+def test_a_kernel_that_does_not_start_is_tried_again(attempts, capsys):
+    calls, failures = attempts
+    failures += [RuntimeError("Kernel died before replying to kernel_info")] * 2
+    run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    assert len(calls) == 3 and calls[0]["arm"] == "grpo" and calls[0]["scale"] == "smoke"
+    assert capsys.readouterr().out.count("did not start, trying again") == 2
+
+
+def test_it_is_given_up_after_four(attempts):
+    calls, failures = attempts
+    failures += [RuntimeError("Kernel died before replying to kernel_info")] * 9
+    with pytest.raises(run.StageFailed, match="train-grpo: its kernel died"):
+        run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    assert len(calls) == run.KERNEL_STARTS
+
+
+def test_a_failing_cell_is_not_tried_again(attempts):
+    calls, failures = attempts
+    failures.append(papermill.PapermillExecutionError(3, 2, "x = 1/0", "ZeroDivisionError", "division by zero", []))
+    with pytest.raises(run.StageFailed, match="ZeroDivisionError: division by zero"):
+        run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["run", "train", "grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
+        (["run", "trian", "grpo"], "there is no stage 'trian'; did you mean 'train'?"),
+        (["why", "theory", "sdg"], "there is no theory group 'sdg'; did you mean 'sgd'?"),
+        (["run", "train"], "stage train needs an item"),
+        (["run", "policy", "grpo"], "stage policy takes no item"),
+    ],
+)
+def test_a_misspelt_stage_or_item_is_one_sentence(command, sentence, capsys):
+    assert main(command) == 1
+    printed = capsys.readouterr().err
+    assert sentence in printed and len(printed.splitlines()) == 1
