@@ -1,19 +1,14 @@
 """Cost-aware sampling: draw rollouts in proportion to signal per root of cost."""
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
-from repro.rollouts import NoSignal, Rollouts
+from repro.rollouts import Rollouts
+from repro.selection.importance import Beta, Budget, Recentre, distribution, draw
 
 
 def probabilities(rollouts: Rollouts, beta: float = 0.0) -> np.ndarray:
     """p_N: p_i = (|A_i|/√c_i) / Σ_j |A_j|/√c_j, smoothed to (1−β) p + β/N. Sums to 1. NoSignal if every A is 0."""
-    signal_N = np.abs(rollouts.advantages_N) / np.sqrt(rollouts.costs_N)
-    if not signal_N.any():
-        raise NoSignal("every advantage in the batch is zero, so p ∝ |A|/√c is undefined; skip the update")
-    return (1.0 - beta) * signal_N / signal_N.sum() + beta / len(rollouts)
+    return distribution(np.abs(rollouts.advantages_N) / np.sqrt(rollouts.costs_N), beta)
 
 
 def cost_aware(
@@ -21,7 +16,9 @@ def cost_aware(
     progress: float,
     rng: np.random.Generator,
     *,
-    beta: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    beta: Beta = 0.0,
+    recentre: Recentre = "constant",
+    tokens: Budget = None,
 ) -> Rollouts:
     """Cost-Aware GRPO (Cost-Aware Learning, Algorithm 2; eq. 5 with |A| for the gradient norm; weights of eq. 22).
 
@@ -33,9 +30,12 @@ def cost_aware(
     N/#{p_i > 0}: its direction is unbiased, its length is not that of the full-batch gradient, as in the paper. Under
     Adam this factor all but cancels; it matters where the gradient norm is clipped.
 
-    Deviations: none known. The paper's β values were stripped from our text; ours are parameters.
+    recentre "mean": weights are divided by their mean over the whole draw instead (not over each mini-batch: the engine
+    forms these afterwards); the gradient is then self-normalised, and biased by O(1/N).
+    tokens: instead of N draws, draws until they cost this share of the batch's tokens, the last one included. Their
+    number is then random, and weights carry a factor that keeps the direction unbiased (selection.importance.draw).
+
+    Deviations: none known at the defaults; `tokens` is ours. The paper's β values were stripped from our text; ours are
+    parameters.
     """
-    p_N = probabilities(rollouts, beta)
-    n = len(rollouts)
-    drawn_N = rng.choice(n, size=n, p=p_N)
-    return rollouts.take(drawn_N, 1.0 / (np.count_nonzero(p_N) * p_N[drawn_N]))
+    return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens)

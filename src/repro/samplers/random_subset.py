@@ -7,7 +7,7 @@ from repro.samplers.cost_aware import probabilities
 
 
 def random_subset(rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
-    """A uniform draw without replacement that costs, in expectation, what `cost_aware`'s draw of this batch costs.
+    """A uniform draw that costs, in expectation, what `cost_aware`'s draw of this batch costs.
 
     The budget is B = N Σ_i p_i c_i tokens, with `cost_aware`'s p at β = 0. A number m of rollouts, E[m] = B / mean(c),
     is drawn, so that expected tokens are exactly B and every rollout is equally likely whatever its length. Where B

@@ -1,0 +1,70 @@
+"""The subset of maximum variance, exactly, by one sort and one scan.
+
+For a given size n it is the k smallest and the n − k largest values for some k (Xu et al., 2025, PODS; used by D³S
+§3.1). Going from k to k + 1, the value a = v[k] enters, the value b = v[G − n + k] leaves, and the sum of squared
+deviations changes by
+
+    (a − b) · D_k,   D_k = a + b − 2 μ_k − (a − b)/n,   μ_k the mean before the swap.
+
+a and b rise with k and μ_k falls, so D_k rises: the variance climbs while D_k < 0 and then falls. The best k follows
+from the signs of D_k, hence from prefix sums of the values alone; sums of squares, which cancel, are not needed.
+
+How much variance there is at least: of G values with population variance 1, some n have Var ≥ (n−1)/n · G/(G−1).
+(Leaving out one of n + 1 at random keeps the sample variance, which divides by n − 1, in expectation; so some choice
+does not lower it.) D³S's Lemma 1 has 1 in place of that bound. It fails for odd n: 3 of {−1, −1, 1, 1} have at most
+8/9, which the bound above attains. Its proof lacks a factor (n + 1)/n in eq. 44; it holds for sample variances.
+"""
+
+import numpy as np
+
+MINIMUM = 2  # a subset of one has no variance; Lemma 1 of D³S begins at two
+
+
+def group_quotas(group_N: np.ndarray, share: float) -> np.ndarray:
+    """keep_Q: how many of each group's rollouts to keep, groups in sorted order: share · size rounded half up, at
+    least 2 (1 of a group of one)."""
+    size_Q = np.unique(group_N, return_counts=True)[1]
+    return np.minimum(size_Q, np.maximum(MINIMUM, np.floor(share * size_Q + 0.5).astype(int)))
+
+
+def max_variance_rows(values_N: np.ndarray, group_N: np.ndarray, keep_Q: np.ndarray) -> np.ndarray:
+    """rows_M, ascending: in every group the `keep_Q` values of maximum variance. Groups may differ in size.
+
+    keep_Q follows the groups in sorted order; pass zeros as group_N for one subset of the whole batch. Ties: among
+    equal values the first in the batch is taken; among equally good splits, the one with more large values; so of a
+    group of equal values the first ones are kept. ValueError on a value that is not finite or an impossible size.
+    """
+    values_N, keep_Q = np.asarray(values_N, float), np.asarray(keep_Q)
+    if not np.isfinite(values_N).all():
+        raise ValueError("max_variance_rows: values_N holds a NaN or an infinity; variance needs finite numbers")
+    _, index_N, size_Q = np.unique(group_N, return_inverse=True, return_counts=True)
+    if len(keep_Q) != len(size_Q) or (keep_Q < 1).any() or (keep_Q > size_Q).any():
+        raise ValueError(f"max_variance_rows: keep_Q is {keep_Q}, group sizes {size_Q}; keep from 1 to all of each")
+    order_N = np.lexsort((values_N, index_N))  # by group, then value, then position
+    start_Q = np.cumsum(size_Q) - size_Q
+    rows = []
+    for size, keep in np.unique(np.stack([size_Q, keep_Q], 1), axis=0):
+        alike = (size_Q == size) & (keep_Q == keep)
+        order_Q_G = order_N[start_Q[alike, None] + np.arange(size)]
+        rows.append(order_Q_G[_chosen(values_N[order_Q_G], keep)])
+    return np.sort(np.concatenate(rows))
+
+
+def _chosen(sorted_Q_G: np.ndarray, keep: int) -> np.ndarray:
+    """chosen_Q_G: which columns of each ascending row make its subset of `keep` values of maximum variance."""
+    size = sorted_Q_G.shape[1]
+    values_Q_G = sorted_Q_G - sorted_Q_G.mean(1, keepdims=True)
+    prefix_Q_G1 = np.pad(np.cumsum(values_Q_G, 1), ((0, 0), (1, 0)))
+    enters_Q_k, leaves_Q_k = values_Q_G[:, :keep], values_Q_G[:, size - keep :]
+    sum_Q_k = prefix_Q_G1[:, :keep] + prefix_Q_G1[:, [size]] - prefix_Q_G1[:, size - keep : size]
+    d_Q_k = enters_Q_k + leaves_Q_k - (2 * sum_Q_k + enters_Q_k - leaves_Q_k) / keep
+    climbs_Q_k = (d_Q_k < 0) & (enters_Q_k < leaves_Q_k)  # D < 0 with a = b changes nothing and is not counted
+    low_Q_1 = np.max(climbs_Q_k * np.arange(1, keep + 1), 1, keepdims=True)
+    high_Q_1 = keep - low_Q_1
+    # The n − k largest, where several equal the least of them: the first of those in the batch, not the last.
+    least_Q_1 = np.take_along_axis(sorted_Q_G, np.minimum(size - high_Q_1, size - 1), 1)
+    below_Q_1 = (sorted_Q_G < least_Q_1).sum(1, keepdims=True)
+    above_Q_1 = (sorted_Q_G > least_Q_1).sum(1, keepdims=True)
+    column_G = np.arange(size)
+    tied_Q_G = (column_G >= below_Q_1) & (column_G < below_Q_1 + high_Q_1 - above_Q_1)
+    return (column_G < low_Q_1) | (column_G >= size - above_Q_1) | tied_Q_G
