@@ -109,6 +109,11 @@ def test_differences_name_settings_and_modules():
     ]
 
 
+def test_a_manifest_read_back_is_the_same_manifest():
+    now = manifest(stage("train", SETTINGS, "cost-aware"), SETTINGS)
+    assert differences(json.loads(json.dumps(now)), now) == []
+
+
 def test_a_title_is_no_reason_to_train():
     arm = SETTINGS.arms["grpo"].model_copy(update={"title": "Another name"})
     renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})

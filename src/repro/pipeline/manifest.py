@@ -32,7 +32,7 @@ def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
         hashes |= {str(path.relative_to(paths.ROOT)): text_hash(path) for path in shown}
     return {
         "stage": stage.name,
-        "settings": stage.settings(settings),
+        "settings": json.loads(json.dumps(stage.settings(settings))),  # as it is read back: lists, no tuples
         "notebook": {str(stage.notebook.relative_to(paths.ROOT)): notebook_hash(stage.notebook)},
         "modules": dict(sorted(hashes.items())),
     }
