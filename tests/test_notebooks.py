@@ -54,7 +54,11 @@ def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
 
 def test_training_depends_on_its_own_sampler_and_on_no_plot():
     grpo, cost_aware = (manifest(stage("train", SETTINGS, arm), SETTINGS)["modules"] for arm in ("grpo", "cost-aware"))
-    assert set(cost_aware) - set(grpo) == {"src/repro/samplers/cost_aware.py"}
+    assert set(cost_aware) - set(grpo) == {
+        "src/repro/samplers/cost_aware.py",
+        "src/repro/selection/__init__.py",
+        "src/repro/selection/importance.py",
+    }
     assert not any(path.startswith(("src/repro/plots", "src/repro/report", "src/repro/pipeline")) for path in grpo)
 
 

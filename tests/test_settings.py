@@ -231,7 +231,7 @@ def test_settings_cannot_be_changed_after_they_were_checked():
 def test_the_parameters_of_an_arm_are_bound_to_its_functions():
     arm = parse(raw({COST_AWARE: [{"cost_aware": {"beta": 0.25}}]})).arm("cost-aware")
     method = arms.build("cost-aware", arm)
-    assert [sampler.keywords for sampler in method.samplers] == [{"beta": 0.25}]
+    assert [sampler.keywords for sampler in method.samplers] == [{"beta": 0.25, "recentre": "constant", "tokens": None}]
     assert method.plan.keywords == {"group_size": 8}
     assert method.objective.keywords == {"clip_low": 0.2, "clip_high": 0.28}
     assert method.plan.func.__module__ == "repro.plans.uniform"
