@@ -9,7 +9,7 @@ import pytest
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
 from repro.study.base_policy import describe_families, describe_groups
-from repro.study.efficiency import cost_to_reach, paired_costs, summarise
+from repro.study.efficiency import cost_ratios, cost_to_reach, summarise
 from repro.study.intervals import mean_intervals
 from repro.study.tables import accuracy_table, ratio_table
 
@@ -21,42 +21,58 @@ def curve(arm, seed, costs, accuracies):
     return pd.DataFrame({"arm": arm, "seed": seed, "step": steps, "tokens": costs, "accuracy": accuracies})
 
 
+def crossing(costs, accuracies, level):
+    cost_B, reached_B = cost_to_reach(np.array([costs], float), np.array([accuracies], float), np.array([level]))
+    return cost_B[0], bool(reached_B[0])
+
+
 def test_cost_to_reach_is_linear_between_evaluations():
-    costs_E, accuracies_E = np.array([0.0, 10.0, 20.0]), np.array([0.2, 0.4, 0.8])
-    assert cost_to_reach(costs_E, accuracies_E, 0.3) == (pytest.approx(5.0), True)
-    assert cost_to_reach(costs_E, accuracies_E, 0.7) == (pytest.approx(17.5), True)
-    assert cost_to_reach(costs_E, accuracies_E, 0.2) == (0.0, True)
-    assert cost_to_reach(costs_E, accuracies_E, 0.8) == (pytest.approx(20.0), True)
-    assert cost_to_reach(costs_E, accuracies_E, 0.81) == (20.0, False)  # a lower bound
+    costs, accuracies = [0, 10, 20], [0.2, 0.4, 0.8]
+    assert crossing(costs, accuracies, 0.3) == (pytest.approx(5.0), True)
+    assert crossing(costs, accuracies, 0.7) == (pytest.approx(17.5), True)
+    assert crossing(costs, accuracies, 0.2) == (0.0, True)
+    assert crossing(costs, accuracies, 0.8) == (pytest.approx(20.0), True)
+    assert crossing(costs, accuracies, 0.81) == (20.0, False)  # a lower bound
 
 
 def test_cost_to_reach_takes_the_first_crossing_of_a_curve_that_falls_back():
-    assert cost_to_reach(np.array([0.0, 10.0, 20.0, 30.0]), np.array([0.0, 0.6, 0.2, 0.9]), 0.5)[0] == pytest.approx(
-        10 * 0.5 / 0.6
-    )
+    assert crossing([0, 10, 20, 30], [0.0, 0.6, 0.2, 0.9], 0.5) == (pytest.approx(10 * 0.5 / 0.6), True)
 
 
-def test_ratios_are_paired_with_the_baseline_of_the_same_seed():
+def test_ratios_are_those_of_mean_curves_and_resample_pairs():
     runs = pd.concat(
         [
             curve("base", 0, [0, 100, 200], [0.2, 0.4, 0.6]),
-            curve("base", 1, [0, 100, 200], [0.0, 0.8, 0.8]),
+            curve("base", 1, [0, 100, 200], [0.0, 0.6, 0.8]),
             curve("arm", 0, [0, 50, 100], [0.2, 0.4, 0.6]),
-            curve("arm", 1, [0, 50, 100], [0.0, 0.1, 0.2]),
+            curve("arm", 1, [0, 50, 100], [0.0, 0.6, 0.8]),
+            curve("slow", 0, [0, 100, 200], [0.2, 0.3, 0.4]),
+            curve("slow", 1, [0, 100, 200], [0.0, 0.1, 0.2]),
         ]
     )
-    half = paired_costs(runs, "base", "tokens", 0.5).set_index(["arm", "seed"])
-    assert half.loc[("base", 0), "level"] == pytest.approx(0.4) and half.loc[("base", 1), "level"] == pytest.approx(0.4)
-    assert half.loc[("arm", 0), "ratio"] == pytest.approx(0.5)
-    assert half.loc[("arm", 1), "ratio"] == pytest.approx(2.0) and not half.loc[("arm", 1), "reached"]
-    assert (half.loc["base", "ratio"] == 1.0).all()
+    # mean curve of base: 0.1, 0.5, 0.7; half of its rise: 0.4, three quarters of the way to 100
+    ratios = cost_ratios(runs, "base", "tokens", 0.5, STATISTICS)
+    assert ratios["arm"][""] == pytest.approx(0.5) == ratios["arm"]["_low"] == ratios["arm"]["_high"]
+    assert ratios["base"][""] == 1.0 and ratios["arm"]["_reached"]
+    assert ratios["slow"][""] == pytest.approx(200 / 75) and not ratios["slow"]["_reached"]
     summary = summarise(runs, "base", ["tokens"], STATISTICS).set_index("arm")
-    assert summary.loc["arm", "tokens_ratio_50"] == pytest.approx(1.0)  # geometric mean of 1/2 and 2
-    assert summary.loc["arm", "tokens_ratio_50_reached"] == 1
-    assert summary.loc["arm", "difference"] == pytest.approx((0.0 + (0.2 - 0.8)) / 2)
+    assert summary.loc["arm", "tokens_ratio_50"] == pytest.approx(0.5)
+    assert summary.loc["slow", "difference"] == pytest.approx((-0.2 - 0.6) / 2)
     assert summary.loc["base", "gain"] == pytest.approx((0.4 + 0.8) / 2)
-    assert "| Arm | 0.400 [" in accuracy_table(summary.reset_index(), {"base": "Base", "arm": "Arm"})
-    assert "≥ 1.00" in ratio_table(summary.reset_index(), {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
+    titles = {"base": "Base", "arm": "Arm", "slow": "Slow"}
+    assert "| Slow | 0.300 [" in accuracy_table(summary.reset_index(), titles)
+    assert "| Slow | ≥ 2.67 [" in ratio_table(summary.reset_index(), titles, "tokens", [0.5])
+
+
+def test_an_arm_equal_to_the_baseline_has_an_interval_around_one():
+    rng = np.random.default_rng(0)
+    noisy = [
+        curve(arm, seed, range(7), 0.6 - 0.4 * np.exp(-np.arange(7) / 2) + rng.normal(0, 0.01, 7))
+        for arm in ("base", "arm")
+        for seed in range(10)
+    ]
+    ratios = cost_ratios(pd.concat(noisy), "base", "tokens", 0.9, STATISTICS)["arm"]
+    assert ratios["_low"] < 1 < ratios["_high"]
 
 
 def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
@@ -66,9 +82,12 @@ def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
     assert "undefined" in ratio_table(summary, {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
 
 
-def test_a_seed_without_the_baseline_is_refused():
-    with pytest.raises(ValueError, match="seed 3 has no run of the baseline 'base'"):
-        paired_costs(curve("arm", 3, [0, 1], [0, 1]), "base", "tokens", 0.5)
+def test_unpaired_seeds_are_refused():
+    with pytest.raises(ValueError, match="no run of the baseline 'base'"):
+        cost_ratios(curve("arm", 3, [0, 1], [0, 1]), "base", "tokens", 0.5, STATISTICS)
+    unpaired = pd.concat([curve("base", 0, [0, 1], [0, 1]), curve("arm", 3, [0, 1], [0, 1])])
+    with pytest.raises(ValueError, match=r"arm has seeds \[3\], base has \[0\]"):
+        summarise(unpaired, "base", ["tokens"], STATISTICS)
 
 
 def test_intervals_are_rliables():

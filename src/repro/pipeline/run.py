@@ -115,7 +115,13 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
         data=[path for path in files if path.is_file()],
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
     )
-    render(executed, stage.report, stage.title, provenance, group=stage.name.split("-")[0])
+    render(
+        executed,
+        stage.report,
+        stage.title,
+        provenance,
+        group="arms" if stage.name.startswith("report-") else stage.name.split("-")[0],
+    )
 
 
 def _remember(stage: Stage, now: dict[str, Any]) -> None:

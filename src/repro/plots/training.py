@@ -82,17 +82,22 @@ def dynamics(
 
 
 def cost_ratios(summary: pd.DataFrame, titles: Mapping[str, str], axis: str, level: float, title: str) -> Figure:
-    """Cost to reach the baseline's level relative to the baseline, per arm: geometric mean and interval; an open marker
-    where a seed never got there, so that the ratio is a lower bound."""
+    """Cost to reach the baseline's level relative to the baseline, per arm, with its interval; an open marker where an
+    arm never got there, so that the ratio is a lower bound."""
     use_style()
     name = f"{axis}_ratio_{round(100 * level)}"
     figure, ax = plt.subplots(figsize=(7.4, 1.6 + 0.55 * len(titles)))
     for place, (arm, style) in enumerate(arm_styles(list(titles)).items()):
         row = summary.set_index("arm").loc[arm]
-        whole = row[f"{name}_reached"] == row["seeds"]
         point = {"color": style["color"], "marker": style["marker"], "markersize": 9}
         ax.plot([row[f"{name}_low"], row[f"{name}_high"]], [place, place], color=style["color"])
-        ax.plot(row[name], place, **point, markerfacecolor=style["color"] if whole else "white", linestyle="none")
+        ax.plot(
+            row[name],
+            place,
+            **point,
+            markerfacecolor=style["color"] if row[f"{name}_reached"] else "white",
+            linestyle="none",
+        )
     ax.axvline(1.0, color="0.35", linewidth=1)
     ax.set_yticks(range(len(titles)), titles.values())
     ax.set_ylim(len(titles) - 0.5, -0.5)

@@ -14,7 +14,11 @@ def definition(name: str, settings: Settings) -> str:
     """Markdown: what the arm is, and each of its parts with its parameters and its docstring."""
     arm = settings.arm(name)
     method = arms.build(name, arm)
-    parts = [("Query plan", method.plan), *(("Sampler", part) for part in method.samplers)]
+    parts = [
+        ("Query plan", method.plan),
+        ("Advantage", method.advantage),
+        *(("Sampler", part) for part in method.samplers),
+    ]
     lines = [f"**{arm.title}.** {arm.about}", ""]
     if not method.samplers:
         lines += ["No sampler: every rollout of the batch trains once, with weight 1.", ""]
@@ -23,12 +27,22 @@ def definition(name: str, settings: Settings) -> str:
         lines += [
             f"**{kind} `{bound.func.__name__}`** ({parameters})",
             "",
-            "```text",
-            inspect.getdoc(bound.func) or "",
-            "```",
+            _flowing(inspect.getdoc(bound.func) or ""),
             "",
         ]
     return "\n".join(lines)
+
+
+def _flowing(docstring: str) -> str:
+    """A docstring as Markdown: paragraphs without their line ends, indented blocks (equations) as they stand."""
+    blocks = []
+    for block in docstring.split("\n\n"):
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines):
+            blocks.append("\n".join(["```text", *(line.strip() for line in lines), "```"]))
+        else:
+            blocks.append(" ".join(line.strip() for line in lines).replace("*", "\\*"))
+    return "\n\n".join(blocks)
 
 
 def conclusion(name: str, summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> str:

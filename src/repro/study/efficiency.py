@@ -1,4 +1,4 @@
-"""What an accuracy costs: cost to reach a level, paired by seed with the baseline."""
+"""What an accuracy costs: cost to reach a level relative to the baseline, paired by seed."""
 
 from typing import Any
 
@@ -9,70 +9,84 @@ from repro.settings import Statistics
 from repro.study.intervals import mean_intervals
 
 
-def cost_to_reach(costs_E: np.ndarray, accuracies_E: np.ndarray, level: float) -> tuple[float, bool]:
-    """(cost, reached): the first cost at which the curve, linear between its E evaluations, is at `level`.
+def cost_to_reach(costs_B_E: np.ndarray, accuracies_B_E: np.ndarray, level_B: np.ndarray):
+    """(cost_B, reached_B): the first cost at which each of B curves, linear between its E evaluations, is at its level.
 
     A curve that never gets there gives its last cost, a lower bound, and False. Evaluations are in order of cost.
     """
-    at = np.flatnonzero(accuracies_E >= level)
-    if len(at) == 0:
-        return float(costs_E[-1]), False
-    first = int(at[0])
-    if first == 0:
-        return float(costs_E[0]), True
-    low, high = accuracies_E[first - 1], accuracies_E[first]
-    share = (level - low) / (high - low)
-    return float(costs_E[first - 1] + share * (costs_E[first] - costs_E[first - 1])), True
+    above_B_E = accuracies_B_E >= level_B[:, None]
+    reached_B, first_B = above_B_E.any(1), above_B_E.argmax(1)
+    rows_B, before_B = np.arange(len(level_B)), np.maximum(first_B - 1, 0)
+    low_B, high_B = accuracies_B_E[rows_B, before_B], accuracies_B_E[rows_B, first_B]
+    gap_B = np.where(high_B > low_B, high_B - low_B, 1.0)
+    share_B = np.where(first_B > 0, (level_B - low_B) / gap_B, 0.0)
+    start_B, end_B = costs_B_E[rows_B, before_B], costs_B_E[rows_B, first_B]
+    return np.where(reached_B, start_B + share_B * (end_B - start_B), costs_B_E[:, -1]), reached_B
 
 
-def paired_costs(evaluations: pd.DataFrame, baseline: str, axis: str, share_of_peak: float) -> pd.DataFrame:
-    """One row per arm and seed: cost, reached, and ratio to the baseline's cost in the same seed.
+def cost_ratios(
+    evaluations: pd.DataFrame, baseline: str, axis: str, share: float, statistics: Statistics
+) -> dict[str, dict[str, Any]]:
+    """For each arm: ratio of its cost to the baseline's, low, high, and whether it reached the level at all.
 
-    The level is set in each seed by its baseline run alone: start + share · (peak − start), peak its best evaluation.
-    Both runs of a pair start from the same policy and the same evaluation, so the level is fair to both; the peak is a
-    maximum over noisy evaluations, which the baseline reaches by definition and an equal arm need not.
+    The curves are means over seeds; the level is start + share · (peak − start) of the baseline's. The interval
+    resamples seeds, the same ones for arm and baseline (a bootstrap of pairs), and does everything anew in each
+    resample. Means first, because one seed's first crossing of its own noisy curve is early by luck: ratios of single
+    seeds would favour the baseline and scatter too little. An arm whose mean curve never gets to the level has a lower
+    bound for a ratio; all is NaN where the baseline never rose.
     """
-    rows = []
-    for seed, runs in evaluations.groupby("seed"):
-        curves = {arm: curve.sort_values("step") for arm, curve in runs.groupby("arm", sort=False)}
-        if baseline not in curves:
-            raise ValueError(f"efficiency: seed {seed} has no run of the baseline {baseline!r}; train it too")
-        accuracies = curves[baseline]["accuracy"].to_numpy()
-        level = accuracies[0] + share_of_peak * (accuracies.max() - accuracies[0])
-        own, _ = cost_to_reach(curves[baseline][axis].to_numpy(float), accuracies, level)
-        for arm, curve in curves.items():
-            cost, reached = cost_to_reach(curve[axis].to_numpy(float), curve["accuracy"].to_numpy(), level)
-            ratio = cost / own if own > 0 else np.nan
-            rows.append({"arm": arm, "seed": seed, "level": level, "cost": cost, "reached": reached, "ratio": ratio})
-    return pd.DataFrame(rows)
+    accuracy, cost = (_by_arm(evaluations, column, baseline) for column in ("accuracy", axis))
+    n_seeds = len(accuracy[baseline])
+    draws_B_S = np.random.default_rng(statistics.seed).integers(n_seeds, size=(statistics.resamples, n_seeds))
+    draws_B_S = np.vstack([np.arange(n_seeds), draws_B_S])  # the first is the estimate, the rest its uncertainty
+    base_B_E = accuracy[baseline][draws_B_S].mean(1)
+    level_B = base_B_E[:, 0] + share * (base_B_E.max(1) - base_B_E[:, 0])
+    own_B, _ = cost_to_reach(cost[baseline][draws_B_S].mean(1), base_B_E, level_B)
+    tails = 50 * (1 - statistics.confidence), 50 * (1 + statistics.confidence)
+    ratios = {}
+    for arm in accuracy:
+        cost_B, reached_B = cost_to_reach(cost[arm][draws_B_S].mean(1), accuracy[arm][draws_B_S].mean(1), level_B)
+        ratio_B = cost_B / np.where(own_B > 0, own_B, np.nan)
+        known = n_seeds > 1 and np.isfinite(ratio_B[0])
+        low, high = np.nanpercentile(ratio_B[1:], tails) if known else (np.nan, np.nan)
+        ratios[arm] = {"": float(ratio_B[0]), "_low": low, "_high": high, "_reached": bool(reached_B[0])}
+    return ratios
+
+
+def _by_arm(evaluations: pd.DataFrame, column: str, baseline: str) -> dict[str, np.ndarray]:
+    """{arm: values_S_E}, seeds and steps in order; ValueError if an arm lacks a seed that the baseline has."""
+    tables = {
+        arm: runs.pivot(index="seed", columns="step", values=column).sort_index()
+        for arm, runs in evaluations.groupby("arm", sort=False)
+    }
+    if baseline not in tables:
+        raise ValueError(f"efficiency: there is no run of the baseline {baseline!r}; train it too")
+    for arm, table in tables.items():
+        if list(table.index) != list(tables[baseline].index):
+            raise ValueError(
+                f"efficiency: {arm} has seeds {list(table.index)}, {baseline} has {list(tables[baseline].index)}; "
+                "arms are compared in pairs, so train the missing ones"
+            )
+    return {arm: table.to_numpy(float) for arm, table in tables.items()}
 
 
 def summarise(evaluations: pd.DataFrame, baseline: str, axes: list[str], statistics: Statistics) -> pd.DataFrame:
-    """One row per arm: final accuracy, its gain over the start, its difference to the baseline paired by seed, and for
-    each axis and level the geometric mean of the paired cost ratio; every figure with `_low` and `_high`, and the
-    number of seeds that reached the level. A ratio with a seed that did not reach it is a lower bound; it is NaN when
-    the baseline of some seed never rose above its start."""
+    """One row per arm: final accuracy, best, gain over the start, difference to the baseline paired by seed, and for
+    each axis and level the cost ratio `<axis>_ratio_<percent>`; all with `_low` and `_high`, ratios with `_reached`."""
     arms = list(dict.fromkeys(evaluations["arm"]))
-    ordered = evaluations.sort_values(["seed", "step"])
-    first = ordered.groupby(["arm", "seed"])["accuracy"].first().unstack("seed")
-    last = ordered.groupby(["arm", "seed"])["accuracy"].last().unstack("seed")
-    best = ordered.groupby(["arm", "seed"])["accuracy"].max().unstack("seed")
-    table: dict[str, dict[str, Any]] = {arm: {"arm": arm, "seeds": int(last.loc[arm].notna().sum())} for arm in arms}
+    accuracy = _by_arm(evaluations, "accuracy", baseline)
+    table: dict[str, dict[str, Any]] = {arm: {"arm": arm, "seeds": len(accuracy[arm])} for arm in arms}
 
-    def put(name: str, values: dict[str, np.ndarray], change=lambda x: x) -> None:
+    def put(name: str, values: dict[str, np.ndarray]) -> None:
         for arm, (point, low, high) in mean_intervals(values, statistics).items():
-            table[arm] |= {name: change(point), f"{name}_low": change(low), f"{name}_high": change(high)}
+            table[arm] |= {name: point, f"{name}_low": low, f"{name}_high": high}
 
-    put("accuracy", {arm: last.loc[arm].to_numpy() for arm in arms})
-    put("best", {arm: best.loc[arm].to_numpy() for arm in arms})
-    put("gain", {arm: (last - first).loc[arm].to_numpy() for arm in arms})
-    put("difference", {arm: (last.loc[arm] - last.loc[baseline]).to_numpy() for arm in arms})
+    put("accuracy", {arm: accuracy[arm][:, -1] for arm in arms})
+    put("best", {arm: accuracy[arm].max(1) for arm in arms})
+    put("gain", {arm: accuracy[arm][:, -1] - accuracy[arm][:, 0] for arm in arms})
+    put("difference", {arm: accuracy[arm][:, -1] - accuracy[baseline][:, -1] for arm in arms})
     for axis in axes:
         for share in statistics.levels:
-            costs = paired_costs(evaluations, baseline, axis, share)
-            name = f"{axis}_ratio_{round(100 * share)}"
-            ratios = {arm: np.log(costs.loc[costs["arm"] == arm, "ratio"].to_numpy()) for arm in arms}
-            put(name, ratios, lambda x: float(np.exp(x)))
-            for arm in arms:
-                table[arm][f"{name}_reached"] = int(costs.loc[costs["arm"] == arm, "reached"].sum())
+            for arm, values in cost_ratios(evaluations, baseline, axis, share, statistics).items():
+                table[arm] |= {f"{axis}_ratio_{round(100 * share)}{end}": value for end, value in values.items()}
     return pd.DataFrame(table.values())

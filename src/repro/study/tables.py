@@ -15,13 +15,10 @@ def number(row: pd.Series, name: str, digits: int, signed: bool = False) -> str:
 
 
 def ratio(row: pd.Series, name: str) -> str:
-    """A cost ratio: `0.72 [0.60, 0.85]`, `≥` in front when a seed never reached the level, and how many did."""
-    reached = row[f"{name}_reached"]
+    """A cost ratio: `0.72 [0.60, 0.85]`; with `≥` in front where the arm's mean curve never reached the level."""
     if pd.isna(row[name]):
         return "undefined: the baseline did not rise"
-    if reached == row["seeds"]:
-        return number(row, name, 2)
-    return f"≥ {number(row, name, 2)} ({int(reached)} of {int(row['seeds'])} reached it)"
+    return ("" if row[f"{name}_reached"] else "≥ ") + number(row, name, 2)
 
 
 def accuracy_table(summary: pd.DataFrame, titles: Mapping[str, str]) -> str:
