@@ -29,7 +29,9 @@ def test_notebooks_hold_no_output_and_no_logic(path):
     assert not any(isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.While)) for node in ast.walk(tree))
 
 
-@pytest.mark.parametrize("name", ["theory sgd", "policy", "train cost-aware", "train grpo", "report grpo", "results"])
+@pytest.mark.parametrize(
+    "name", ["theory sgd", "policy", "policy_report", "train cost-aware", "train grpo", "report grpo", "results"]
+)
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
     """The manifest's list against sys.modules after the imports of the notebook and of the arm's parts have run."""
     entry = stage(*name.split()[:1], SETTINGS, *name.split()[1:])
@@ -123,7 +125,7 @@ def test_a_title_is_no_reason_to_train():
     renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})
     entry = stage("train", SETTINGS, "grpo")
     assert manifest(entry, SETTINGS) == manifest(entry, renamed)
-    assert len({s.name for s in all_stages(SETTINGS)}) == len(all_stages(SETTINGS)) == 3 + 2 * len(SETTINGS.arms)
+    assert len({s.name for s in all_stages(SETTINGS)}) == len(all_stages(SETTINGS)) == 4 + 2 * len(SETTINGS.arms)
 
 
 @pytest.mark.slow

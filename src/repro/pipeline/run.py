@@ -15,6 +15,7 @@ from repro.pipeline.stages import Stage
 from repro.settings import Settings
 
 KERNEL_STARTS = 4  # a kernel that loses the race for its ports dies before it answers; a new one draws new ports
+INDEX_GROUPS = {"theory": "theory", "policy_report": "policy", "report": "arms", "results": "results"}
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 

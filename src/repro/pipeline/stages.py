@@ -8,8 +8,6 @@ from typing import Any
 from repro import paths
 from repro.settings import Settings, SettingsError, nearest
 
-GROUPS = ("theory", "policy", "train", "report", "results")
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -33,12 +31,19 @@ def all_stages(settings: Settings) -> list[Stage]:
     """Every stage in the order of the pipeline."""
     theory = [stage("theory", settings, group) for group in type(settings.theory).model_fields]
     arms = [stage(kind, settings, arm) for arm in settings.arms for kind in ("train", "report")]
-    return [*theory, stage("policy", settings), *arms, stage("results", settings)]
+    return [*theory, stage("policy", settings), stage("policy_report", settings), *arms, stage("results", settings)]
 
 
 def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
     """One stage by its name in dvc.yaml, `item` being what stands behind the @."""
-    makers = {"theory": _theory, "policy": _policy, "train": _train, "report": _report, "results": _results}
+    makers = {
+        "theory": _theory,
+        "policy": _policy,
+        "policy_report": _policy_report,
+        "train": _train,
+        "report": _report,
+        "results": _results,
+    }
     if kind not in makers:
         raise SettingsError(f"there is no stage {kind!r}{nearest(kind, makers)}")
     if (item is not None) != (kind in ("theory", "train", "report")):
@@ -78,6 +83,16 @@ def _policy(settings: Settings) -> Stage:
             "temperature": s.engine.temperature,
         },
         {"scale": settings.scale, "output": str(paths.POLICY)},
+        data=(paths.POLICY,),
+    )
+
+
+def _policy_report(settings: Settings) -> Stage:
+    return Stage(
+        "policy_report",
+        paths.NOTEBOOKS / "report_policy.ipynb",
+        lambda s: {"task": s.task.model_dump(), "demonstrations": s.policy.demonstrations.model_dump()},
+        {"scale": settings.scale},
         data=(paths.POLICY,),
         report=paths.REPORTS / "policy.html",
         title="The base policy and its queries: is this the papers' regime?",
