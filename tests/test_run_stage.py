@@ -58,6 +58,7 @@ def test_a_failing_cell_is_not_tried_again(attempts):
         (["run", "train", "grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
         (["run", "trian", "grpo"], "there is no stage 'trian'; did you mean 'train'?"),
         (["why", "theory", "sdg"], "there is no theory group 'sdg'; did you mean 'sgd'?"),
+        (["run", "train@grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
         (["run", "train"], "stage train needs an item"),
         (["run", "policy", "grpo"], "stage policy takes no item"),
     ],

@@ -68,7 +68,10 @@ def bind(arm: str, package: str, name: str, parameters: dict[str, Any]) -> Calla
     for key in parameters:
         if key not in keywords:
             raise SettingsError(f"{where}: {name} takes no parameter {key!r}{nearest(key, keywords)}")
-    fields = {key: (p.annotation, ... if p.default is p.empty else p.default) for key, p in keywords.items()}
+    fields = {
+        key: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+        for key, p in keywords.items()
+    }
     schema = create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
     try:
         return partial(function, **dict(schema(**parameters)))

@@ -53,7 +53,10 @@ def run_folders(arm: str, settings: Settings, policy: Path, output: str | None) 
     if output is None:
         scratch = paths.BUILD / "scratch" / f"train-{arm}-{os.getpid()}"
         return Folders(scratch, "scratch", None, None)
-    digest = hashlib.sha256((paths.MANIFESTS / f"train-{arm}.json").read_bytes())
+    manifest = paths.MANIFESTS / f"train-{arm}.json"
+    if not manifest.exists():
+        raise FileNotFoundError(f"{manifest} is not there yet: run `python -m repro.pipeline manifest` first")
+    digest = hashlib.sha256(manifest.read_bytes())
     for path in sorted(policy.glob("*.safetensors")):
         digest.update(path.read_bytes())
     return Folders(paths.CHECKPOINTS / f"train-{arm}", digest.hexdigest(), Path(output), paths.train_timings(arm))

@@ -121,7 +121,7 @@ class Evaluation(Section):
 
 
 class SgdTheory(Section):
-    """Parameters of notebooks/theory_sgd.ipynb; the paper's values were stripped from our text, these are ours."""
+    """Parameters of notebooks/theory_sgd.ipynb; the paper's values were not available to us, these are ours."""
 
     n_points: Annotated[int, Field(ge=2)]
     dimension: Count
@@ -270,12 +270,11 @@ def parse(raw: dict[str, Any]) -> Settings:
     if scale not in scales:
         raise SettingsError(f"params.yaml: scale: there is no scale {scale!r}{nearest(str(scale), scales)}")
     plain = {key: value for key, value in raw.items() if key != "scales"}
-    for name, replacements in scales.items():  # the other scales are checked too: a slip there waits for nobody
-        merged = _merge(plain, _mapping(replacements, f"scales.{name}"))
-        settings = _validate({**merged, "scale": name}, "" if name == scale else f" (at scale {name})")
-        if name == scale:
-            chosen = settings
-    return chosen
+    checked = {}
+    for name in sorted(scales, key=lambda name: name != scale):  # the others are checked too: a slip there would wait
+        merged = _merge(plain, _mapping(scales[name], f"scales.{name}"))
+        checked[name] = _validate({**merged, "scale": name}, "" if name == scale else f" (at scale {name})")
+    return checked[scale]
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:
@@ -302,7 +301,8 @@ def _validate(plain: dict[str, Any], where: str) -> Settings:
 
 def _sentence(error: ValidationError) -> str:
     """The first complaint of pydantic as one sentence about a key of params.yaml."""
-    first = error.errors()[0]
+    errors = error.errors()
+    first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])  # a misspelt key is both
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         fields = _fields_at(first["loc"][:-1])
@@ -312,6 +312,8 @@ def _sentence(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return f"{place + ': ' if place else ''}{' '.join(message.split())}"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{first['input']!r} in {first['loc'][0]}: a name is lower-case letters, digits, dots and hyphens"
     if first["type"] == "float_type" and isinstance(first["input"], str) and "e" in first["input"]:
         message += ", which YAML reads from 1.0e-4 but not from 1e-4"
     return f"{place} is {first['input']!r}: {message[0].lower() + message[1:]}"

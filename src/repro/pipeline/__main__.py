@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("manifest", help="check the settings and write what each stage depends on")
     for name, text in (("run", "run one stage"), ("why", "say what changed since a stage's last run")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("stage")
+        command.add_argument("stage", help="as in dvc.yaml: policy, train@grpo (or train grpo), …")
         command.add_argument("item", nargs="?", help="what stands behind the @: an arm, a theory group")
     options = parser.parse_args(arguments)
     try:
@@ -36,12 +36,17 @@ def _manifest(settings: settings_module.Settings) -> int:
 
 def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> int:
     from repro.pipeline.manifest import manifest
-    from repro.pipeline.run import StageFailed, reason, run_stage
+    from repro.pipeline.run import StageFailed, is_up_to_date, reason, run_stage
     from repro.pipeline.stages import stage as find_stage
 
-    stage = find_stage(options.stage, settings, options.item)
+    kind, _, item = options.stage.partition("@")
+    stage = find_stage(kind, settings, options.item or item or None)
     if options.command == "why":
-        print(f"{stage.name} {reason(stage, manifest(stage, settings))}")
+        now = manifest(stage, settings)
+        same = (
+            "will not run for its settings or code, which are those of dvc.lock (`dvc status` also looks at its data)"
+        )
+        print(f"{stage.name} {same if is_up_to_date(stage, now) else reason(stage, now)}")
         return 0
     try:
         run_stage(stage, settings)

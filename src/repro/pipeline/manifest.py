@@ -38,6 +38,11 @@ def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
     }
 
 
+def manifest_text(content: dict[str, Any]) -> str:
+    """A manifest as it stands in its file."""
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
 def write_manifests(settings: Settings) -> list[Path]:
     """Check every arm, then replace build/manifests by the manifests of all stages."""
     arms.check(settings)
@@ -45,8 +50,7 @@ def write_manifests(settings: Settings) -> list[Path]:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for stage in all_stages(settings):
-        text = json.dumps(manifest(stage, settings), indent=1, sort_keys=True) + "\n"
-        (partial / f"{stage.name}.json").write_text(text)
+        (partial / f"{stage.name}.json").write_text(manifest_text(manifest(stage, settings)))
     shutil.rmtree(paths.MANIFESTS, ignore_errors=True)
     os.replace(partial, paths.MANIFESTS)
     return sorted(paths.MANIFESTS.iterdir())

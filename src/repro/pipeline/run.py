@@ -1,5 +1,6 @@
 """Run one stage: say why it runs, execute its notebook, render its report."""
 
+import hashlib
 import json
 import os
 import signal
@@ -9,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from repro import paths
-from repro.pipeline.manifest import differences, manifest, read_manifest
+from repro.pipeline.manifest import differences, manifest, manifest_text, read_manifest
 from repro.pipeline.stages import Stage
 from repro.settings import Settings
 
@@ -50,6 +53,14 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
     return "runs again because " + "; ".join(changes[:4]) + more
 
 
+def is_up_to_date(stage: Stage, now: dict[str, Any]) -> bool:
+    """Whether dvc.lock holds this very manifest: settings, notebook and code are those of the results at hand."""
+    lock = yaml.safe_load((paths.ROOT / "dvc.lock").read_text()) if (paths.ROOT / "dvc.lock").exists() else {}
+    digest = hashlib.md5(manifest_text(now).encode(), usedforsecurity=False).hexdigest()
+    known = {dep["md5"] for entry in lock.get("stages", {}).values() for dep in entry.get("deps", [])}
+    return digest in known
+
+
 def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -71,6 +82,8 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
                 extra_arguments=["--IPKernelApp.log_level=50"],
             )
             return
+        except KeyboardInterrupt:
+            raise StageFailed(f"{stage.name}: interrupted; checkpoints stay, run it again to go on") from None
         except papermill.PapermillExecutionError as error:
             raise StageFailed(
                 f"{stage.name}: {error.ename}: {error.evalue} (cell {error.exec_count} of "
@@ -85,13 +98,13 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
 
 
 def _stop_with_parent() -> None:
-    """Interrupt this process when the one that started it is gone: a killed `make repro` must leave nothing running."""
+    """End this process when the one that started it is gone: a killed `make repro` must leave nothing running."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)  # not SIGINT, which a script's background job ignores
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -107,7 +107,7 @@ def _train(settings: Settings, arm: str) -> Stage:
         lambda s: {
             "seeds": s.seeds,
             "task": s.task.model_dump(exclude={"pretraining_queries": True}),
-            "engine": s.engine.model_dump(exclude={"workers": True}),
+            "engine": s.engine.model_dump(exclude={"workers", "checkpoint_every"}),
             "evaluation": s.evaluation.model_dump(),
             "arm": s.arms[arm].model_dump(exclude={"title", "about"}),
         },

@@ -24,6 +24,7 @@ DYNAMICS = {
     "entropy": "entropy (nats per token)",
     "kl": "KL to the base policy (nats per token)",
     "gradient_norm": "gradient norm before clipping",
+    "gradient_clipped": "share of updates with a clipped gradient",
     "response_tokens": "response length (tokens)",
     "selected_tokens": "tokens trained on, per step",
     "distinct_rollouts": "distinct rollouts trained on, per step",
@@ -48,7 +49,8 @@ def accuracy_curves(
             runs = evaluations[evaluations["arm"] == arm]
             _seeds_and_mean(ax, runs, axis, "accuracy", style, titles[arm], statistics)
         ax.set_xlabel(AXES[axis])
-        ax.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        if axis != "seconds":
+            ax.xaxis.set_major_formatter(EngFormatter(sep=" "))
     seeds = evaluations["seed"].nunique()
     panels[0][0].set_ylabel("held-out accuracy (pass@1)")
     panels[0][-1].legend(loc="lower right", title=f"mean of {seeds} seeds, {statistics.confidence:.0%} interval")

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     index.add_argument("--reports", type=Path, default=REPORTS, metavar="FOLDER", help="default: %(default)s")
     chosen = parser.parse_args(arguments)
     try:
-        path = write_index(chosen.reports).resolve()
+        path = write_index(chosen.reports, _of_this_study() if chosen.reports == REPORTS else None).resolve()
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
@@ -27,6 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.open and has_screen():
         webbrowser.open(path.as_uri())
     return 0
+
+
+def _of_this_study() -> set[str]:
+    """File names of the reports that the present params.yaml has stages for."""
+    from repro.pipeline.stages import all_stages
+    from repro.settings import load
+
+    return {stage.report.name for stage in all_stages(load()) if stage.report}
 
 
 def has_screen() -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from repro.files import write_text
 from repro.paths import ROOT
+from repro.settings import load
 
 BLOCK = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
@@ -16,6 +17,11 @@ def filled(readme: str, root: Path = ROOT) -> str:
 
 def main() -> None:
     """Rewrite README.md in place."""
+    scale = load().scale
+    if scale != "cpu":
+        raise SystemExit(
+            f"make readme: params.yaml is at scale {scale}; the README shows scale cpu, so set it back first"
+        )
     path = ROOT / "README.md"
     write_text(filled(path.read_text()), path)
 

@@ -17,15 +17,16 @@ GROUPS = {
 }
 
 
-def write_index(reports_dir: Path = REPORTS) -> Path:
-    """Write `index.html` into `reports_dir` from the reports that lie there, and return its path.
+def write_index(reports_dir: Path = REPORTS, names: set[str] | None = None) -> Path:
+    """Write `index.html` into `reports_dir` from the reports that lie there (those in `names`, where given: a report of
+    an arm that params.yaml no longer has stays on disk but is not listed), and return its path.
 
     The same reports give the same bytes. FileNotFoundError if there are none.
     """
     import jinja2
 
     reports_dir = Path(reports_dir)
-    files = sorted(f for f in reports_dir.glob("*.html") if f.name != NAME)
+    files = sorted(f for f in reports_dir.glob("*.html") if f.name != NAME and (names is None or f.name in names))
     if not files:
         raise FileNotFoundError(f"no reports in {reports_dir}: make them with `dvc repro` first")
     groups: dict[str, list[dict]] = {}

@@ -18,7 +18,11 @@ Sampler = Callable[[Rollouts, float, np.random.Generator], Rollouts]
 def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
     """What is left to train on after every sampler; NoSignal if that is nothing, or nothing with an advantage."""
     for sampler in chain:
-        rollouts = sampler(rollouts, progress, rng)
+        chosen = sampler(rollouts, progress, rng)
+        if not isinstance(chosen, Rollouts):
+            name = getattr(getattr(sampler, "func", sampler), "__name__", sampler)
+            raise TypeError(f"sampler {name} returned {type(chosen).__name__}; it should return Rollouts, by `take`")
+        rollouts = chosen
     if not (rollouts.advantages_N[:, None] * rollouts.response_mask_N_T).any():
         raise NoSignal("no token left to train on has an advantage; skip the update")
     return rollouts

@@ -35,7 +35,7 @@ def cost_aware(
     tokens: instead of N draws, draws until they cost this share of the batch's tokens, the last one included. Their
     number is then random, and weights carry a factor that keeps the direction unbiased (selection.importance.draw).
 
-    Deviations: none known at the defaults; `tokens` is ours. The paper's β values were stripped from our text; ours are
+    Deviations: none known at the defaults; `tokens` is ours. The paper's β values were not available to us; ours are
     parameters.
     """
     return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens)

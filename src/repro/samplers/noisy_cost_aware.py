@@ -30,7 +30,7 @@ def noisy_cost_aware(
     large: a bias that `cost_aware` does not have and that β > 0 removes. Rollouts without an advantage may be drawn.
     NoSignal if every advantage is 0, or every noisy proxy.
 
-    Deviations: the paper states the noise's variance, its values were stripped from our text, and it does not say how
+    Deviations: the paper states the noise's variance, its values were not available to us, and it does not say how
     |A| is kept non-negative; standard deviation in units of std(|A|), and the clip, are ours. `recentre` and `tokens`
     as in `repro.selection.importance.draw`.
     """

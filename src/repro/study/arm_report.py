@@ -84,7 +84,8 @@ def ledger_table(evaluations: pd.DataFrame, titles: Mapping[str, str]) -> str:
     last = evaluations.sort_values("step").groupby(["arm", "seed"]).last().groupby("arm").mean(numeric_only=True)
     lines = ["| | " + " | ".join(titles.values()) + " |", "|---|" + "---:|" * len(titles)]
     for name, (label, unit) in rows.items():
-        lines.append(f"| {label} | " + " | ".join(f"{last.loc[arm, name] / unit:,.0f}" for arm in titles) + " |")
+        cells = [f"{value:,.0f}" if (value := last.loc[arm, name] / unit) >= 100 else f"{value:.3g}" for arm in titles]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

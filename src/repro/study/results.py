@@ -16,7 +16,8 @@ from repro.study.tables import accuracy_table, ratio, ratio_table
 
 
 def conclusion(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> str:
-    """The comparison in sentences, from the table; a difference whose interval holds 0 is called not resolved."""
+    """The comparison in sentences, from the table. A difference is called resolved when its interval leaves out 0 and
+    there are at least five seeds; the percentile bootstrap of five covers about 80 to 85%, which the text says."""
     rows = summary.set_index("arm")
     base = rows.loc[settings.baseline]
     seeds = len(settings.seeds)
@@ -26,16 +27,21 @@ def conclusion(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Setti
     ]
     level = settings.statistics.levels[0]
     name = f"trained_tokens_ratio_{round(100 * level)}"
+    tokens = evaluations.groupby(["arm", "seed"])["trained_tokens"].max().groupby("arm").mean()
     for arm in rows.index.drop(settings.baseline):
         row = rows.loc[arm]
         low, high = row["difference_low"], row["difference_high"]
-        verdict = "more" if low > 0 else "less" if high < 0 else "not resolved"
+        verdict = "not resolved" if low <= 0 <= high or seeds < 5 else "more" if low > 0 else "less"
         lines.append(
             f"- **{settings.arms[arm].title}**: {row['difference']:+.3f} at the end "
             f"({low:+.3f} to {high:+.3f}: {verdict}); trained tokens to {level:.0%} of the baseline's rise, relative "
-            f"to the baseline: {ratio(row, name)}."
+            f"to the baseline: {ratio(row, name)}; in all, {tokens[arm] / tokens[settings.baseline]:.2f} times as many."
         )
-    return "\n".join([lines[0], "", *lines[1:]])
+    caveat = (
+        f"Intervals are {settings.statistics.confidence:.0%} percentile bootstraps over {seeds} seeds; with so few they "
+        "are too narrow (five cover about 80 to 85%): read them as direction and size, not as significance."
+    )
+    return "\n".join([lines[0], "", *lines[1:], "", *([caveat] if seeds < 20 else [])])
 
 
 def precision(questions: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> str:
@@ -77,6 +83,7 @@ def save(
     write_text(curves.to_csv(index=False), folder / "curves.csv")
     for name, figure in figures.items():
         save_figure(figure, FIGURES / name)
+    write_text(conclusion(summary, evaluations, settings) + "\n", TABLES / "conclusion.md")
     write_text(accuracy_table(summary, titles), TABLES / "accuracy.md")
     for axis in ("trained_tokens", "flops"):
         write_text(ratio_table(summary, titles, axis, settings.statistics.levels), TABLES / f"{axis}.md")

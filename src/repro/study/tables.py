@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+AXIS_NAMES = {"trained_tokens": "trained tokens", "flops": "FLOPs"}
+
 
 def number(row: pd.Series, name: str, digits: int, signed: bool = False) -> str:
     """`0.644 [0.630, 0.655]`; without its bracket when there is one seed."""
@@ -15,10 +17,10 @@ def number(row: pd.Series, name: str, digits: int, signed: bool = False) -> str:
 
 
 def ratio(row: pd.Series, name: str) -> str:
-    """A cost ratio: `0.72 [0.60, 0.85]`; with `≥` in front where the arm's mean curve never reached the level."""
+    """A cost ratio: `0.72 [0.60, 0.85]`; `≥ 1.04` where the arm's mean curve never reached the level."""
     if pd.isna(row[name]):
         return "undefined: the baseline did not rise"
-    return ("" if row[f"{name}_reached"] else "≥ ") + number(row, name, 2)
+    return number(row, name, 2) if row[f"{name}_reached"] else f"≥ {row[name]:.2f}"
 
 
 def accuracy_table(summary: pd.DataFrame, titles: Mapping[str, str]) -> str:
@@ -38,7 +40,7 @@ def accuracy_table(summary: pd.DataFrame, titles: Mapping[str, str]) -> str:
 
 def ratio_table(summary: pd.DataFrame, titles: Mapping[str, str], axis: str, levels: list[float]) -> str:
     """Markdown: arm, and for each level the cost to reach it relative to the baseline."""
-    heads = ["arm", *(f"{axis.replace('_', ' ')} to {level:.0%} of the rise" for level in levels)]
+    heads = ["arm", *(f"{AXIS_NAMES.get(axis, axis)} to {level:.0%} of the rise" for level in levels)]
     names = [f"{axis}_ratio_{round(100 * level)}" for level in levels]
     rows = [[titles[row["arm"]], *(ratio(row, name) for name in names)] for _, row in summary.iterrows()]
     return _markdown(heads, rows)

@@ -27,14 +27,14 @@ def within(claim: str, expected: float, measured: float, interval: Interval, tol
 def table(verdicts: list[dict]) -> str:
     """The verdicts for reading: a Markdown table, one row per claim, numbers to three significant digits."""
     lines = [
-        "| claim | expected | measured | 95% interval | tolerance | rule | holds |",
+        "| claim | holds | expected | measured | 95% interval | tolerance | rule |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in verdicts:
         tolerance = "" if row["tolerance"] is None else f"±{row['tolerance']:.0%}"
         interval = "{:.3g} to {:.3g}".format(*row["interval"])
         numbers = f"{row['expected']:.3g} | {row['measured']:.3g} | {interval} | {tolerance}"
-        lines.append(f"| {row['claim']} | {numbers} | {row['rule']} | {'yes' if row['holds'] else 'not shown'} |")
+        lines.append(f"| {row['claim']} | {'yes' if row['holds'] else 'not shown'} | {numbers} | {row['rule']} |")
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import queue
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -52,11 +52,10 @@ def train_arm(
         os.environ.setdefault(name, value)
     context = get_context("spawn")
     news = context.Queue()
-    started = time.monotonic()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker, initargs=(news,)) as pool:
         futures = [pool.submit(train_seed, run) for run in runs]
         try:
-            for line in _progress(arm, futures, news, settings.engine.steps, started):
+            for line in _progress(arm, futures, news, settings.engine.steps):
                 say(line)
             logs = [future.result() for future in futures]
         except BaseException:
@@ -73,15 +72,7 @@ def train_seed(run: Run) -> Log:
     if (log := checkpoints.finished()) is not None:
         _news.put((run.seed, run.settings.engine.steps, log.evaluations[-1]["accuracy"]))
         return log
-    parent = os.getppid()
-
-    def progress(step: int, accuracy: float | None) -> None:
-        if os.getppid() != parent:
-            sys.exit("the parent process is gone; the last checkpoint stays")
-        _news.put((run.seed, step, accuracy))
-
-    trainer = make_trainer(run)
-    log = trainer.train(checkpoints, progress)
+    log = make_trainer(run).train(checkpoints, lambda step, accuracy: _news.put((run.seed, step, accuracy)))
     checkpoints.finish(log)
     return log
 
@@ -138,14 +129,23 @@ def _set_up_worker(news: Any) -> None:
 
     global _news
     _news = news
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)  # the parent was killed: nobody waits for the result, and the last checkpoint stays
+
+    threading.Thread(target=watch, daemon=True).start()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
 
 
-def _progress(arm: str, futures: list[Future], news: Any, steps: int, started: float) -> Iterator[str]:
+def _progress(arm: str, futures: list[Future], news: Any, steps: int) -> Iterator[str]:
     """Lines for the evaluations as they come in, until every run is done or one has failed."""
     at: dict[int, int] = {}
     first: dict[int, int] = {}
+    started = None  # the first news, not the call: workers import for seconds
     while True:
         done = all(future.done() for future in futures)
         failed = any(future.done() and future.exception() for future in futures)
@@ -154,6 +154,7 @@ def _progress(arm: str, futures: list[Future], news: Any, steps: int, started: f
                 seed, step, accuracy = news.get_nowait()
             except queue.Empty:
                 break
+            started = started or time.monotonic()
             first.setdefault(seed, step)
             at[seed] = step
             if accuracy is not None:

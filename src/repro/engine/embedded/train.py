@@ -33,6 +33,7 @@ from repro.tasks.queries import Query
 UPDATE_METRICS = (
     "loss",
     "gradient_norm",
+    "gradient_clipped",
     "clipped",
     "padding",
     "selected_rollouts",
@@ -262,6 +263,7 @@ class Trainer:
                 sums[name] += value
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.engine.gradient_clip)
             sums["gradient_norm"] += float(norm)
+            sums["gradient_clipped"] += float(norm) > self.engine.gradient_clip
             self.optimiser.step()
             self.ledger.charge_update(self.flops, part.costs_N)
             if self.engine.kl > 0:
@@ -269,6 +271,7 @@ class Trainer:
         return {
             "loss": sums["loss"] / len(used),
             "gradient_norm": sums["gradient_norm"] / len(used),
+            "gradient_clipped": sums["gradient_clipped"] / len(used),
             "clipped": sums["clipped"] / max(1.0, sums["tokens"]),
             "padding": 1.0 - float(selected.costs_N.sum()) / sums["padded"],
             "selected_rollouts": len(selected),
