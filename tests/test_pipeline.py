@@ -1,5 +1,6 @@
 """The whole pipeline at scale `smoke`: what it makes, twice the same, through a kill, and what an edit reruns."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import time
 
 import pandas as pd
+import psutil
 import pytest
 from conftest import Project
 
@@ -73,6 +75,10 @@ def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_pa
     _wait_for(lambda: any(checkpoints.rglob("state.pt")), process, second)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    started = time.monotonic()
+    while left := _processes_in(second.folder):
+        assert time.monotonic() - started < 30, f"still running after the kill: {left}"
+        time.sleep(0.2)
     kept = sorted(path.parent.name for path in checkpoints.rglob("*.pt"))
     assert kept and not list(second.folder.rglob("results/train/cost-aware/*.parquet"))
     second.run("dvc", "repro", "--force", "manifest")
@@ -85,9 +91,9 @@ def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
     smoke.edit("src/repro/plots/training.py", "held-out accuracy (pass@1)", "held-out accuracy")
     output = smoke.run("dvc", "repro", "--dry")
     assert not re.search(r"Running stage '(train|policy|theory)", output), output
-    assert "runs again because src/repro/plots/training.py changed" in smoke.run(
-        "python", "-m", "repro.pipeline", "why", "results"
-    )
+    why = ("python", "-m", "repro.pipeline", "why")
+    assert "runs again because src/repro/plots/training.py changed" in smoke.run(*why, "results")
+    assert "will not run for its settings or code" in smoke.run(*why, "train@grpo")
     smoke.edit("src/repro/plots/training.py", '"held-out accuracy"', '"held-out accuracy (pass@1)"')
     assert "up to date" in smoke.run("dvc", "repro")
 
@@ -131,6 +137,16 @@ def test_the_usual_dvc_commands_work(smoke):
     smoke.run("dvc", "metrics", "diff")
     assert "index.html" in smoke.run("dvc", "plots", "show")
     assert "train@grpo" in smoke.run("dvc", "dag")
+
+
+def _processes_in(folder) -> list[str]:
+    """Command lines of the processes that work in `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd().startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
 def _wait_for(condition, process, project: Project, seconds: float = 240) -> None:

@@ -38,8 +38,8 @@ def conclusion(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Setti
             f"to the baseline: {ratio(row, name)}; in all, {tokens[arm] / tokens[settings.baseline]:.2f} times as many."
         )
     caveat = (
-        f"Intervals are {settings.statistics.confidence:.0%} percentile bootstraps over {seeds} seeds; with so few they "
-        "are too narrow (five cover about 80 to 85%): read them as direction and size, not as significance."
+        f"Intervals are {settings.statistics.confidence:.0%} percentile bootstraps over {seeds} seeds; with so few "
+        "they are too narrow (five cover about 80 to 85%): read them as direction and size, not as significance."
     )
     return "\n".join([lines[0], "", *lines[1:], "", *([caveat] if seeds < 20 else [])])
 
