@@ -14,7 +14,7 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 import pytest  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", "notebooks", "src", ".dvc/config")
+COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", "notebooks", "src", ".dvc/config", ".dvc/plots")
 
 
 class Project:
