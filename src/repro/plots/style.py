@@ -1,10 +1,12 @@
 """One look for every figure: readable on a phone, in grey and by the colour-blind, and the same bytes at every run."""
 
-import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from repro.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,15 +79,9 @@ def save(figure: "Figure", path: Path) -> tuple[Path, Path]:
     """
     path = Path(path)
     stem = path.with_suffix("") if path.suffix in (".svg", ".png") else path
-    stem.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for kind, metadata in METADATA.items():
         target = stem.with_name(f"{stem.name}.{kind}")
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            figure.savefig(partial, format=kind, metadata=metadata)
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(target, partial(figure.savefig, format=kind, metadata=metadata))
         written.append(target)
     return written[0], written[1]

@@ -5,11 +5,11 @@ report that would load something from elsewhere, or is over the limit in size, i
 """
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.files import write_whole
 from repro.report.markdown import first_sentence, markdown_to_html
 from repro.report.mathml import add_font
 from repro.report.tidy import tidy
@@ -66,18 +66,7 @@ def render(
             f"{executed_notebook.name}: the report would be {size / 1e6:.2f} MB, over the limit of {LIMIT / 1e6:g} MB; "
             f"the biggest output is {_biggest(notebook)}: show less of it, or draw it with rasterized=True"
         )
-    write_whole(html, text)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` whole or not at all; makes the folder if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(html, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _opening(notebook: "NotebookNode") -> str:

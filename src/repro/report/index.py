@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from repro.files import write_whole
 from repro.paths import REPORTS
-from repro.report.html import TEMPLATE, write_whole
+from repro.report.html import TEMPLATE
 from repro.report.markdown import inline_math
 from repro.report.mathml import add_font
 
@@ -38,7 +39,7 @@ def write_index(reports_dir: Path = REPORTS, names: set[str] | None = None) -> P
     page = environment.get_template("index.html.j2").render(
         groups=[{"name": g, "title": GROUPS.get(g, g.capitalize()), "reports": groups[g]} for g in order]
     )
-    write_whole(reports_dir / NAME, add_font(page))
+    write_whole(reports_dir / NAME, lambda partial: partial.write_text(add_font(page), encoding="utf-8"))
     return reports_dir / NAME
 
 

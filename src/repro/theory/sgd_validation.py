@@ -9,7 +9,6 @@ sample and every further row a bootstrap resample of the trials, the same trials
 """
 
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from repro.files import write_parquet, write_whole
 from repro.theory import verdict
 from repro.theory.cost_aware_sgd import (
     SAMPLINGS,
@@ -219,13 +219,10 @@ def conclude(measured: Measured, ratios: pd.DataFrame, verdicts: list[dict]) -> 
 def save(folder: str | Path, trials: pd.DataFrame, curves: pd.DataFrame, ratios: pd.DataFrame, verdicts: list) -> None:
     """Write trials, curves and ratios as parquet and verdict.json into `folder`, each file whole or not at all."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, frame in (("trials", trials), ("curves", curves), ("ratios", ratios.reset_index())):
-        frame.to_parquet(folder / f".{name}.partial", index=False)
-        os.replace(folder / f".{name}.partial", folder / f"{name}.parquet")
+        write_parquet(frame, folder / f"{name}.parquet")
     text = json.dumps(verdicts, ensure_ascii=False, indent=1, allow_nan=False)
-    (folder / ".verdict.partial").write_text(text + "\n", encoding="utf-8")
-    os.replace(folder / ".verdict.partial", folder / "verdict.json")
+    write_whole(folder / "verdict.json", lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
 
 
 def _distributions(problem: LeastSquares) -> dict[str, Array]:
