@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test reports readme lint lock bench clean
+.PHONY: help setup repro verify test reports readme lint lock bench clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -22,6 +22,9 @@ setup: .venv/.ready ## the pinned CPU environment in .venv; minutes the first ti
 
 repro: setup ## regenerate every result and report whose inputs changed (dvc repro)
 	@exec dvc repro
+
+verify: setup ## how much of the data here is bit-identical to the committed dvc.lock, and whether the figures agree
+	@exec python -m repro.pipeline verify
 
 test: lint ## style, then the whole test suite
 	@exec pytest

@@ -4,6 +4,7 @@ Importing an arm imports its own plan, samplers and objective and no other's, so
 the arms that use it and nothing else.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -17,6 +18,8 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from repro.paths import SOURCE
 from repro.plans import Queries
+from repro.rollouts import NoSignal, Rollouts
+from repro.samplers import apply_chain
 from repro.settings import Arm, Settings, SettingsError, nearest
 
 
@@ -25,32 +28,58 @@ class Method:
     """An arm ready to run; the packages of these names give the signatures."""
 
     plan: Callable
+    reward: Callable
+    filter: Callable | None
     advantage: Callable
     samplers: list[Callable]
     objective: Callable
+    aggregation: str
 
 
 def build(name: str, arm: Arm) -> Method:
     """The functions of an arm; SettingsError in one sentence when a name or a parameter is wrong."""
     bound = [(package, bind(name, package, call, parameters)) for package, call, parameters in arm.calls]
-    by_package = {kind: [function for package, function in bound if package == kind] for kind, _ in bound}
-    return Method(
-        by_package["plans"][0],
-        by_package["advantages"][0],
-        by_package.get("samplers", []),
-        by_package["objectives"][0],
-    )
+    one = {package: function for package, function in bound if package != "samplers"}
+    samplers = [function for package, function in bound if package == "samplers"]
+    filter = one.get("filters")
+    aggregation = arm.aggregation
+    return Method(one["plans"], one["rewards"], filter, one["advantages"], samplers, one["objectives"], aggregation)
 
 
 def check(settings: Settings) -> None:
-    """Build every arm once and start its plan; SettingsError on the first that cannot be."""
+    """Build every arm once, start its plan and let its samplers choose from a small batch, at the start of training and
+    at its end; SettingsError on the first that cannot, before hours are spent."""
     for name, arm in settings.arms.items():
         method = build(name, arm)
         queries = Queries(np.ones(settings.task.train_queries, int))
         try:
             method.plan(queries, settings.engine.rollouts_per_step, np.random.default_rng(0))
-        except ValueError as error:
+            for progress in (0.0, 1.0 - 1.0 / settings.engine.steps):
+                try_out(method, progress)
+        except (ValueError, TypeError, RuntimeError) as error:
             raise SettingsError(f"params.yaml: arms.{name}: {error}") from None
+
+
+def try_out(method: Method, progress: float) -> None:
+    """Filter, advantage and samplers on four groups of four: mixed, mixed, all right, all wrong."""
+    rng = np.random.default_rng(0)
+    group_N = np.repeat(np.arange(4), 4)
+    rewards_N = np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float)
+    if method.filter is not None and method.filter(rewards_N, group_N).shape != (4,):
+        raise ValueError("its filter should return one entry per group, groups in sorted order")
+    tokens_N = np.arange(3, 19)
+    mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
+    rollouts = Rollouts.from_batch(
+        group_N=group_N,
+        rewards_N=method.reward(rewards_N, rng),
+        advantages_N=method.advantage(rewards_N, group_N),
+        prompt_tokens_N=np.full(16, 5),
+        response_tokens_N=tokens_N,
+        entropy_N_T=rng.random(mask_N_T.shape) * mask_N_T,
+        logprob_N_T=-rng.random(mask_N_T.shape) * mask_N_T,
+    )
+    with contextlib.suppress(NoSignal):
+        apply_chain(method.samplers, rollouts, progress, rng)
 
 
 def bind(arm: str, package: str, name: str, parameters: dict[str, Any]) -> Callable:

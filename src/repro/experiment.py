@@ -2,27 +2,16 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from repro import paths
-from repro.engine.embedded import runs
-from repro.policy.base import make_base_policy
-from repro.policy.model import ensure_tokenizer, save_policy
+from repro.engine.embedded.runs import Run, forget, tables_of, train_runs, write_results
+from repro.pipeline.lock import is_recorded
 from repro.settings import Settings
-from repro.tasks.queries import make_pools
-
-
-@dataclass(frozen=True)
-class Folders:
-    """`output` and `timings` are None for a run that is not kept; `fingerprint` says what a checkpoint belongs to."""
-
-    checkpoints: Path
-    fingerprint: str
-    output: Path | None
-    timings: Path | None
 
 
 def policy_for(settings: Settings, output: str | None) -> Path:
@@ -37,32 +26,116 @@ def policy_for(settings: Settings, output: str | None) -> Path:
         raise FileNotFoundError(f"{made} is not there yet: run `dvc repro policy` first")
     scratch = paths.BUILD / "scratch" / f"policy-{settings.scale}"
     if not (scratch / "config.json").exists():
+        from repro.policy.base import make_base_policy
+        from repro.policy.model import ensure_tokenizer, save_policy
+        from repro.tasks.queries import make_pools
+
         print(f"no results/policy yet: pre-training one at scale {settings.scale}")
         model, _ = make_base_policy(settings.policy, make_pools(settings.task))
         save_policy(model, ensure_tokenizer(settings.policy.source), scratch)
     return scratch
 
 
-def run_folders(arm: str, settings: Settings, policy: Path, output: str | None) -> Folders:
-    """Where this run of `arm` keeps its things.
+def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, float] | None:
+    """The base policy's accuracy from its groups on the held-out queries (repro.study.base_policy.sample_groups): one
+    measurement, with many samples, for all arms and seeds. None where they were sampled at another temperature than
+    evaluations are."""
+    if settings.evaluation.temperature != settings.engine.temperature:
+        return None
+    return {
+        "samples": len(groups) // groups["query"].nunique(),
+        "accuracy": float(groups["correct"].mean()),
+        "response_tokens": float(groups["response_tokens"].mean()),
+        "truncated": float((~groups["finished"]).mean()),
+    }
+
+
+def train_arm(
+    arm: str, settings: Settings, policy: Path, output: str | None, say: Callable[[str], None] = print
+) -> dict[str, pd.DataFrame]:
+    """Train every seed of `arm` and return its tables; write them to `output`, and the seconds beside, if it is kept.
 
     A kept run resumes from checkpoints with its fingerprint: a hash of its manifest (settings, notebook, code) and of
-    the policy's weights. A run that is not kept starts afresh.
+    the policy's weights. While its last seeds are under way, free workers begin with the next arms that are out of
+    date. A run that is not kept starts afresh and works for itself alone.
     """
     settings.arm(arm)
+    groups = paths.POLICY / "rollouts.parquet"
+    kept = output is not None
+    start = start_evaluation(pd.read_parquet(groups), settings) if kept and groups.exists() else None
+    if not kept:
+        return _train({arm: None}, settings, policy, start, paths.BUILD / "scratch" / f"train-{os.getpid()}", say)[arm]
+    fingerprint = _fingerprint(f"train-{arm}", policy)
+    later = _runs(_out_of_date(arm, settings, policy), settings, policy, start, paths.CHECKPOINTS)
+    own = _runs({arm: fingerprint}, settings, policy, start, paths.CHECKPOINTS)
+    logs = list(train_runs(own, later, say).values())
+    write_results(own, logs, Path(output), paths.train_timings(arm))
+    forget(own)
+    return tables_of(logs)
+
+
+def train_regime(
+    mix: str, settings: Settings, policy: Path, output: str | None, groups: pd.DataFrame | None = None
+) -> dict[str, dict[str, pd.DataFrame]]:
+    """Train the arms of `regimes` on one mix, all arms and seeds in one pool; {arm: tables}.
+
+    `groups`: the base policy's on this mix's held-out queries, the evaluation that every run starts from.
+    """
+    own = settings.with_mix(mix)
+    start = start_evaluation(groups, own) if groups is not None else None
     if output is None:
-        scratch = paths.BUILD / "scratch" / f"train-{arm}-{os.getpid()}"
-        return Folders(scratch, "scratch", None, None)
-    manifest = paths.MANIFESTS / f"train-{arm}.json"
+        scratch = paths.BUILD / "scratch" / f"regime-{os.getpid()}"
+        return _train(dict.fromkeys(own.regimes.arms), own, policy, start, scratch, print)
+    fingerprint = _fingerprint(f"regime-{mix}", policy)
+    runs = _runs(dict.fromkeys(own.regimes.arms, fingerprint), own, policy, start, paths.CHECKPOINTS / f"regime-{mix}")
+    logs = train_runs(runs)
+    for arm in own.regimes.arms:
+        mine = [run for run in runs if run.arm == arm]
+        folder, timings = Path(output) / arm, paths.regime_timings(mix) / arm
+        write_results(mine, [logs[run.arm, run.seed] for run in mine], folder, timings)
+    forget(runs)
+    return {arm: tables_of([logs[run.arm, run.seed] for run in runs if run.arm == arm]) for arm in own.regimes.arms}
+
+
+def _train(
+    arms: dict[str, str | None], settings: Settings, policy: Path, start: Any, scratch: Path, say: Callable[[str], None]
+) -> dict[str, dict[str, pd.DataFrame]]:
+    """Runs that are not kept: their checkpoints go with them."""
+    runs = _runs(dict.fromkeys(arms, "scratch"), settings, policy, start, scratch)
+    forget(runs)
+    try:
+        logs = train_runs(runs, say=say)
+    finally:
+        forget(runs)
+    return {arm: tables_of([logs[run.arm, run.seed] for run in runs if run.arm == arm]) for arm in arms}
+
+
+def _runs(arms: dict[str, str], settings: Settings, policy: Path, start: Any, checkpoints: Path) -> list[Run]:
+    return [
+        Run(arm, seed, settings, policy, start, checkpoints / f"train-{arm}" / f"seed-{seed}", fingerprint)
+        for arm, fingerprint in arms.items()
+        for seed in settings.seeds_of(arm)
+    ]
+
+
+def _fingerprint(stage: str, policy: Path) -> str:
+    manifest = paths.MANIFESTS / f"{stage}.json"
     if not manifest.exists():
         raise FileNotFoundError(f"{manifest} is not there yet: run `python -m repro.pipeline manifest` first")
     digest = hashlib.sha256(manifest.read_bytes())
     for path in sorted(policy.glob("*.safetensors")):
         digest.update(path.read_bytes())
-    return Folders(paths.CHECKPOINTS / f"train-{arm}", digest.hexdigest(), Path(output), paths.train_timings(arm))
+    return digest.hexdigest()
 
 
-def save_run(tables: dict[str, pd.DataFrame], settings: Settings, folders: Folders) -> None:
-    """Write the tables of all seeds, then let their checkpoints go."""
-    runs.write_tables(tables, folders.output, folders.timings)
-    runs.forget(settings, folders.checkpoints)
+def _out_of_date(arm: str, settings: Settings, policy: Path) -> dict[str, str]:
+    """{arm: fingerprint} of the arms after `arm` in params.yaml, then of those before it, that dvc.lock does not hold
+    as they are now: those that a `dvc repro` will train."""
+    names = list(settings.arms)
+    place = names.index(arm)
+    manifests = {name: paths.MANIFESTS / f"train-{name}.json" for name in names[place + 1 :] + names[:place]}
+    return {
+        name: _fingerprint(f"train-{name}", policy)
+        for name, manifest in manifests.items()
+        if manifest.exists() and not is_recorded(manifest.read_text())
+    }

@@ -25,6 +25,7 @@ class Rollouts:
     response_tokens_N  int    tokens of the response, end of text included, at least 1
     response_mask_N_T  bool   the tokens whose loss counts
     entropy_N_T        float  entropy in nats of the sampling policy at each position, 0 off the mask
+    logprob_N_T        float  log-probability in nats of each token under the sampling policy, 0 off the mask
     weights_N          float  importance weight, above 0; it multiplies the advantage in the loss
     row_N              int    position in the batch as it was generated; repeats after a draw with replacement
     minibatches        int    optimiser steps to spend on these rows; None: as many as the whole batch would get
@@ -37,6 +38,7 @@ class Rollouts:
     response_tokens_N: np.ndarray
     response_mask_N_T: np.ndarray
     entropy_N_T: np.ndarray
+    logprob_N_T: np.ndarray
     weights_N: np.ndarray
     row_N: np.ndarray
     minibatches: int | None = None
@@ -52,9 +54,10 @@ class Rollouts:
         response_tokens_N,
         response_mask_N_T=None,
         entropy_N_T=None,
+        logprob_N_T=None,
     ) -> "Rollouts":
-        """The whole batch as generated, every weight 1. Without token arrays, the mask is made from the lengths and
-        the entropy is zero."""
+        """The whole batch as generated, every weight 1. Without token arrays, the mask is made from the lengths;
+        entropy and log-probability are zero."""
         lengths_N = np.asarray(response_tokens_N)
         if response_mask_N_T is None:
             whole_N = np.nan_to_num(lengths_N.astype(float), posinf=0.0)  # a bad length is refused below, by name
@@ -68,6 +71,7 @@ class Rollouts:
             response_tokens_N=lengths_N,
             response_mask_N_T=mask_N_T,
             entropy_N_T=np.zeros(mask_N_T.shape, np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
+            logprob_N_T=np.zeros(mask_N_T.shape, np.float32) if logprob_N_T is None else np.asarray(logprob_N_T),
             weights_N=np.ones(len(lengths_N)),
             row_N=np.arange(len(lengths_N)),
         )
@@ -89,13 +93,15 @@ class Rollouts:
             if (values <= 0).any():
                 where = int(np.flatnonzero(values <= 0)[0])
                 raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; a cost and a weight must be above 0")
-        if self.entropy_N_T.shape != self.response_mask_N_T.shape:
-            raise ValueError(
-                f"rollouts: entropy_N_T has shape {self.entropy_N_T.shape}, response_mask_N_T "
-                f"{self.response_mask_N_T.shape}; they describe the same tokens and must agree"
-            )
-        if not np.isfinite(self.entropy_N_T).all():
-            raise ValueError("rollouts: entropy_N_T holds a NaN or an infinity; every entropy must be a finite number")
+        for name in ("entropy_N_T", "logprob_N_T"):
+            values = getattr(self, name)
+            if values.shape != self.response_mask_N_T.shape:
+                raise ValueError(
+                    f"rollouts: {name} has shape {values.shape}, response_mask_N_T {self.response_mask_N_T.shape}; "
+                    "they describe the same tokens and must agree"
+                )
+            if not np.isfinite(values).all():
+                raise ValueError(f"rollouts: {name} holds a NaN or an infinity; every entry must be a finite number")
 
     def __len__(self) -> int:
         return len(self.advantages_N)

@@ -1,4 +1,4 @@
-"""`python -m repro.pipeline manifest | run STAGE [ITEM] | why STAGE [ITEM]`: what dvc.yaml calls."""
+"""`python -m repro.pipeline manifest | run STAGE [ITEM] | why STAGE [ITEM] | verify [REVISION]`."""
 
 import argparse
 import sys
@@ -16,7 +16,11 @@ def main(arguments: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("stage", help="as in dvc.yaml: policy, train@grpo (or train grpo), …")
         command.add_argument("item", nargs="?", help="what stands behind the @: an arm, a theory group")
+    verifying = commands.add_parser("verify", help="hold the data and figures here against the committed ones")
+    verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; HEAD if left out")
     options = parser.parse_args(arguments)
+    if options.command == "verify":
+        return _verify(options.revision)
     try:
         settings = settings_module.load()
         if options.command == "manifest":
@@ -34,9 +38,22 @@ def _manifest(settings: settings_module.Settings) -> int:
     return 0
 
 
+def _verify(revision: str) -> int:
+    from repro.pipeline.verify import NothingToVerify, verify
+
+    try:
+        outcome = verify(revision)
+    except NothingToVerify as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return 1
+    print(outcome.sentences())
+    return 0 if outcome.holds else 1
+
+
 def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> int:
-    from repro.pipeline.manifest import manifest
-    from repro.pipeline.run import StageFailed, is_up_to_date, reason, run_stage
+    from repro.pipeline.lock import is_recorded
+    from repro.pipeline.manifest import manifest, manifest_text
+    from repro.pipeline.run import StageFailed, reason, run_stage
     from repro.pipeline.stages import stage as find_stage
 
     kind, _, item = options.stage.partition("@")
@@ -46,7 +63,7 @@ def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> i
         same = (
             "will not run for its settings or code, which are those of dvc.lock (`dvc status` also looks at its data)"
         )
-        print(f"{stage.name} {same if is_up_to_date(stage, now) else reason(stage, now)}")
+        print(f"{stage.name} {same if is_recorded(manifest_text(now)) else reason(stage, now)}")
         return 0
     try:
         run_stage(stage, settings)

@@ -19,11 +19,15 @@ from repro.settings import Settings
 
 
 def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
-    """What `stage` depends on: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}."""
+    """What `stage` depends on: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}.
+
+    The schema of the settings is left out of the modules: what it reads is here by value, and a new section of
+    params.yaml concerns only the stages that read it.
+    """
     modules = imported_modules(notebook_code(stage.notebook)) | {"repro"}
     for module in stage.modules:
         modules |= {module, module.rpartition(".")[0]}
-    files = closure(modules)
+    files = [path for path in closure(modules) if paths.SOURCE / "settings" not in path.parents]
     digest = text_hash if stage.documented else code_hash
     hashes = {str(path.relative_to(paths.ROOT)): digest(path) for path in files}
     if stage.report:

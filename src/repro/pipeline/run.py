@@ -1,6 +1,5 @@
 """Run one stage: say why it runs, execute its notebook, render its report."""
 
-import hashlib
 import json
 import os
 import signal
@@ -10,15 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from repro import paths
-from repro.pipeline.manifest import differences, manifest, manifest_text, read_manifest
+from repro.pipeline.manifest import differences, manifest, read_manifest
 from repro.pipeline.stages import Stage
 from repro.settings import Settings
 
 KERNEL_STARTS = 4  # a kernel that loses the race for its ports dies before it answers; a new one draws new ports
-INDEX_GROUPS = {"theory": "theory", "policy_report": "policy", "report": "arms", "results": "results"}
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 
@@ -51,14 +47,6 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
         return "runs again with the same settings and code: its data changed, an output is missing, or it was forced"
     more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
     return "runs again because " + "; ".join(changes[:4]) + more
-
-
-def is_up_to_date(stage: Stage, now: dict[str, Any]) -> bool:
-    """Whether dvc.lock holds this very manifest: settings, notebook and code are those of the results at hand."""
-    lock = yaml.safe_load((paths.ROOT / "dvc.lock").read_text()) if (paths.ROOT / "dvc.lock").exists() else {}
-    digest = hashlib.md5(manifest_text(now).encode(), usedforsecurity=False).hexdigest()
-    known = {dep["md5"] for entry in lock.get("stages", {}).values() for dep in entry.get("deps", [])}
-    return digest in known
 
 
 def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
@@ -124,7 +112,7 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
     files = sorted(path for item in stage.data for path in ([item] if item.is_file() else item.rglob("*")))
     provenance = collect(
         settings=now["settings"],
-        seeds=settings.seeds if stage.name.startswith(("report", "results")) else (),
+        seeds=now["settings"].get("seeds", ()),
         seconds=seconds,
         data=[path for path in files if path.is_file()],
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
@@ -134,7 +122,7 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
         stage.report,
         stage.title,
         provenance,
-        group="arms" if stage.name.startswith("report-") else stage.name.split("-")[0],
+        group=stage.group,
     )
 
 

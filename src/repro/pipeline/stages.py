@@ -1,6 +1,6 @@
 """The stages of dvc.yaml: each one's notebook, the settings it reads, the data it shows, the report it makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,33 +26,35 @@ class Stage:
     title: str = ""
     documented: bool = False
 
+    @property
+    def group(self) -> str:
+        """Under which heading the index lists its report."""
+        kind = self.name.split("-")[0]
+        return {"report": "arms", "policy_report": "policy", "fidelity": "results", "regimes_report": "results"}.get(
+            kind, kind
+        )
+
 
 def all_stages(settings: Settings) -> list[Stage]:
     """Every stage in the order of the pipeline."""
     theory = [stage("theory", settings, group) for group in type(settings.theory).model_fields]
     arms = [stage(kind, settings, arm) for arm in settings.arms for kind in ("train", "report")]
-    return [*theory, stage("policy", settings), stage("policy_report", settings), *arms, stage("results", settings)]
+    mixes = [stage("regime", settings, mix) for mix in settings.regimes.mixes]
+    single = {kind: stage(kind, settings) for kind in SINGLE}
+    return [*theory, single.pop("policy"), single.pop("policy_report"), *arms, *mixes, *single.values()]
 
 
 def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
     """One stage by its name in dvc.yaml, `item` being what stands behind the @."""
-    makers = {
-        "theory": _theory,
-        "policy": _policy,
-        "policy_report": _policy_report,
-        "train": _train,
-        "report": _report,
-        "results": _results,
-    }
-    if kind not in makers:
-        raise SettingsError(f"there is no stage {kind!r}{nearest(kind, makers)}")
-    if (item is not None) != (kind in ("theory", "train", "report")):
+    if kind not in SINGLE | EACH:
+        raise SettingsError(f"there is no stage {kind!r}{nearest(kind, SINGLE | EACH)}")
+    if (item is not None) != (kind in EACH):
         raise SettingsError(
             f"stage {kind} {'takes no item' if item is not None else 'needs an item, as in train@grpo'}"
         )
     if kind in ("train", "report"):
         settings.arm(item)
-    return makers[kind](settings, item) if item is not None else makers[kind](settings)
+    return EACH[kind](settings, item) if item is not None else SINGLE[kind](settings)
 
 
 def _theory(settings: Settings, group: str) -> Stage:
@@ -99,17 +101,25 @@ def _policy_report(settings: Settings) -> Stage:
     )
 
 
+def _training(settings: Settings) -> dict[str, Any]:
+    """What every training run depends on."""
+    return {
+        "task": settings.task.model_dump(exclude={"pretraining_queries": True}),
+        "engine": settings.engine.model_dump(exclude={"workers", "checkpoint_every"}),
+        "evaluation": settings.evaluation.model_dump(),
+    }
+
+
 def _train(settings: Settings, arm: str) -> Stage:
     calls = settings.arms[arm].calls
     return Stage(
         f"train-{arm}",
         paths.NOTEBOOKS / "train.ipynb",
         lambda s: {
-            "seeds": s.seeds,
-            "task": s.task.model_dump(exclude={"pretraining_queries": True}),
-            "engine": s.engine.model_dump(exclude={"workers", "checkpoint_every"}),
-            "evaluation": s.evaluation.model_dump(),
-            "arm": s.arms[arm].model_dump(exclude={"title", "about"}),
+            "seeds": s.seeds_of(arm),
+            "snapshots": s.snapshots_of(arm),
+            **_training(s),
+            "arm": s.arms[arm].model_dump(exclude=WORDS),
         },
         {"arm": arm, "scale": settings.scale, "output": str(paths.train_results(arm))},
         modules=tuple(f"repro.{package}.{name}" for package, name, _ in calls),
@@ -124,6 +134,7 @@ def _report(settings: Settings, arm: str) -> Stage:
         paths.NOTEBOOKS / "report_arm.ipynb",
         lambda s: {
             "arm": s.arms[arm].model_dump(),
+            "seeds": s.seeds_of(arm),
             "baseline": s.baseline,
             "baseline_title": s.arms[s.baseline].title,
             "statistics": s.statistics.model_dump(),
@@ -137,18 +148,99 @@ def _report(settings: Settings, arm: str) -> Stage:
     )
 
 
+def _regime(settings: Settings, mix: str) -> Stage:
+    own = settings.with_mix(mix)
+    calls = [call for arm in settings.regimes.arms for call in settings.arms[arm].calls]
+    return Stage(
+        f"regime-{mix}",
+        paths.NOTEBOOKS / "regime.ipynb",
+        lambda s: {
+            "seeds": own.seeds,
+            **_training(own),
+            "groups": s.policy.model_dump(include={"describe_groups", "group_size", "seed"}),
+            "arms": {arm: s.arms[arm].model_dump(exclude=WORDS) for arm in s.regimes.arms},
+        },
+        {"regime": mix, "scale": settings.scale, "output": str(paths.regime_results(mix))},
+        modules=tuple(f"repro.{package}.{name}" for package, name, _ in calls),
+        data=(paths.regime_results(mix),),
+    )
+
+
+def _regimes_report(settings: Settings) -> Stage:
+    arms = settings.regimes.arms
+    return Stage(
+        "regimes_report",
+        paths.NOTEBOOKS / "report_regimes.ipynb",
+        lambda s: {
+            "mixes": {name: mix.model_dump() for name, mix in s.regimes.mixes.items()},
+            "seeds": s.regimes.seeds,
+            "arms": _named(s, arms),
+            "baseline": s.baseline,
+            "statistics": s.statistics.model_dump(),
+        },
+        {"scale": settings.scale, "output": str(paths.RESULTS / "regimes_summary")},
+        data=(
+            *(paths.regime_results(mix) for mix in settings.regimes.mixes),
+            *(paths.train_results(arm) for arm in arms),
+        ),
+        report=paths.REPORTS / "regimes.html",
+        title="Does the ranking depend on the queries?",
+    )
+
+
+def _fidelity(settings: Settings) -> Stage:
+    arms = settings.fidelity.arms
+    return Stage(
+        "fidelity",
+        paths.NOTEBOOKS / "fidelity.ipynb",
+        lambda s: {
+            "fidelity": s.fidelity.model_dump(),
+            "arms": _named(s, arms),
+            "seeds": s.seeds,
+            "task": s.task.model_dump(exclude={"pretraining_queries": True}),
+            "engine": s.engine.model_dump(exclude={"workers", "checkpoint_every"}),
+            "statistics": s.statistics.model_dump(),
+        },
+        {"scale": settings.scale, "output": str(paths.RESULTS / "fidelity")},
+        data=(paths.RESULTS / "fidelity",),
+        report=paths.REPORTS / "fidelity.html",
+        title="Which proxy knows the gradient's norm?",
+    )
+
+
 def _results(settings: Settings) -> Stage:
     return Stage(
         "results",
         paths.NOTEBOOKS / "results.ipynb",
         lambda s: {
-            "arms": {name: arm.model_dump(include={"title", "about"}) for name, arm in s.arms.items()},
+            "arms": _named(s, s.arms),
             "baseline": s.baseline,
             "seeds": s.seeds,
             "statistics": s.statistics.model_dump(),
         },
         {"scale": settings.scale, "output": str(paths.RESULTS / "study")},
-        data=tuple(paths.train_results(arm) for arm in settings.arms),
+        data=(*(paths.train_results(arm) for arm in settings.arms), paths.RESULTS / "fidelity"),
         report=paths.REPORTS / "results.html",
         title="Which rollouts are worth training on?",
     )
+
+
+def _named(settings: Settings, arms: Iterable[str]) -> dict[str, Any]:
+    """What arms are called and where they stand in tables, in order."""
+    return {name: settings.arms[name].model_dump(include={"title", "about", "group", "seeds"}) for name in arms}
+
+
+WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
+SINGLE: dict[str, Callable[[Settings], Stage]] = {
+    "policy": _policy,
+    "policy_report": _policy_report,
+    "fidelity": _fidelity,
+    "regimes_report": _regimes_report,
+    "results": _results,
+}
+EACH: dict[str, Callable[[Settings, str], Stage]] = {
+    "theory": _theory,
+    "train": _train,
+    "report": _report,
+    "regime": _regime,
+}

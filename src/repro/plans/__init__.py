@@ -52,12 +52,16 @@ class PlanStream:
         next step. ValueError if not even one fits: no step could ever be filled."""
         step: list[PlannedGroup] = []
         used = 0
-        while used + self._peek().size <= budget:
+        while self.fits(budget - used):
             step.append(self._next())
             used += step[-1].size
         if not step:
             raise ValueError(f"plan: a group of {self._peek().size} rollouts does not fit a budget of {budget}")
         return step
+
+    def fits(self, budget: int) -> bool:
+        """Whether the next group fits into `budget` rollouts."""
+        return self._peek().size <= budget
 
     def _peek(self) -> PlannedGroup:
         if self._waiting is None:

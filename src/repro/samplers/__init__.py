@@ -18,9 +18,14 @@ Sampler = Callable[[Rollouts, float, np.random.Generator], Rollouts]
 def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
     """What is left to train on after every sampler; NoSignal if that is nothing, or nothing with an advantage."""
     for sampler in chain:
-        chosen = sampler(rollouts, progress, rng)
+        name = getattr(getattr(sampler, "func", sampler), "__name__", sampler)
+        try:
+            chosen = sampler(rollouts, progress, rng)
+        except NoSignal:
+            raise
+        except Exception as error:
+            raise RuntimeError(f"sampler {name}: {type(error).__name__}: {error}") from error
         if not isinstance(chosen, Rollouts):
-            name = getattr(getattr(sampler, "func", sampler), "__name__", sampler)
             raise TypeError(f"sampler {name} returned {type(chosen).__name__}; it should return Rollouts, by `take`")
         rollouts = chosen
     if not (rollouts.advantages_N[:, None] * rollouts.response_mask_N_T).any():

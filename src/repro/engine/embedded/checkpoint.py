@@ -1,17 +1,17 @@
 """Checkpoints of a run: written whole or not at all, tied to the settings and the code that made them."""
 
-import os
+import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from repro.engine.embedded.log import Log
 from repro.engine.ledger import Ledger
+from repro.files import write_whole
 
 if TYPE_CHECKING:
-    from repro.engine.embedded.train import Log, Trainer
+    from repro.engine.embedded.train import Trainer
 
 
 class Checkpoints:
@@ -25,55 +25,58 @@ class Checkpoints:
 
     def save(self, trainer: "Trainer", step: int) -> None:
         """Replace the run's checkpoint by its state before training step `step`."""
-        self._write(
-            "state.pt",
-            {
-                "step": step,
-                "groups_taken": trainer.plan.taken,
-                "model": trainer.model.state_dict(),
-                "optimiser": trainer.optimiser.state_dict(),
-                "ledger": trainer.ledger.row(),
-                "log": asdict(trainer.log),
-            },
-        )
+        import torch
+
+        state = {
+            "fingerprint": self.fingerprint,
+            "step": step,
+            "diverged": trainer.diverged,
+            "groups_taken": trainer.plan.taken,
+            "model": trainer.model.state_dict(),
+            "optimiser": trainer.optimiser.state_dict(),
+            "ledger": trainer.ledger.row(),
+            "log": asdict(trainer.log),
+        }
+        write_whole(self.folder / "state.pt", lambda partial: torch.save(state, partial))
 
     def restore(self, trainer: "Trainer") -> int:
         """Put the last saved state into `trainer` and return the step to go on with; 0 when there is none."""
-        state = self._read("state.pt")
-        if state is None:
+        import torch
+
+        path = self.folder / "state.pt"
+        state = torch.load(path, weights_only=True) if path.exists() else None
+        if state is None or state["fingerprint"] != self.fingerprint:
             return 0
         trainer.model.load_state_dict(state["model"])
         trainer.optimiser.load_state_dict(state["optimiser"])
         trainer.ledger = Ledger.from_row(state["ledger"])
+        trainer.diverged = state["diverged"]
         trainer.plan.skip(state["groups_taken"])
-        for name, rows in state["log"].items():
-            setattr(trainer.log, name, rows)
+        trainer.log = Log(**state["log"])
         return state["step"]
 
-    def finish(self, log: "Log") -> None:
+    def keep_snapshot(self, model: Any, step: int) -> None:
+        """Keep the weights as they are after `step` training steps, for those who study the policy on its way."""
+        from safetensors.torch import save_file
+
+        weights = {name: values.detach().cpu().clone() for name, values in model.state_dict().items()}
+        write_whole(self.folder / f"step-{step}.safetensors", lambda partial: save_file(weights, partial))
+
+    def snapshots(self) -> dict[int, Path]:
+        """{step: file} of the weights kept so far."""
+        return {int(path.stem.removeprefix("step-")): path for path in sorted(self.folder.glob("step-*.safetensors"))}
+
+    def finish(self, log: Log) -> None:
         """Keep the finished run's log until all seeds of the arm are done."""
-        self._write("finished.pt", {"log": asdict(log)})
+        text = json.dumps({"fingerprint": self.fingerprint, "log": asdict(log)})
+        write_whole(self.folder / "finished.json", lambda partial: partial.write_text(text))
 
-    def finished(self) -> "Log | None":
+    def finished(self) -> Log | None:
         """The log of this run if it was finished before, else None."""
-        from repro.engine.embedded.train import Log
-
-        state = self._read("finished.pt")
-        return Log(**state["log"]) if state else None
+        path = self.folder / "finished.json"
+        state = json.loads(path.read_text()) if path.exists() else None
+        return Log(**state["log"]) if state and state["fingerprint"] == self.fingerprint else None
 
     def remove(self) -> None:
         """Forget the run: its results are safe elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _write(self, name: str, state: dict[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / f"{name}.partial"
-        torch.save({**state, "fingerprint": self.fingerprint}, partial)
-        os.replace(partial, self.folder / name)
-
-    def _read(self, name: str) -> dict[str, Any] | None:
-        path = self.folder / name
-        if not path.exists():
-            return None
-        state = torch.load(path, weights_only=True)
-        return state if state["fingerprint"] == self.fingerprint else None

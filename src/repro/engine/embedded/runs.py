@@ -1,10 +1,11 @@
-"""All seeds of an arm, in parallel worker processes of one thread each; progress, resuming, tables."""
+"""Many runs in parallel worker processes of one thread each: progress, resuming, working ahead, tables."""
 
 import os
 import queue
+import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
@@ -15,11 +16,9 @@ import pandas as pd
 
 from repro import arms
 from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.train import Log, Trainer
+from repro.engine.embedded.log import Log
 from repro.files import write_parquet
-from repro.policy.model import load_policy
 from repro.settings import Settings
-from repro.tasks.queries import make_pools
 
 # glibc in the workers keeps freed memory instead of handing it back at every batch: 40 times fewer page faults.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "1073741824"}
@@ -27,74 +26,93 @@ KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_":
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, as it is sent to a worker."""
+    """One training run, as it is sent to a worker; `folder` keeps its checkpoints until its tables are written."""
 
     arm: str
     seed: int
     settings: Settings
     policy: Path
-    checkpoints: Path
+    start: dict[str, float] | None
+    folder: Path
     fingerprint: str
 
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder, self.fingerprint)
 
-def train_arm(
-    arm: str, settings: Settings, policy: Path, checkpoints: Path, fingerprint: str, say: Callable[[str], None] = print
-) -> dict[str, pd.DataFrame]:
-    """Train every seed of `arm` and return its tables by name: steps, evaluations, questions, rollouts, seconds.
 
-    Finished seeds and checkpoints of an earlier, interrupted call with the same fingerprint are taken up again; they
-    are removed by `forget` once the tables are safe. Each line given to `say` is one evaluation: seed, step, accuracy,
-    time left.
+def train_runs(
+    runs: Sequence[Run], ahead: Sequence[Run] = (), say: Callable[[str], None] = print
+) -> dict[tuple[str, int], Log]:
+    """Train every run, `engine.workers` at once, and return their logs by (arm, seed).
+
+    Finished runs and checkpoints of an earlier, interrupted call with the same fingerprint are taken up again. While
+    the last runs are under way, workers that have nothing left to do begin with `ahead`, runs that will be wanted
+    later; when the last run ends they save what they have and stop, and whoever wants those runs goes on from there.
+    Each line given to `say` is one evaluation: arm, seed, step, accuracy, time left.
     """
-    runs = [Run(arm, seed, settings, policy, checkpoints / f"seed-{seed}", fingerprint) for seed in settings.seeds]
-    workers = min(settings.engine.workers, len(runs))
+    logs = {(run.arm, run.seed): log for run in runs if (log := run.checkpoints.finished()) is not None}
+    waiting = [run for run in runs if (run.arm, run.seed) not in logs]
+    if not waiting:
+        return logs
     for name, value in KEEP_MEMORY.items():
         os.environ.setdefault(name, value)
     context = get_context("spawn")
-    news = context.Queue()
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker, initargs=(news,)) as pool:
-        futures = [pool.submit(train_seed, run) for run in runs]
+    news, stop = context.Queue(), context.Event()
+    later = [run for run in ahead if run.checkpoints.finished() is None]
+    workers = min(waiting[0].settings.engine.workers, len(waiting) + len(later))
+    with ProcessPoolExecutor(workers, context, _set_up_worker, (news, stop)) as pool:
+        wanted = {(run.arm, run.seed): pool.submit(train_one, run) for run in waiting}
+        for run in later:
+            pool.submit(train_one, run, True)
         try:
-            for line in _progress(arm, futures, news, settings.engine.steps):
+            for line in _progress(wanted, news, waiting[0].settings.engine.steps):
                 say(line)
-            logs = [future.result() for future in futures]
+            logs |= {key: future.result() for key, future in wanted.items()}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list((pool._processes or {}).values()):
                 process.terminate()
             raise
-    return {part.name: pd.DataFrame([row for log in logs for row in getattr(log, part.name)]) for part in fields(Log)}
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+    return logs
 
 
-def train_seed(run: Run) -> Log:
-    """One run from where it was left; called in a worker. The parent gets (seed, step, accuracy or None)."""
-    checkpoints = Checkpoints(run.checkpoints, run.fingerprint)
-    if (log := checkpoints.finished()) is not None:
-        _news.put((run.seed, run.settings.engine.steps, log.evaluations[-1]["accuracy"]))
-        return log
-    log = make_trainer(run).train(checkpoints, lambda step, accuracy: _news.put((run.seed, step, accuracy)))
-    checkpoints.finish(log)
+def train_one(run: Run, ahead: bool = False) -> Log | None:
+    """One run from where it was left; called in a worker. A run ahead of its time stops when asked, and gives None."""
+    trainer = make_trainer(run)
+    stop = _stop.is_set if ahead else lambda: False
+    news = (lambda *_: None) if ahead else lambda step, accuracy: _news.put((run.arm, run.seed, step, accuracy))
+    if stop():
+        return None
+    log = trainer.train(run.checkpoints, news, stop)
+    if log is not None:
+        run.checkpoints.finish(log)
     return log
 
 
-def make_trainer(run: Run) -> Trainer:
-    """The trainer of a run at its first step."""
+def make_trainer(run: Run) -> Any:
+    """The Trainer of a run at its first step."""
+    from repro.engine.embedded.train import Data, Trainer
+    from repro.policy.model import load_policy
+    from repro.tasks.queries import make_pools
+
     settings = run.settings
     check_device(settings.engine.device)
     pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
     model, tokenizer = load_policy(run.policy, settings.engine.device, settings.engine.dtype)
     reference, _ = load_policy(run.policy, settings.engine.device, settings.engine.dtype)
-    method = arms.build(run.arm, settings.arm(run.arm))
     return Trainer(
-        method,
+        arms.build(run.arm, settings.arm(run.arm)),
         settings.engine,
         settings.evaluation,
         model,
         reference,
         tokenizer,
-        pools.train,
-        pools.evaluation,
+        Data(pools.train, pools.evaluation, run.start),
         run.seed,
+        tuple(settings.snapshots_of(run.arm)),
     )
 
 
@@ -108,27 +126,42 @@ def check_device(device: str) -> None:
         )
 
 
-def write_tables(tables: dict[str, pd.DataFrame], data: Path, timings: Path) -> None:
-    """`seconds` to `timings`, everything else, which is the same at every run, to `data`."""
-    for name, table in tables.items():
+def tables_of(logs: Sequence[Log]) -> dict[str, pd.DataFrame]:
+    """The tables of several runs by name: steps, evaluations, questions, rollouts, selection, seconds."""
+    return {part.name: pd.DataFrame([row for log in logs for row in getattr(log, part.name)]) for part in fields(Log)}
+
+
+def write_results(runs: Sequence[Run], logs: Sequence[Log], data: Path, timings: Path) -> None:
+    """An arm's tables and snapshots: `seconds` to `timings`, everything else, the same at every run, to `data`."""
+    for name, table in tables_of(logs).items():
         write_parquet(table, (timings if name == "seconds" else data) / f"{name}.parquet")
+    for run in runs:
+        wanted = run.settings.snapshots_of(run.arm)
+        for step, path in run.checkpoints.snapshots().items():
+            if step in wanted:
+                target = data / "snapshots" / f"seed-{run.seed}-{path.name}"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
 
 
-def forget(settings: Settings, checkpoints: Path) -> None:
-    """Remove the checkpoints of all seeds, now that their tables are written."""
-    for seed in settings.seeds:
-        Checkpoints(checkpoints / f"seed-{seed}", "").remove()
+def forget(runs: Sequence[Run]) -> None:
+    """Remove the checkpoints of runs whose tables are written."""
+    for run in runs:
+        run.checkpoints.remove()
+        if run.folder.parent.exists() and not any(run.folder.parent.iterdir()):
+            run.folder.parent.rmdir()
 
 
 _news: Any = None  # a worker's queue to its parent
+_stop: Any = None  # set when the runs that were asked for are done
 
 
-def _set_up_worker(news: Any) -> None:
+def _set_up_worker(news: Any, stop: Any) -> None:
     import torch
     from transformers.utils import logging
 
-    global _news
-    _news = news
+    global _news, _stop
+    _news, _stop = news, stop
     parent = os.getppid()
 
     def watch() -> None:
@@ -141,27 +174,27 @@ def _set_up_worker(news: Any) -> None:
     logging.disable_progress_bar()
 
 
-def _progress(arm: str, futures: list[Future], news: Any, steps: int) -> Iterator[str]:
+def _progress(wanted: dict[tuple[str, int], Future], news: Any, steps: int) -> Iterator[str]:
     """Lines for the evaluations as they come in, until every run is done or one has failed."""
-    at: dict[int, int] = {}
-    first: dict[int, int] = {}
+    at: dict[tuple[str, int], int] = {}
+    first: dict[tuple[str, int], int] = {}
     started = None  # the first news, not the call: workers import for seconds
     while True:
-        done = all(future.done() for future in futures)
-        failed = any(future.done() and future.exception() for future in futures)
+        done = all(future.done() for future in wanted.values())
+        failed = any(future.done() and future.exception() for future in wanted.values())
         while True:
             try:
-                seed, step, accuracy = news.get_nowait()
+                arm, seed, step, accuracy = news.get_nowait()
             except queue.Empty:
                 break
             started = started or time.monotonic()
-            first.setdefault(seed, step)
-            at[seed] = step
+            first.setdefault((arm, seed), step)
+            at[arm, seed] = step
             if accuracy is not None:
                 fresh = sum(at.values()) - sum(first.values())
-                missing = steps * len(futures) - sum(at.values())
+                missing = steps * len(wanted) - sum(at.values())
                 left = f", about {(time.monotonic() - started) / fresh * missing:.0f} s left" if fresh else ""
                 yield f"{arm}  seed {seed}  step {step:>3}/{steps}  accuracy {accuracy:.3f}{left}"
         if done or failed:
             return
-        wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
+        wait([future for future in wanted.values()], timeout=0.2, return_when=FIRST_COMPLETED)

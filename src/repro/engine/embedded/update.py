@@ -4,6 +4,8 @@ The PPO ratio uses the log-probabilities kept at sampling time. Both passes run 
 (they agree to rounding, tests/test_engine_generate.py), so a second scoring pass would buy nothing.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,21 +15,31 @@ import numpy as np
 import torch
 
 from repro.engine.embedded.generate import Responses
+from repro.engine.ledger import Ledger
 from repro.objectives.aggregate import Aggregation, TokenLoss, token_coefficients
+from repro.policy.flops import FlopCounter
 from repro.rollouts import Rollouts
 
 Objective = Callable[..., TokenLoss]
 
+# What an update measures; NaN in a step whose batch had no signal and that was skipped.
+UPDATED = ("loss", "gradient_norm", "gradient_clipped", "clipped", "padding", "loss_tokens")
+
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """What the update needs to know beside the objective; see `engine` in params.yaml."""
+    """What the update needs to know beside the objective: the arm's aggregation, `engine` in params.yaml."""
 
     aggregation: Aggregation
     temperature: float
     kl: float
     gradient_clip: float
     slice_tokens: int
+    max_tokens: int  # the longest response there can be
+
+
+class Diverged(ArithmeticError):
+    """A gradient that is not finite: the update was not made, and the run cannot go on."""
 
 
 @dataclass
@@ -106,7 +118,7 @@ def accumulate_gradients(
     rollout multiplies its advantage and does not reach the KL term.
     """
     device = batch.responses.ids_N_T.device
-    coefficients_M_T = token_coefficients(rollouts.response_mask_N_T, settings.aggregation)
+    coefficients_M_T = token_coefficients(rollouts.response_mask_N_T, settings.aggregation, settings.max_tokens)
     weighted_M = rollouts.advantages_N * rollouts.weights_N
     sums = dict.fromkeys(("loss", "clipped", "tokens", "padded"), 0.0)
     for part in slices_of_like_length(rollouts.costs_N, settings.slice_tokens):
@@ -130,3 +142,45 @@ def accumulate_gradients(
         sums["tokens"] += int(mask_M_T.sum())
         sums["padded"] += len(part) * int(rollouts.costs_N[part].max())
     return sums
+
+
+def run_updates(
+    model: Any,
+    optimiser: torch.optim.Optimizer,
+    objective: Objective,
+    batch: Batch,
+    parts: list[Rollouts],
+    pad: int,
+    settings: UpdateSettings,
+    ledger: Ledger,
+    flops: FlopCounter,
+    reference: Any | None = None,
+) -> dict[str, float]:
+    """One optimiser step on each of `parts`, charged to `ledger`; `UPDATED`, means over the steps.
+
+    Diverged, before the weights are touched, when a gradient is not finite.
+    """
+    sums: dict[str, float] = defaultdict(float)
+    for part in parts:
+        optimiser.zero_grad(set_to_none=True)
+        for name, value in accumulate_gradients(model, objective, batch, part, pad, settings, reference).items():
+            sums[name] += value
+        norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip))
+        ledger.charge_update(flops, part.costs_N)
+        if settings.kl > 0:
+            ledger.charge_scoring(flops, part.costs_N)
+        if not math.isfinite(norm):
+            raise Diverged(f"a gradient norm of {norm}: the run stops training here")
+        sums["gradient_norm"] += norm
+        sums["gradient_clipped"] += norm > settings.gradient_clip
+        optimiser.step()
+    cost = sum(float(part.costs_N.sum()) for part in parts)
+    values = (
+        sums["loss"] / len(parts),
+        sums["gradient_norm"] / len(parts),
+        sums["gradient_clipped"] / len(parts),
+        sums["clipped"] / max(1.0, sums["tokens"]),
+        1.0 - cost / sums["padded"],
+        sums["tokens"],
+    )
+    return dict(zip(UPDATED, values, strict=True))

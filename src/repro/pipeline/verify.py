@@ -1,0 +1,101 @@
+"""Is what was computed here what the repository says? Data outputs against the committed dvc.lock, then the figures."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from repro import paths
+
+
+class NothingToVerify(Exception):
+    """One sentence: what is missing, and the mend."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """`same` and `different`: data outputs (everything below results/) by path; `missing`: recorded there, not here.
+    `inside`, `outside`: figures of metrics.json, as "arm: name value, stated low to high"; those that have an interval
+    and belong to an arm whose data differ."""
+
+    same: list[str]
+    different: list[str]
+    missing: list[str]
+    inside: list[str]
+    outside: list[str]
+
+    @property
+    def holds(self) -> bool:
+        """Every data output is there, and is identical or its figures lie within the stated intervals."""
+        return not self.missing and not self.outside
+
+    def sentences(self) -> str:
+        """What was found, for a person."""
+        total = len(self.same) + len(self.different) + len(self.missing)
+        lines = [f"{len(self.same)} of {total} data outputs are bit-identical to the committed dvc.lock."]
+        if self.missing:
+            lines.append(f"Not there: {', '.join(self.missing)}; run `dvc repro` first.")
+        if self.different:
+            lines.append(f"Different: {', '.join(self.different)}.")
+            figures = len(self.inside) + len(self.outside)
+            lines.append(
+                f"Of the {figures} figures with an interval that depend on them, {len(self.inside)} lie within the "
+                "interval that the committed metrics.json states."
+            )
+        lines += [f"Outside: {entry}." for entry in self.outside]
+        return "\n".join(lines)
+
+
+def verify(revision: str = "HEAD") -> Verification:
+    """Compare the working tree's dvc.lock and metrics.json with those of a commit."""
+    stated, found = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock"))), data_outputs(_lock())
+    same = [path for path, digest in stated.items() if found.get(path) == digest]
+    different = [path for path, digest in stated.items() if found.get(path) not in (digest, None)]
+    missing = [path for path in stated if path not in found]
+    inside, outside = [], []
+    if different:
+        before = json.loads(_committed(revision, "metrics.json"))
+        now = json.loads((paths.ROOT / "metrics.json").read_text())
+        inside, outside = compare(before, now, {path.rpartition("/")[2] for path in different})
+    return Verification(same, different, missing, inside, outside)
+
+
+def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
+    """{path: md5} of every output below results/, by path."""
+    outputs = [out for stage in lock.get("stages", {}).values() for out in stage.get("outs", [])]
+    return {
+        out["path"]: out["md5"] for out in sorted(outputs, key=lambda out: out["path"]) if out["path"][:8] == "results/"
+    }
+
+
+def compare(before: dict[str, Any], now: dict[str, Any], names: set[str]) -> tuple[list[str], list[str]]:
+    """(inside, outside): each figure with `_low` and `_high` in `before`, of the arms in `names` or, where the base
+    policy differs, of all arms."""
+    arms = set(before) if "policy" in names else names & set(before)
+    inside, outside = [], []
+    for arm in sorted(arms):
+        for name, low in before[arm].items():
+            figure = name.removesuffix("_low")
+            high, value = before[arm].get(f"{figure}_high"), now.get(arm, {}).get(figure)
+            if name == figure or None in (low, high):
+                continue
+            entry = f"{arm}: {figure} {value}, stated {low} to {high}"
+            (inside if value is not None and low <= value <= high else outside).append(entry)
+    return inside, outside
+
+
+def _lock() -> dict[str, Any]:
+    path = paths.ROOT / "dvc.lock"
+    if not path.exists():
+        raise NothingToVerify("there is no dvc.lock here: run `dvc repro` first")
+    return yaml.safe_load(path.read_text())
+
+
+def _committed(revision: str, name: str) -> str:
+    command = ["git", "show", f"{revision}:{name}"]
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise NothingToVerify(f"git has no {name} at {revision} to verify against: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,28 @@
+"""The settings: `params.yaml` through one typed schema. Every key is described in `schema` or `arm` and nowhere else.
+
+`load()` merges the chosen scale into the defaults and refuses an unknown key, a wrong type, an impossible value or a
+misspelt arm in one sentence that names the place and, where there is one, the nearest valid name.
+"""
+
+from repro.settings.arm import Arm
+from repro.settings.errors import SettingsError, nearest
+from repro.settings.reading import load, parse
+from repro.settings.schema import Engine, Evaluation, Family, Fidelity, Mix, Policy, Regimes, Settings, Statistics, Task
+
+__all__ = [
+    "Arm",
+    "Engine",
+    "Evaluation",
+    "Family",
+    "Fidelity",
+    "Mix",
+    "Policy",
+    "Regimes",
+    "Settings",
+    "SettingsError",
+    "Statistics",
+    "Task",
+    "load",
+    "nearest",
+    "parse",
+]

@@ -1,0 +1,68 @@
+"""What an arm says: which rollouts, weighed how, through which loss."""
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from repro.settings.fields import Section, Seeds
+
+Call = tuple[str, dict[str, Any]]  # a module's name and its function's keyword parameters
+
+
+class Arm(Section):
+    """plan → rollouts → reward → filter → advantage → samplers → objective; see the packages of those names.
+
+    `group` gathers arms in tables and figures. `aggregation`: how token losses add up (repro.objectives.aggregate).
+    `filter`: which groups count, the batch being refilled until it is full (repro.filters). `seeds`: an arm with seeds
+    of its own is left out of comparisons, which pair arms by seed; it serves the noise floor.
+    """
+
+    title: str
+    about: str
+    group: str
+    plan: Call = ("uniform", {})
+    reward: Call = ("verified", {})
+    filter: Call | None = None
+    advantage: Call = ("group_normalised", {})
+    samplers: list[Call] = Field(default_factory=list)
+    objective: Call = ("grpo", {})
+    aggregation: Literal["sequence-mean", "token-mean", "constant-length"] = "sequence-mean"
+    seeds: Seeds | None = None
+
+    @field_validator("plan", "reward", "advantage", "objective", mode="before")
+    @classmethod
+    def one_call(cls, value: Any) -> Call:
+        return _call(value)
+
+    @field_validator("filter", mode="before")
+    @classmethod
+    def maybe_a_call(cls, value: Any) -> Call | None:
+        return None if value is None else _call(value)
+
+    @field_validator("samplers", mode="before")
+    @classmethod
+    def many_calls(cls, value: Any) -> list[Call]:
+        if not isinstance(value, list):
+            raise ValueError(f"{value!r} should be a list, such as [cost_aware] or [{{cost_aware: {{beta: 0.2}}}}]")
+        return [_call(entry) for entry in value]
+
+    @property
+    def calls(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """(package, module, parameters) of everything this arm is made of."""
+        parts = [("plans", self.plan), ("rewards", self.reward)]
+        parts += [("filters", self.filter)] if self.filter else []
+        parts += [("advantages", self.advantage), *(("samplers", call) for call in self.samplers)]
+        parts += [("objectives", self.objective)]
+        return [(package, name, parameters) for package, (name, parameters) in parts]
+
+
+def _call(value: Any) -> Call:
+    if isinstance(value, str):
+        return value, {}
+    if isinstance(value, (list, tuple)) and [type(part) for part in value] == [str, dict]:
+        return value[0], dict(value[1])  # as `model_dump` writes it
+    if isinstance(value, dict) and len(value) == 1:
+        [(name, parameters)] = value.items()
+        if isinstance(name, str) and isinstance(parameters, dict):
+            return name, dict(parameters)
+    raise ValueError(f"{value!r} should be a name, or one `name: {{parameter: value}}`")

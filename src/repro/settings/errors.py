@@ -1,0 +1,14 @@
+"""What a wrong setting says."""
+
+import difflib
+from typing import Any
+
+
+class SettingsError(ValueError):
+    """One sentence: which key of params.yaml, what is wrong with it, how to mend it."""
+
+
+def nearest(name: str, valid: Any) -> str:
+    """`; did you mean 'x'?`, or the list of valid names when none is near."""
+    near = difflib.get_close_matches(str(name), [str(entry) for entry in valid], n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; valid names: {', '.join(map(str, valid))}"

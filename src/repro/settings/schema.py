@@ -1,0 +1,249 @@
+"""The sections of params.yaml."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from repro.settings.arm import Arm
+from repro.settings.errors import SettingsError, nearest
+from repro.settings.fields import Count, NonNegative, Positive, Section, Seeds, Share
+
+
+class Family(Section):
+    """One kind of query: a reasoning-gym data set with its options."""
+
+    dataset: Literal["chain_sum", "products", "gcd"]  # repro.tasks writes their prompts and demonstrations
+    share: Share
+    emphasis: Positive = 1.0
+    options: dict[str, int] = Field(default_factory=dict)
+
+
+class Task(Section):
+    seed: int
+    train_queries: Count
+    evaluation_queries: Count
+    pretraining_queries: Count
+    families: dict[str, Family]
+
+    @model_validator(mode="after")
+    def shares_sum_to_one(self):
+        total = sum(family.share for family in self.families.values())
+        if abs(total - 1.0) > 1e-9:
+            raise ValueError(f"the shares of task.families sum to {total:.6g}; make them sum to 1")
+        return self
+
+
+class Demonstrations(Section):
+    """Shares of answers at once and of wordy steps (the rest: steps), and the probabilities of a slip."""
+
+    direct: Share
+    wordy: Share
+    slip_per_step: Share
+    slip_direct: Share
+
+    @model_validator(mode="after")
+    def shares_fit(self):
+        if self.direct + self.wordy > 1:
+            raise ValueError(f"direct {self.direct} + wordy {self.wordy} exceed 1; the rest are plain steps")
+        return self
+
+
+class Policy(Section):
+    """The base policy: architecture and pre-training (unused when `source` names a model)."""
+
+    source: str | None
+    hidden: Count
+    layers: Count
+    heads: Count
+    max_length: Count
+    seed: int
+    threads: Count
+    steps: Count
+    batch: Count
+    learning_rate: Positive
+    demonstrations: Demonstrations
+    describe_groups: Count
+    group_size: Annotated[int, Field(ge=2)]
+
+    @model_validator(mode="after")
+    def heads_divide(self):
+        if self.hidden % self.heads:
+            raise ValueError(f"policy.hidden {self.hidden} is not a multiple of policy.heads {self.heads}")
+        return self
+
+
+class Engine(Section):
+    """One training run; every arm gets the same."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: Literal["float32", "bfloat16"]
+    steps: Count
+    rollouts_per_step: Count
+    minibatch: Count
+    refill_rounds: Count
+    slice_tokens: Count
+    max_new_tokens: Count
+    temperature: Positive
+    learning_rate: Positive
+    weight_decay: NonNegative
+    gradient_clip: Positive
+    kl: NonNegative
+    kl_probe: Annotated[int, Field(ge=0)]
+    workers: Count
+    checkpoint_every: Count
+    kept_rollouts: Annotated[int, Field(ge=0)]
+
+
+class Evaluation(Section):
+    every: Count
+    samples: Count
+    final_samples: Count
+    batch_rollouts: Count
+    temperature: Positive
+
+
+class SgdTheory(Section):
+    """Parameters of notebooks/theory_sgd.ipynb; the paper's values were not available to us, these are ours."""
+
+    n_points: Annotated[int, Field(ge=2)]
+    dimension: Count
+    norm_low: Positive
+    norm_high: Positive
+    cost_low: Positive
+    cost_high: Positive
+    n_iterations: Count
+    n_trials: Annotated[int, Field(ge=2)]
+    radius: Positive
+    seed: int
+
+    @model_validator(mode="after")
+    def low_to_high(self):
+        for name in ("norm", "cost"):
+            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+            if low > high:
+                raise ValueError(f"{name}_low {low} is above {name}_high {high}; swap them")
+        return self
+
+
+class Theory(Section):
+    sgd: SgdTheory
+
+
+class Statistics(Section):
+    """`levels`: shares of the baseline's rise from start to peak at which costs are compared. Bootstrap: resamples,
+    confidence of the intervals, and the seed that makes them the same at every run."""
+
+    levels: list[Annotated[float, Field(gt=0, le=1)]]
+    resamples: Annotated[int, Field(ge=100)]
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    seed: int
+
+
+class Fidelity(Section):
+    """Per-rollout gradient norms at checkpoints: of these arms, every so many steps, on `queries` training queries."""
+
+    arms: list[str]
+    snapshot_every: Count
+    queries: Count
+    group_size: Annotated[int, Field(ge=2)]
+
+
+class Mix(Section):
+    """Another mix of the same families: {family: share}, families left out have none."""
+
+    title: str
+    about: str
+    shares: dict[str, Share]
+
+    @model_validator(mode="after")
+    def shares_sum_to_one(self):
+        total = sum(self.shares.values())
+        if abs(total - 1.0) > 1e-9:
+            raise ValueError(f"the shares sum to {total:.6g}; make them sum to 1")
+        return self
+
+
+class Regimes(Section):
+    """The same arms on other queries; the base policy stays the one of `task`."""
+
+    arms: list[str]
+    seeds: Seeds
+    mixes: dict[str, Mix]
+
+
+class Settings(Section):
+    """Everything, the scale's replacements merged in."""
+
+    scale: str
+    seeds: Seeds
+    baseline: str
+    arms: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")], Arm], Field(min_length=1)]
+    task: Task
+    policy: Policy
+    engine: Engine
+    evaluation: Evaluation
+    theory: Theory
+    statistics: Statistics
+    fidelity: Fidelity
+    regimes: Regimes
+
+    @model_validator(mode="after")
+    def consistent(self):
+        lists = {"seeds": self.seeds, "regimes.seeds": self.regimes.seeds}
+        lists |= {f"arms.{name}.seeds": arm.seeds for name, arm in self.arms.items() if arm.seeds}
+        for where, seeds in lists.items():
+            if len(set(seeds)) != len(seeds):
+                raise ValueError(f"{where} {seeds} names a seed twice; a repeated run is not a new one")
+        named = {"baseline": [self.baseline], "fidelity.arms": self.fidelity.arms, "regimes.arms": self.regimes.arms}
+        for where, names in named.items():
+            for name in names:
+                if name not in self.arms:
+                    raise ValueError(f"{where}: there is no arm {name!r}{nearest(name, self.arms)}")
+        if self.arms[self.baseline].seeds:
+            raise ValueError(f"baseline: {self.baseline!r} has seeds of its own, so no arm could be paired with it")
+        if self.baseline not in self.regimes.arms:
+            raise ValueError(f"regimes.arms lacks the baseline {self.baseline!r}; add it, the others are held to it")
+        for mix, entry in self.regimes.mixes.items():
+            for family in entry.shares:
+                if family not in self.task.families:
+                    known = nearest(family, self.task.families)
+                    raise ValueError(f"regimes.mixes.{mix}.shares: there is no family {family!r}{known}")
+        if self.engine.rollouts_per_step % self.engine.minibatch:
+            raise ValueError("engine.rollouts_per_step must be a multiple of engine.minibatch")
+        if self.policy.source is None and self.engine.max_new_tokens >= self.policy.max_length:
+            raise ValueError("policy.max_length must exceed engine.max_new_tokens by the length of the longest prompt")
+        return self
+
+    @property
+    def compared_arms(self) -> list[str]:
+        """The arms that are compared: those that run with the common seeds, so that they can be paired."""
+        return [name for name, arm in self.arms.items() if arm.seeds is None]
+
+    def seeds_of(self, name: str) -> list[int]:
+        """The seeds with which an arm is trained."""
+        return self.arm(name).seeds or self.seeds
+
+    def snapshots_of(self, name: str) -> list[int]:
+        """The steps after which an arm's weights are kept."""
+        every = self.fidelity.snapshot_every
+        return list(range(every, self.engine.steps + 1, every)) if name in self.fidelity.arms else []
+
+    def with_mix(self, name: str) -> "Settings":
+        """The settings of one regime: its mix of families instead of the task's, its seeds, its arms."""
+        if name not in self.regimes.mixes:
+            raise SettingsError(f"there is no mix {name!r} under regimes.mixes{nearest(name, self.regimes.mixes)}")
+        shares = self.regimes.mixes[name].shares
+        families = {
+            family: entry.model_copy(update={"share": shares[family]})
+            for family, entry in self.task.families.items()
+            if shares.get(family)
+        }
+        task = self.task.model_copy(update={"families": families})
+        fidelity = self.fidelity.model_copy(update={"arms": []})  # no snapshots here
+        return self.model_copy(update={"task": task, "seeds": self.regimes.seeds, "fidelity": fidelity})
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name; SettingsError with the nearest name if there is none."""
+        if name not in self.arms:
+            raise SettingsError(f"there is no arm {name!r} in params.yaml{nearest(name, self.arms)}")
+        return self.arms[name]
