@@ -1,6 +1,7 @@
 """Curves to figures: cost to reach, pairing by seed, intervals, the base policy's regime. Hand-computed cases."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,17 +9,51 @@ import pytest
 
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
+from repro.study import tables
 from repro.study.base_policy import describe_families, describe_groups
 from repro.study.efficiency import cost_ratios, cost_to_reach, summarise
-from repro.study.intervals import mean_intervals
-from repro.study.tables import accuracy_table, ratio_table
+from repro.study.intervals import draws, mean_intervals
 
 STATISTICS = Statistics(levels=[0.5, 1.0], resamples=2000, confidence=0.95, seed=0)
 
 
-def curve(arm, seed, costs, accuracies):
-    steps = range(len(costs))
-    return pd.DataFrame({"arm": arm, "seed": seed, "step": steps, "tokens": costs, "accuracy": accuracies})
+def study(*arms, seeds=(0, 1), statistics=STATISTICS, groups=None):
+    """Settings as far as the study reads them: arms by name, the first the baseline, own seeds for `…-again`."""
+    entries = {
+        name: SimpleNamespace(
+            title=name.capitalize(), group=(groups or {}).get(name, "All"), seeds=[0] if "again" in name else None
+        )
+        for name in arms
+    }
+    return SimpleNamespace(
+        arms=entries,
+        arm=entries.__getitem__,
+        baseline=arms[0],
+        compared_arms=[name for name in arms if entries[name].seeds is None],
+        seeds=list(seeds),
+        statistics=statistics,
+        regimes=SimpleNamespace(arms=[arms[0]]),
+        fidelity=SimpleNamespace(arms=[arms[0]]),
+    )
+
+
+def curve(arm, seed, costs, accuracies, diverged=False):
+    """One run's evaluations; it trains on `costs` tokens, generates as many, and takes as many FLOPs."""
+    columns = {"arm": arm, "seed": seed, "step": range(len(costs)), "accuracy": accuracies, "diverged": diverged}
+    return pd.DataFrame(columns | dict.fromkeys(["trained_tokens", "generated_tokens", "flops"], costs))
+
+
+def answers(evaluations, samples=4):
+    """Questions of two queries a run: one always right, one never."""
+    runs = evaluations[["arm", "seed"]].drop_duplicates()
+    return pd.concat(
+        [runs.assign(query=query, successes=right, samples=samples) for query, right in enumerate([0, samples])]
+    )
+
+
+def summary_of(runs, *arms, **options):
+    seeds = sorted(runs["seed"].unique())
+    return summarise(runs, answers(runs), study(*arms, seeds=seeds, **options)).set_index("arm")
 
 
 def crossing(costs, accuracies, level):
@@ -51,43 +86,70 @@ def test_ratios_are_those_of_mean_curves_and_resample_pairs():
         ]
     )
     # mean curve of base: 0.1, 0.5, 0.7; half of its rise: 0.4, three quarters of the way to 100
-    ratios = cost_ratios(runs, "base", "tokens", 0.5, STATISTICS)
-    assert ratios["arm"][""] == pytest.approx(0.5) == ratios["arm"]["_low"] == ratios["arm"]["_high"]
-    assert ratios["base"][""] == 1.0 and ratios["arm"]["_reached"]
-    assert ratios["slow"][""] == pytest.approx(200 / 75) and not ratios["slow"]["_reached"]
-    summary = summarise(runs, "base", ["tokens"], STATISTICS).set_index("arm")
-    assert summary.loc["arm", "tokens_ratio_50"] == pytest.approx(0.5)
-    assert summary.loc["slow", "difference"] == pytest.approx((-0.2 - 0.6) / 2)
+    summary = summary_of(runs.assign(seconds=runs["flops"] * 3.0), "base", "arm", "slow")
+    arm, slow = summary.loc["arm"], summary.loc["slow"]
+    for axis in ("trained_tokens", "total_tokens", "flops", "seconds"):
+        assert arm[f"{axis}_ratio_50"] == pytest.approx(0.5) == arm[f"{axis}_ratio_50_low"]
+        assert arm[f"{axis}_ratio_50_reached"] and not arm[f"{axis}_ratio_50_open"]
+        assert slow[f"{axis}_ratio_50"] == pytest.approx(200 / 75) and not slow[f"{axis}_ratio_50_reached"]
+    assert (summary.loc["base", ["flops_ratio_50", "flops_ratio_100_high"]] == 1.0).all()
+    assert arm["speedup_50"] == arm["speedup_100_high"] == pytest.approx(2.0) and slow["speedup_50"] == 75 / 200
+    assert (arm["tokens"], slow["generated"]) == (0.5, 1.0)
+    assert slow["difference"] == pytest.approx((-0.2 - 0.6) / 2) == slow["best_difference"]
     assert summary.loc["base", "gain"] == pytest.approx((0.4 + 0.8) / 2)
-    titles = {"base": "Base", "arm": "Arm", "slow": "Slow"}
-    assert "| Slow | 0.300 [" in accuracy_table(summary.reset_index(), titles)
-    assert "| Slow | ≥ 2.67 |" in ratio_table(summary.reset_index(), titles, "tokens", [0.5])
+    assert "| Slow | 0.300 [" in tables.accuracy_table(summary.reset_index())
+    assert "| Slow | ≥ 2.67 |" in tables.ratio_table(summary.reset_index(), "trained_tokens", [0.5])
+    assert "| Slow | ≤ 0.38× |" in tables.speedup_table(summary.reset_index(), [0.5])
 
 
 def test_an_arm_equal_to_the_baseline_has_an_interval_around_one():
     rng = np.random.default_rng(0)
-    noisy = [
-        curve(arm, seed, range(7), 0.6 - 0.4 * np.exp(-np.arange(7) / 2) + rng.normal(0, 0.01, 7))
-        for arm in ("base", "arm")
-        for seed in range(10)
-    ]
-    ratios = cost_ratios(pd.concat(noisy), "base", "tokens", 0.9, STATISTICS)["arm"]
-    assert ratios["_low"] < 1 < ratios["_high"]
+    accuracies_A_S_E = 0.6 - 0.4 * np.exp(-np.arange(7) / 2) + rng.normal(0, 0.01, (2, 10, 7))
+    costs_A_S_E = np.broadcast_to(np.arange(7.0), (2, 10, 7))
+    resampled = [values[:, draws(10, STATISTICS)].mean(2) for values in (costs_A_S_E, accuracies_A_S_E)]
+    ratios = cost_ratios(*resampled, 0, 0.9, 10, STATISTICS)
+    assert ratios["_low"][1] < 1 < ratios["_high"][1] and ratios["_reached"] == [True, True]
+
+
+def test_an_upper_end_that_many_resamples_never_reach_is_marked_open():
+    runs = [curve("base", seed, [0, 100, 200], [0.0, 0.5, 1.0]) for seed in range(3)]
+    runs += [curve("arm", 0, [0, 100, 200], [0.0, 0.1, 0.2])]
+    runs += [curve("arm", seed, [0, 100, 200], [0.0, 1.0, 1.0]) for seed in (1, 2)]
+    runs = pd.concat(runs)
+    row = summary_of(runs.assign(seconds=runs["flops"]), "base", "arm").loc["arm"]
+    # mean curve 0, 0.7, 0.733: there at 100·0.5/0.7; but seed 0 drawn three times (1 in 27) never gets there
+    assert row["flops_ratio_50"] == pytest.approx(0.5 / 0.7) and row["flops_ratio_50_reached"]
+    assert row["flops_ratio_50_open"] and row["flops_ratio_50_high"] == pytest.approx(2.0)
+    assert tables.ratio(row, "flops_ratio_50") == "0.71 [0.50, ≥ 2.00]"
+    assert tables.speedup(row, "speedup_50") == "1.40× [≤ 0.50, 2.00]"
 
 
 def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
     runs = pd.concat([curve("base", 0, [0, 10], [0.5, 0.4]), curve("arm", 0, [0, 10], [0.5, 0.6])])
-    summary = summarise(runs, "base", ["tokens"], STATISTICS)
-    assert summary["tokens_ratio_50"].isna().all()
-    assert "undefined" in ratio_table(summary, {"base": "Base", "arm": "Arm"}, "tokens", [0.5])
+    summary = summary_of(runs, "base", "arm").reset_index()
+    assert summary["trained_tokens_ratio_50"].isna().all()
+    assert "undefined" in tables.ratio_table(summary, "trained_tokens", [0.5])
 
 
 def test_unpaired_seeds_are_refused():
+    alone = curve("arm", 3, [0, 1], [0, 1])
     with pytest.raises(ValueError, match="no run of the baseline 'base'"):
-        cost_ratios(curve("arm", 3, [0, 1], [0, 1]), "base", "tokens", 0.5, STATISTICS)
-    unpaired = pd.concat([curve("base", 0, [0, 1], [0, 1]), curve("arm", 3, [0, 1], [0, 1])])
+        summarise(alone, answers(alone), study("base", "arm"))
+    unpaired = pd.concat([curve("base", 0, [0, 1], [0, 1]), alone])
     with pytest.raises(ValueError, match=r"arm has seeds \[3\], base has \[0\]"):
-        summarise(unpaired, "base", ["tokens"], STATISTICS)
+        summarise(unpaired, answers(unpaired), study("base", "arm"))
+
+
+def test_a_diverged_run_stays_in_every_mean_and_an_unfinished_one_is_refused():
+    whole = [curve(arm, seed, [0, 10, 20], [0.4, 0.5, 0.6]) for arm in ("base", "arm") for seed in (0, 1)]
+    broken = curve("arm", 1, [0, 10], [0.4, 0.1], diverged=[False, True])
+    summary = summary_of(pd.concat([*whole[:3], broken]), "base", "arm")
+    assert summary[["diverged", "collapsed"]].values.tolist() == [[0, 0], [1, 1]]
+    assert summary.loc["arm", "accuracy"] == pytest.approx((0.6 + 0.1) / 2) and summary.loc["arm", "tokens"] == 0.75
+    assert tables.verdict(summary.loc["arm"]) == "not resolved; 1 of 2 diverged; 1 of 2 collapsed"
+    unfinished = pd.concat([*whole[:3], broken.assign(diverged=False)])
+    with pytest.raises(ValueError, match="arm with seed 1 has no evaluation at step 2"):
+        summary_of(unfinished, "base", "arm")
 
 
 def test_intervals_are_rliables():

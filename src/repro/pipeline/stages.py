@@ -214,6 +214,7 @@ def _results(settings: Settings) -> Stage:
         paths.NOTEBOOKS / "results.ipynb",
         lambda s: {
             "arms": _named(s, s.arms),
+            "front": {"regimes": s.regimes.arms, "fidelity": s.fidelity.arms},
             "baseline": s.baseline,
             "seeds": s.seeds,
             "statistics": s.statistics.model_dump(),

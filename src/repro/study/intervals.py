@@ -1,10 +1,41 @@
-"""Bootstrap intervals over training seeds, with a fixed random state."""
+"""Bootstrap intervals over training seeds, with a fixed random state and the same draws for everything."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
 from repro.settings import Statistics
+
+
+def draws(n_seeds: int, statistics: Statistics) -> np.ndarray:
+    """draws_B_S: which seeds each resample takes. Row 0 takes every seed once: the estimate; the rest its uncertainty.
+
+    The same draws serve every arm and every figure, so that arms are resampled in pairs.
+    """
+    return _draws(n_seeds, statistics.resamples, statistics.seed)
+
+
+@lru_cache(maxsize=8)
+def _draws(n_seeds: int, resamples: int, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).integers(n_seeds, size=(resamples, n_seeds))
+    draws_B_S = np.vstack([np.arange(n_seeds), drawn])
+    draws_B_S.flags.writeable = False  # it is shared
+    return draws_B_S
+
+
+def bounds(estimates_B: np.ndarray, n_seeds: int, statistics: Statistics) -> tuple[float, float, float]:
+    """(estimate, low, high) from the estimate and its resamples, in the order of `draws`: the percentile interval.
+
+    Undefined resamples are left out; bounds are NaN where the estimate is undefined and where there is one seed.
+    """
+    estimate = float(estimates_B[0])
+    if n_seeds == 1 or not np.isfinite(estimate):
+        return estimate, float("nan"), float("nan")
+    tails = 50 * (1 - statistics.confidence), 50 * (1 + statistics.confidence)
+    resampled_B = estimates_B[1:]
+    low, high = np.percentile(resampled_B[~np.isnan(resampled_B)], tails)
+    return estimate, float(low), float(high)
 
 
 def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> dict[str, tuple[float, float, float]]:
@@ -12,25 +43,33 @@ def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> 
 
     This is rliable's stratified bootstrap (Agarwal et al., 2021) for one task, where the strata are the arms: runs are
     resampled within an arm, or as pairs when `values` are paired differences. A test holds it to rliable's own figures;
-    scipy computes it, vectorised, without rliable's seconds of imports in every report. With S seeds the percentile
-    interval is too narrow by about √((S−1)/S) and more in its tails: five seeds show a direction and a size, not
-    significance. A single seed gives NaN bounds; an array with a NaN (an undefined ratio, say) gives NaN throughout.
+    here the draws are made once for all. With S seeds the percentile interval is too narrow by about √((S−1)/S) and
+    more in its tails: five seeds show a direction and a size, not significance. A single seed gives NaN bounds; an
+    array with a NaN (an undefined ratio, say) gives NaN throughout.
     """
-    return {name: _mean_interval(np.asarray(array, float), statistics) for name, array in values.items()}
+    arrays = {name: np.asarray(array, float) for name, array in values.items()}
+    return {
+        name: bounds(array[draws(len(array), statistics)].mean(1), len(array), statistics)
+        for name, array in arrays.items()
+    }
 
 
-def _mean_interval(values_S: np.ndarray, statistics: Statistics) -> tuple[float, float, float]:
-    from scipy.stats import bootstrap
+def interquartile_mean(final_A_S: np.ndarray, statistics: Statistics) -> np.ndarray:
+    """iqm_A_B: mean of the middle half of the runs, for each resample; scipy's trimmed mean at a quarter, which is
+    rliable's `aggregate_iqm`. NaN below four runs, where nothing would be trimmed."""
+    from scipy.stats import trim_mean
 
-    mean = float(values_S.mean())
-    if len(values_S) == 1 or not np.isfinite(values_S).all():
-        return mean, float("nan"), float("nan")
-    result = bootstrap(
-        (values_S,),
-        np.mean,
-        n_resamples=statistics.resamples,
-        confidence_level=statistics.confidence,
-        method="percentile",
-        rng=np.random.default_rng(statistics.seed),
-    )
-    return mean, float(result.confidence_interval.low), float(result.confidence_interval.high)
+    n_arms, n_seeds = final_A_S.shape
+    draws_B_S = draws(n_seeds, statistics)
+    if n_seeds < 4:
+        return np.full((n_arms, len(draws_B_S)), np.nan)
+    return trim_mean(final_A_S[:, draws_B_S], 0.25, axis=2)
+
+
+def improvement(final_A_S: np.ndarray, baseline_S: np.ndarray, statistics: Statistics) -> np.ndarray:
+    """improvement_A_B: P(X > Y) + P(X = Y)/2 over all pairs of an arm's run X with a baseline's run Y: rliable's
+    probability of improvement (the Mann–Whitney statistic over S²). Resampled in pairs, as everything here."""
+    above_A_S_S = np.sign(final_A_S[:, :, None] - baseline_S[None, None, :]) / 2 + 0.5
+    draws_B_S = draws(len(baseline_S), statistics)
+    counts_B_S = (draws_B_S[:, :, None] == np.arange(len(baseline_S))).sum(1).astype(float)
+    return np.einsum("bx,axy,by->ab", counts_B_S, above_A_S_S, counts_B_S, optimize=True) / len(baseline_S) ** 2

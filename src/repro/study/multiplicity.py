@@ -1,0 +1,64 @@
+"""Significance when many arms are held to one baseline: paired t-tests, corrected for the family of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+LEAST_SEEDS = 5  # no claim of significance from fewer
+
+
+def paired_p_values(differences_A_S: np.ndarray) -> np.ndarray:
+    """p_A: two-sided paired t-test of each arm's differences over S seeds; NaN for one seed, 1 for no difference."""
+    from scipy.stats import ttest_1samp
+
+    differences_A_S = np.asarray(differences_A_S, float)
+    if differences_A_S.shape[1] < 2:
+        return np.full(len(differences_A_S), np.nan)
+    # All seeds alike: the statistic is 0/0 or infinite, the answer is plain.
+    alike_A = np.ptp(differences_A_S, axis=1) == 0
+    p_A = np.where(differences_A_S[:, 0] == 0, 1.0, 0.0)
+    if not alike_A.all():
+        p_A[~alike_A] = ttest_1samp(differences_A_S[~alike_A], 0.0, axis=1).pvalue
+    return p_A
+
+
+def holm(p_M: Sequence[float]) -> np.ndarray:
+    """adjusted_M: Holm's (1979) step-down p-values; below α, a null is rejected with P(any false rejection) ≤ α.
+
+        adjusted_(i) = max over j ≤ i of min(1, (M − j + 1)·p_(j)),   p_(1) ≤ … ≤ p_(M)
+
+    It needs no assumption on how the M tests depend on each other, which here they do: all share the baseline.
+    ValueError for a number that is no probability.
+    """
+    p_M = np.asarray(p_M, float)
+    if not ((p_M >= 0) & (p_M <= 1)).all():
+        raise ValueError(f"holm: {p_M[~((p_M >= 0) & (p_M <= 1))][0]} is no p-value; leave out what was not tested")
+    order_M = np.argsort(p_M, kind="stable")
+    steps_M = np.minimum(1.0, (len(p_M) - np.arange(len(p_M))) * p_M[order_M])
+    adjusted_M = np.empty_like(p_M)
+    adjusted_M[order_M] = np.maximum.accumulate(steps_M)
+    return adjusted_M
+
+
+def significance(
+    differences_A_S: np.ndarray, arms: Sequence[str], baseline: str, family: Sequence[str], confidence: float
+) -> dict[str, list]:
+    """Columns over `arms`: p_value, p_holm, resolved.
+
+    `family`: the arms that were declared to be compared with the baseline. A table that lacks one of them cannot know
+    the corrected value: p_holm is NaN there, and resolved "not tested". Otherwise resolved is "more" or "less" where
+    p_holm < 1 − confidence and there are at least five seeds, else "not resolved"; "baseline" for the baseline.
+    """
+    n_seeds = differences_A_S.shape[1]
+    p_value = dict(zip(arms, map(float, paired_p_values(differences_A_S)), strict=True))
+    p_holm = dict.fromkeys(arms, float("nan"))
+    resolved = dict.fromkeys(arms, "not tested")
+    if set(family) <= set(arms) and n_seeds > 1:
+        p_holm |= dict(zip(family, map(float, holm([p_value[arm] for arm in family])), strict=True))
+        for arm, mean in zip(arms, differences_A_S.mean(1), strict=True):
+            if arm in family:
+                found = n_seeds >= LEAST_SEEDS and p_holm[arm] < 1 - confidence
+                resolved[arm] = ("more" if mean > 0 else "less") if found else "not resolved"
+    p_value[baseline], resolved[baseline] = float("nan"), "baseline"
+    columns = {"p_value": p_value, "p_holm": p_holm, "resolved": resolved}
+    return {name: [values[arm] for arm in arms] for name, values in columns.items()}

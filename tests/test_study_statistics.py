@@ -1,0 +1,265 @@
+"""Significance, its correction, pass@k, rliable's aggregates, the noise floor: hand-computed cases and brute force."""
+
+import json
+import time
+import warnings
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from test_study import STATISTICS, answers, curve, study
+
+from repro.settings import Statistics
+from repro.study import noise_floor, results, runs, tables
+from repro.study.efficiency import summarise
+from repro.study.intervals import improvement, interquartile_mean
+from repro.study.multiplicity import holm, paired_p_values, significance
+from repro.study.pass_at_k import pass_at_k, run_means
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7])
+def test_pass_at_k_is_the_share_of_subsets_with_a_success(k):
+    for successes in range(8):
+        right = [True] * successes + [False] * (7 - successes)
+        share = np.mean([any(subset) for subset in combinations(right, k)])
+        assert pass_at_k(successes, 7, k) == pytest.approx(share, abs=1e-15)
+
+
+def test_pass_at_k_takes_arrays_and_is_unbiased():
+    assert pass_at_k(np.array([[0, 1], [31, 32]]), 32, 16).tolist() == [[0.0, 0.5], [1.0, 1.0]]
+    assert pass_at_k(np.array([1, 1]), np.array([2, 4]), 1).tolist() == [0.5, 0.25]
+    p, n, k = 0.3, 10, 4  # its mean over binomial successes is the pass@k of the true rate
+    chances = stats.binom.pmf(np.arange(n + 1), n, p)
+    assert chances @ pass_at_k(np.arange(n + 1), n, k) == pytest.approx(1 - (1 - p) ** k)
+
+
+def test_pass_at_k_refuses_what_it_cannot_know():
+    with pytest.raises(ValueError, match="k = 16 with 8 samples; k must be from 1 to the number of samples"):
+        pass_at_k(np.array([1]), 8, 16)
+    with pytest.raises(ValueError, match="more successes than samples"):
+        pass_at_k(np.array([9]), 8, 1)
+    two = answers(curve("base", 0, [0, 1], [0, 1]), samples=8)
+    assert run_means(two, ["base"], [0], 8).tolist() == [[0.5]] and np.isnan(run_means(two, ["base"], [0], 16)).all()
+    with pytest.raises(ValueError, match="arm with seed 0 lacks questions"):
+        run_means(two, ["base", "arm"], [0], 1)
+
+
+def test_holm_by_hand_and_by_statsmodels():
+    assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == [0.03, 0.06, 0.06, 0.02]
+    assert holm([0.6, 0.7]).tolist() == [1.0, 1.0] and holm([]).size == 0
+    p_M = np.random.default_rng(0).uniform(0, 0.1, 37)
+    multipletests = pytest.importorskip("statsmodels.stats.multitest").multipletests
+    assert holm(p_M) == pytest.approx(multipletests(p_M, method="holm")[1])
+    with pytest.raises(ValueError, match="nan is no p-value"):
+        holm([0.1, np.nan])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_keeps_the_order_and_lies_between_none_and_bonferroni(p_M):
+    adjusted_M = holm(p_M)
+    assert (adjusted_M >= p_M).all() and (adjusted_M <= np.minimum(1, len(p_M) * np.array(p_M))).all()
+    assert (np.diff(adjusted_M[np.argsort(p_M, kind="stable")]) >= 0).all()
+
+
+def test_p_values_are_scipys_paired_ones():
+    rng = np.random.default_rng(1)
+    base_S, arms_A_S = rng.normal(size=5), rng.normal(size=(3, 5))
+    expected = [stats.ttest_rel(arm_S, base_S).pvalue for arm_S in arms_A_S]
+    assert paired_p_values(arms_A_S - base_S) == pytest.approx(expected)
+    # By hand: mean 2, standard deviation 1, three pairs: t = 2√3, and F for t with 2 degrees of freedom is closed.
+    t = 2 * np.sqrt(3)
+    assert paired_p_values([[1, 2, 3]])[0] == pytest.approx(1 - t / np.sqrt(2 + t**2))
+    assert paired_p_values(np.array([[0, 0], [0.5, 0.5]])).tolist() == [1.0, 0.0]
+    assert np.isnan(paired_p_values([[0.3]])).all()
+
+
+def test_a_difference_is_resolved_only_after_the_correction_and_only_in_a_whole_family():
+    differences_A_S = np.array([[0] * 5, [0.10, 0.11, 0.12, 0.09, 0.10], [-0.01, -0.03, -0.04, -0.01, -0.02], [0] * 5])
+    arms = ["base", "up", "down", "same"]
+    columns = significance(differences_A_S, arms, "base", arms[1:], 0.95)
+    assert columns["resolved"] == ["baseline", "more", "less", "not resolved"]
+    assert columns["p_holm"][1:3] == pytest.approx([3 * columns["p_value"][1], 2 * columns["p_value"][2]])
+    assert 0.01 < columns["p_value"][2] < 0.025 < columns["p_holm"][2] < 0.05
+    strict = significance(differences_A_S, arms, "base", arms[1:], 0.99)
+    assert strict["resolved"][2] == "not resolved"
+    partial = significance(differences_A_S[:2], arms[:2], "base", arms[1:], 0.95)
+    assert partial["resolved"] == ["baseline", "not tested"] and np.isnan(partial["p_holm"]).all()
+    assert partial["p_value"][1] == columns["p_value"][1]
+    four = significance(differences_A_S[:, :4], arms, "base", arms[1:], 0.95)
+    assert four["resolved"][1:] == ["not resolved"] * 3 and four["p_holm"][1] < 0.05
+
+
+def test_iqm_and_improvement_are_rliables():
+    from rliable import metrics
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        rng = np.random.default_rng(2)
+        final_A_S = np.round(rng.normal(0.6, 0.05, (4, 5)), 2)  # rounded: ties
+        final_A_S[1] = final_A_S[0]
+        iqm_A, improvement_A = (
+            interquartile_mean(final_A_S, STATISTICS)[:, 0],
+            improvement(final_A_S, final_A_S[0], STATISTICS)[:, 0],
+        )
+        for arm in range(4):
+            assert iqm_A[arm] == pytest.approx(metrics.aggregate_iqm(final_A_S[arm, :, None]))
+            expected = metrics.probability_of_improvement(final_A_S[arm, :, None], final_A_S[0, :, None])
+            assert improvement_A[arm] == pytest.approx(expected)
+    assert improvement(np.array([[1.0, 2.0, 2.0]]), np.array([0.0, 1.0, 2.0]), STATISTICS)[0, 0] == 6.5 / 9
+    assert np.isnan(interquartile_mean(final_A_S[:, :3], STATISTICS)).all()
+
+
+def test_improvement_resamples_pairs():
+    """Each resample against the plain double mean over its runs."""
+    from repro.study.intervals import draws
+
+    rng = np.random.default_rng(3)
+    x_S, y_S = rng.integers(0, 4, (2, 5)).astype(float)
+    found_B = improvement(x_S[None], y_S, STATISTICS)[0]
+    for row, drawn_S in enumerate(draws(5, STATISTICS)[:50]):
+        x, y = x_S[drawn_S][:, None], y_S[drawn_S][None]
+        assert found_B[row] == pytest.approx(((x > y) + (x == y) / 2).mean())
+
+
+def many_arms(n_arms, n_seeds=5, seed=0):
+    """A baseline and n_arms − 1 others in two groups, one of them clearly worse, and the baseline again."""
+    names = ["base", *(f"arm-{place}" for place in range(1, n_arms - 1)), "random-subset"]
+    rng, frames = np.random.default_rng(seed), []
+    learned = np.array([0.0, 0.1, 0.17, 0.22, 0.25, 0.27])
+    for name in names:
+        for run in range(n_seeds):
+            noise = np.r_[0.0, rng.normal(0, 0.004, 5)]
+            height = 0.4 + learned * (0.5 if name == "arm-1" else 1.0) + noise
+            frames.append(curve(name, run, np.arange(6) * rng.uniform(90, 110), height))
+    again = [frames[0].assign(arm="base-again")]
+    again += [
+        curve("base-again", run, np.arange(6) * 100.0, frames[run % n_seeds]["accuracy"] + 0.01) for run in range(5, 9)
+    ]
+    evaluations = pd.concat([*frames, *again], ignore_index=True)
+    evaluations["seconds"] = evaluations["flops"] / 7
+    groups = {name: "Objectives" if place < 3 else "Selection" for place, name in enumerate(names)}
+    groups["random-subset"] = "Controls"
+    statistics = Statistics(levels=[0.9, 0.95, 1.0], resamples=5000, confidence=0.95, seed=0)
+    return evaluations, study(*names, "base-again", seeds=range(n_seeds), statistics=statistics, groups=groups)
+
+
+def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkeypatch):
+    evaluations, settings = many_arms(38)
+    questions = answers(evaluations, samples=32)
+    start = time.perf_counter()
+    summary = summarise(evaluations, questions, settings)
+    assert time.perf_counter() - start < 15  # two on an idle machine
+    assert len(summary) == 38 and "base-again" not in set(summary["arm"])
+    worse = summary.set_index("arm").loc["arm-1"]
+    assert worse["resolved"] == "less" and worse["improvement"] == 0.0 and not worse["flops_ratio_90_reached"]
+    assert (summary["pass_8"] == 0.5).all() and (summary["pass_16_difference_high"] == 0).all()
+
+    text = results.conclusion(summary, settings)
+    assert f"of 37 arms held to Base, 0 end higher and 1 end lower (Arm-1 {worse['difference']:+.3f})" in text
+    assert "**Random-subset**, the control" in text and "**Of 190 runs** 0 diverged and 0 collapsed" in text
+    table = tables.accuracy_table(summary)
+    assert [line for line in table.splitlines() if line.startswith("| **")] == [
+        f"| **{group}** | | | | | | |" for group in ("Objectives", "Selection", "Controls")
+    ]
+    assert tables.front_arms(settings) == ["base", "arm-3", "random-subset"]
+
+    for name, folder in {"TABLES": "tables", "FIGURES": "figures", "ROOT": ""}.items():
+        monkeypatch.setattr(results, name, tmp_path / folder)
+    results.save(tmp_path / "data", summary, evaluations, settings, {}, {"noise": "x"}, timings=tmp_path / "clock")
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["arm-1"]["difference_low"] == round(worse["difference_low"], 6) and len(metrics) == 38
+    kept = pd.read_parquet(tmp_path / "data/summary.parquet")
+    assert not [name for name in kept if "seconds" in name or "speedup" in name]
+    assert "speedup_90" in pd.read_parquet(tmp_path / "clock/summary.parquet")
+    curves = pd.read_csv(tmp_path / "data/curves.csv")
+    assert curves.columns[:3].tolist() == ["arm", "group", "step"] and len(curves) == 38 * 6
+    assert sorted(path.stem for path in (tmp_path / "tables").iterdir()) == sorted(
+        ["accuracy", "best", "conclusion", "flops", "front", "noise", "pass", "total_tokens", "trained_tokens"]
+    )
+
+
+def test_an_arm_that_stops_early_is_not_called_cheap():
+    """Its last cost is low because it trains on little; resamples that never get there leave its interval open."""
+    frames = [curve("base", seed, [0, 100, 200], [0.0, 0.5, 1.0]) for seed in range(3)]
+    frames += [curve("arm", 0, [0, 10, 20], [0.0, 0.1, 0.2])]
+    frames += [curve("arm", seed, [0, 10, 20], [0.0, 1.0, 1.0]) for seed in (1, 2)]
+    evaluations, settings = pd.concat(frames), study("base", "arm", seeds=range(3))
+    summary = summarise(evaluations, answers(evaluations), settings)
+    assert summary["trained_tokens_ratio_50_high"].tolist()[1] < 0.21
+    text = results.conclusion(summary, settings)
+    assert "lowest for Arm 0.07 [0.05, ≥ 0.20]; 1 of 1 get there, 0 with an interval wholly below 1" in text
+
+
+def test_one_seed_and_one_arm_are_no_reason_to_crash():
+    evaluations, settings = many_arms(3, n_seeds=1)
+    summary = summarise(evaluations, answers(evaluations, samples=2), settings)
+    assert summary["pass_8"].isna().all() and summary["accuracy_low"].isna().all()
+    assert set(summary["resolved"]) == {"baseline", "not tested"}
+    assert "no claim from fewer than 5 seeds" in results.conclusion(summary, settings)
+    assert "–" in tables.pass_table(summary) and "nan" not in tables.axes_table(summary, 0.9)
+    alone = evaluations[evaluations["arm"] == "base"]
+    assert results.conclusion(summarise(alone, answers(alone), settings), settings).startswith("Base raises")
+
+
+def test_the_noise_floor_by_hand():
+    evaluations, settings = many_arms(4)
+    noise = noise_floor.noise_floor(evaluations, settings)
+    row = noise.iloc[0]
+    assert row["same_seeds"] == 1 and row["identical"] and row["largest"] == 0.0
+    final = evaluations.groupby(["arm", "seed"])["accuracy"].last().unstack("seed")
+    new = final.loc["base-again"].drop(0).dropna()
+    assert row["runs"] == 9 and row["mean_difference"] == pytest.approx(new.mean() - final.loc["base", :4].mean())
+    pooled = np.sqrt(((final.drop(["base", "base-again"]) - final.loc["base"]).loc[:, :4].var(axis=1)).mean())
+    assert row["resolvable"] == pytest.approx(stats.t.ppf(0.975, 4) * pooled / np.sqrt(5))
+    assert row["resolvable_holm"] == pytest.approx(stats.t.ppf(1 - 0.025 / 3, 4) * pooled / np.sqrt(5))
+    text = noise_floor.sentence(noise, settings)
+    assert text.startswith("Base trained twice with the same seed: every figure identical.") and "nan" not in text
+
+    moved = evaluations.copy()
+    moved.loc[(moved["arm"] == "base-again") & (moved["seed"] == 0) & (moved["step"] == 3), "accuracy"] += 0.25
+    row = noise_floor.noise_floor(moved, settings).iloc[0]
+    assert not row["identical"] and row["largest"] == pytest.approx(0.25)
+    with pytest.raises(ValueError, match="there is no run of 'base-again'; add the arm and train it"):
+        noise_floor.noise_floor(evaluations[evaluations["arm"] != "base-again"], settings)
+
+
+def test_a_difference_of_the_resolvable_size_is_on_the_edge():
+    """What the noise floor calls resolvable has p = 1 − confidence for a difference that scatters as the pooled one."""
+    evaluations, settings = many_arms(2)
+    row = noise_floor.noise_floor(evaluations, settings).iloc[0]
+    final = evaluations.groupby(["arm", "seed"])["accuracy"].last().unstack("seed").loc[:, :4]
+    difference = final.loc["random-subset"] - final.loc["base"]
+    edge = (difference - difference.mean() + row["resolvable"]).to_numpy()
+    assert paired_p_values(edge[None])[0] == pytest.approx(0.05)
+
+
+def test_seconds_reach_a_diverged_run_and_other_roots_are_read(tmp_path):
+    data, timings = tmp_path / "data", tmp_path / "timings"
+    whole = curve("base", 0, [0, 10, 20], [0.4, 0.5, 0.6]).assign(step=[0, 2, 4])
+    broken = curve("arm", 0, [0, 10], [0.4, 0.5], diverged=[False, True]).assign(step=[0, 3])
+    broken = pd.concat([broken[:1], broken[1:].assign(step=2)])
+    for arm, frame, steps in (("base", whole, 4), ("arm", broken, 2)):
+        (data / arm).mkdir(parents=True), (timings / arm).mkdir(parents=True)
+        frame.drop(columns="arm").to_parquet(data / arm / "evaluations.parquet")
+        phases = [("update", 1.0), ("evaluate", 50.0)]
+        seconds = [(0, step, phase, value) for step in range(steps) for phase, value in phases]
+        seconds = pd.DataFrame(seconds, columns=["seed", "step", "phase", "seconds"])
+        seconds.to_parquet(timings / arm / "seconds.parquet")
+    found = runs.evaluations_with_seconds(["base", "arm"], data, timings)
+    assert found["arm"].tolist() == ["base"] * 3 + ["arm"] * 3 and found["step"].tolist() == [0, 2, 4] * 2
+    assert found["seconds"].tolist() == [0.0, 2.0, 4.0, 0.0, 2.0, 2.0]
+    assert found["accuracy"].tolist() == [0.4, 0.5, 0.6, 0.4, 0.5, 0.5] and found["diverged"].tolist()[3:] == [0, 1, 1]
+    pd.DataFrame({"seed": [1], "step": [0], "phase": ["update"], "seconds": [1.0]}).to_parquet(
+        timings / "arm/seconds.parquet"
+    )
+    with pytest.raises(ValueError, match="arm with seed 0 has results but no seconds"):
+        runs.evaluations_with_seconds(["base", "arm"], data, timings)
+
+
+def test_compared_arms_are_gathered_by_group():
+    settings = study("base", "late", "again", "early", groups={"base": "A", "late": "B", "again": "A", "early": "A"})
+    assert runs.compared(settings) == ["base", "early", "late"]
