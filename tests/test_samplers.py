@@ -161,7 +161,7 @@ def test_cost_aware_draws_are_cheaper_than_the_batch_for_the_same_signal():
 
 @pytest.mark.parametrize("sampler", [cost_aware, random_subset])
 def test_no_advantage_is_no_signal(sampler):
-    with pytest.raises(NoSignal, match="every advantage in the batch is zero"):
+    with pytest.raises(NoSignal, match="every advantage is zero"):
         sampler(batch([0.0, 0.0], [3, 4]), 0.0, np.random.default_rng(0))
 
 

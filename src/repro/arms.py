@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
 from repro.paths import SOURCE
-from repro.plans import Queries
+from repro.plans import PlanStream, Queries
 from repro.rollouts import NoSignal, Rollouts
 from repro.samplers import apply_chain
 from repro.settings import Arm, Settings, SettingsError, nearest
@@ -51,27 +51,28 @@ def check(settings: Settings) -> None:
     at its end; SettingsError on the first that cannot, before hours are spent."""
     for name, arm in settings.arms.items():
         method = build(name, arm)
-        queries = Queries(np.ones(settings.task.train_queries, int))
+        queries, budget = Queries(np.ones(settings.task.train_queries, int)), settings.engine.rollouts_per_step
         try:
-            method.plan(queries, settings.engine.rollouts_per_step, np.random.default_rng(0))
+            PlanStream(method.plan(queries, budget, np.random.default_rng(0))).fill_step(budget)
             for progress in (0.0, 1.0 - 1.0 / settings.engine.steps):
                 try_out(method, progress)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise SettingsError(f"params.yaml: arms.{name}: {error}") from None
+        except Exception as error:
+            kind = "" if isinstance(error, (ValueError, RuntimeError)) else f"{type(error).__name__}: "
+            raise SettingsError(f"params.yaml: arms.{name}: {kind}{error}") from error
 
 
 def try_out(method: Method, progress: float) -> None:
     """Filter, advantage and samplers on four groups of four: mixed, mixed, all right, all wrong."""
     rng = np.random.default_rng(0)
     group_N = np.repeat(np.arange(4), 4)
-    rewards_N = np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float)
-    if method.filter is not None and method.filter(rewards_N, group_N).shape != (4,):
+    rewards_N = method.reward(np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
+    if method.filter is not None and np.shape(method.filter(rewards_N, group_N)) != (4,):
         raise ValueError("its filter should return one entry per group, groups in sorted order")
     tokens_N = np.arange(3, 19)
     mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
     rollouts = Rollouts.from_batch(
         group_N=group_N,
-        rewards_N=method.reward(rewards_N, rng),
+        rewards_N=rewards_N,
         advantages_N=method.advantage(rewards_N, group_N),
         prompt_tokens_N=np.full(16, 5),
         response_tokens_N=tokens_N,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from repro import paths
 from repro.engine.embedded.runs import Run, forget, tables_of, train_runs, write_results
-from repro.pipeline.lock import is_recorded
+from repro.pipeline.lock import recorded
 from repro.settings import Settings
 
 
@@ -134,8 +134,6 @@ def _out_of_date(arm: str, settings: Settings, policy: Path) -> dict[str, str]:
     names = list(settings.arms)
     place = names.index(arm)
     manifests = {name: paths.MANIFESTS / f"train-{name}.json" for name in names[place + 1 :] + names[:place]}
-    return {
-        name: _fingerprint(f"train-{name}", policy)
-        for name, manifest in manifests.items()
-        if manifest.exists() and not is_recorded(manifest.read_text())
-    }
+    texts = {name: manifest.read_text() for name, manifest in manifests.items() if manifest.exists()}
+    done = recorded(texts.values())
+    return {name: _fingerprint(f"train-{name}", policy) for name, held in zip(texts, done, strict=True) if not held}

@@ -46,9 +46,10 @@ class Ledger:
         self.scored_tokens += int(np.sum(tokens_N))
         self.flops_score += flops.forward(tokens_N)
 
-    def charge_update(self, flops: FlopCounter, tokens_N: np.ndarray):
-        """One optimiser step on sequences of `tokens_N` tokens."""
-        self.updates += 1
+    def charge_update(self, flops: FlopCounter, tokens_N: np.ndarray, steps: int = 1):
+        """A forward-backward pass over sequences of `tokens_N` tokens, and the optimiser step on it; 0 `steps` where
+        the gradient was not finite and none was made."""
+        self.updates += steps
         self.trained_tokens += int(np.sum(tokens_N))
         self.flops_train += flops.forward_backward(tokens_N)
 

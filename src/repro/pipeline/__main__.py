@@ -51,7 +51,7 @@ def _verify(revision: str) -> int:
 
 
 def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> int:
-    from repro.pipeline.lock import is_recorded
+    from repro.pipeline.lock import recorded
     from repro.pipeline.manifest import manifest, manifest_text
     from repro.pipeline.run import StageFailed, reason, run_stage
     from repro.pipeline.stages import stage as find_stage
@@ -63,7 +63,7 @@ def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> i
         same = (
             "will not run for its settings or code, which are those of dvc.lock (`dvc status` also looks at its data)"
         )
-        print(f"{stage.name} {same if is_recorded(manifest_text(now)) else reason(stage, now)}")
+        print(f"{stage.name} {same if recorded([manifest_text(now)])[0] else reason(stage, now)}")
         return 0
     try:
         run_stage(stage, settings)

@@ -81,12 +81,11 @@ def train_runs(
 
 def train_one(run: Run, ahead: bool = False) -> Log | None:
     """One run from where it was left; called in a worker. A run ahead of its time stops when asked, and gives None."""
-    trainer = make_trainer(run)
     stop = _stop.is_set if ahead else lambda: False
     news = (lambda *_: None) if ahead else lambda step, accuracy: _news.put((run.arm, run.seed, step, accuracy))
     if stop():
         return None
-    log = trainer.train(run.checkpoints, news, stop)
+    log = make_trainer(run).train(run.checkpoints, news, stop)
     if log is not None:
         run.checkpoints.finish(log)
     return log

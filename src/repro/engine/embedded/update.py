@@ -166,10 +166,11 @@ def run_updates(
         for name, value in accumulate_gradients(model, objective, batch, part, pad, settings, reference).items():
             sums[name] += value
         norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip))
-        ledger.charge_update(flops, part.costs_N)
+        finite = math.isfinite(norm)
+        ledger.charge_update(flops, part.costs_N, steps=int(finite))
         if settings.kl > 0:
             ledger.charge_scoring(flops, part.costs_N)
-        if not math.isfinite(norm):
+        if not finite:
             raise Diverged(f"a gradient norm of {norm}: the run stops training here")
         sums["gradient_norm"] += norm
         sums["gradient_clipped"] += norm > settings.gradient_clip
