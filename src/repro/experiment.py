@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,12 @@ def _train(
     arms: dict[str, str | None], settings: Settings, policy: Path, start: Any, scratch: Path, say: Callable[[str], None]
 ) -> dict[str, dict[str, pd.DataFrame]]:
     """Runs that are not kept: their checkpoints go with them."""
+    shutil.rmtree(scratch, ignore_errors=True)
     runs = _runs(dict.fromkeys(arms, "scratch"), settings, policy, start, scratch)
-    forget(runs)
     try:
         logs = train_runs(runs, say=say)
     finally:
-        forget(runs)
+        shutil.rmtree(scratch, ignore_errors=True)
     return {arm: tables_of([logs[run.arm, run.seed] for run in runs if run.arm == arm]) for arm in arms}
 
 

@@ -173,6 +173,7 @@ def _regimes_report(settings: Settings) -> Stage:
         paths.NOTEBOOKS / "report_regimes.ipynb",
         lambda s: {
             "mixes": {name: mix.model_dump() for name, mix in s.regimes.mixes.items()},
+            "families": {name: family.share for name, family in s.task.families.items()},
             "seeds": s.regimes.seeds,
             "arms": _named(s, arms),
             "baseline": s.baseline,
@@ -180,6 +181,7 @@ def _regimes_report(settings: Settings) -> Stage:
         },
         {"scale": settings.scale, "output": str(paths.RESULTS / "regimes_summary")},
         data=(
+            paths.POLICY,
             *(paths.regime_results(mix) for mix in settings.regimes.mixes),
             *(paths.train_results(arm) for arm in arms),
         ),

@@ -70,8 +70,9 @@ def train_runs(
                 say(line)
             logs |= {key: future.result() for key, future in wanted.items()}
         except BaseException:
+            processes = list((pool._processes or {}).values())  # before the shutdown, which forgets them
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list((pool._processes or {}).values()):
+            for process in processes:
                 process.terminate()
             raise
         stop.set()

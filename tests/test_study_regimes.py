@@ -1,0 +1,179 @@
+"""The regimes: correlations of a mix, arms at equal tokens, pooled intervals, agreement of rankings. By hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from repro import settings as settings_module
+from repro.settings import Statistics
+from repro.study import regimes, regimes_report
+from repro.study.mixes import advantage_length, length_difficulty, spearman
+from repro.study.regimes import agreement, at_equal_tokens, kendall, outcomes, paired, reversals
+
+STATISTICS = Statistics(levels=[0.9], resamples=500, confidence=0.95, seed=0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=3, max_size=12))
+def test_weighted_spearman_is_scipys_on_repeated_entries(rows):
+    x, y, times = np.array(rows).T
+    repeated = np.repeat(x, times), np.repeat(y, times)
+    rho = spearman(x.astype(float), y.astype(float), times[None, :].astype(float))[0]
+    if times.sum() < 2 or min(len(np.unique(part)) for part in repeated) < 2:
+        assert np.isnan(rho)
+    else:
+        assert rho == pytest.approx(stats.spearmanr(*repeated).statistic, abs=1e-12)
+
+
+def rollouts(correct, lengths):
+    """Queries of one group each."""
+    rows = [
+        {"query": q, "group": 0, "correct": float(c), "response_tokens": t}
+        for q, (right, tokens) in enumerate(zip(correct, lengths, strict=True))
+        for c, t in zip(right, tokens, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_difficulty_and_length_come_from_different_samples_of_a_query():
+    # Even samples: success 1, 0.5, 0 and length 9, 5, 1; odd ones: success 0, 0.5, 1 and length 1, 5, 9. Within a half
+    # the easy are the long ones (ρ = 1); of success in one half and length in the other the reverse is true.
+    table = rollouts(
+        [[1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 0, 1]],
+        [[9, 1, 9, 1], [5, 5, 5, 5], [1, 9, 1, 9]],
+    )
+    assert length_difficulty(table, np.ones((1, 3)))[0] == pytest.approx(-1.0)
+
+
+def test_advantage_and_length_leave_groups_without_signal_out():
+    # One right of four: |A| = √3 for it and 1/√3 for the others; its length is the greatest of the four.
+    table = rollouts([[1, 0, 0, 0], [1, 1, 1, 1]], [[8, 2, 3, 4], [90, 91, 92, 93]])
+    expected = stats.spearmanr([3, 1, 1, 1], [8, 2, 3, 4]).statistic
+    assert advantage_length(table, np.ones((1, 2)))[0] == pytest.approx(expected)
+    # The query without signal resampled twice, the other never: nothing to correlate.
+    assert np.isnan(advantage_length(table, np.array([[0.0, 2.0]]))[0])
+    silent = rollouts([[1, 1]], [[3, 4]])
+    assert np.isnan(advantage_length(silent, np.ones((1, 1)))).all()
+
+
+def curve(arm, seed, tokens, accuracies, mix="m", diverged=False):
+    return pd.DataFrame(
+        {
+            "mix": mix,
+            "arm": arm,
+            "seed": seed,
+            "step": np.arange(len(tokens)) * 10,
+            "trained_tokens": tokens,
+            "accuracy": accuracies,
+            "diverged": diverged,
+        }
+    )
+
+
+def test_equal_tokens_are_what_the_thriftiest_arm_spends_in_all():
+    evaluations = pd.concat(
+        [
+            curve("grpo", 0, [0, 100, 200], [0.2, 0.6, 0.8]),
+            curve("grpo", 1, [0, 80, 240], [0.2, 0.4, 0.6]),
+            curve("thrifty", 0, [0, 30, 60], [0.2, 0.5, 0.7]),
+            curve("thrifty", 1, [0, 20, 40], [0.2, 0.3, 0.5]),
+        ]
+    )
+    accuracy_A_S, step_A, budget = at_equal_tokens(evaluations, ["thrifty", "grpo"])
+    assert budget == 50.0  # the mean of 60 and 40
+    # thrifty: 0.5 + 0.2 · 20/30; its other seed has spent less in all and is taken where it ended
+    assert accuracy_A_S[0] == pytest.approx([0.5 + 0.2 * 2 / 3, 0.5])
+    assert accuracy_A_S[1] == pytest.approx([0.2 + 0.4 * 0.5, 0.2 + 0.2 * 50 / 80])
+    assert step_A == pytest.approx([20.0, 10 * 50 / 90])
+
+
+def test_a_run_that_diverged_stays_with_what_it_had():
+    evaluations = pd.concat(
+        [
+            curve("grpo", 0, [0, 100, 200], [0.2, 0.6, 0.8]),
+            curve("other", 0, [0, 100], [0.2, 0.4], diverged=True),
+        ]
+    )
+    values = outcomes(evaluations, ["grpo", "other"])
+    assert values["steps"]["m"].tolist() == [[0.8], [0.4]]
+    assert values["tokens"]["m"].tolist() == [[0.6], [0.4]]
+
+
+def test_intervals_pool_the_scatter_of_a_pair_over_mixes():
+    one = np.array([[0.5, 0.6, 0.7], [0.4, 0.4, 0.4]])  # differences 0.1, 0.2, 0.3: sum of squares 0.02
+    two = np.array([[0.5, 0.5], [0.5, 0.7]])  # differences 0, −0.2: sum of squares 0.02
+    pairs = paired({"one": one, "two": two}, 0.95)
+    half = stats.t.ppf(0.975, 3) * np.sqrt(0.04 / 3)  # three degrees of freedom
+    assert pairs["one"].mean_A_A[0, 1] == pytest.approx(0.2) == -pairs["one"].mean_A_A[1, 0]
+    assert pairs["one"].low_A_A[0, 1] == pytest.approx(0.2 - half / np.sqrt(3))
+    assert pairs["two"].high_A_A[0, 1] == pytest.approx(-0.1 + half / np.sqrt(2))
+    assert pairs["one"].low_A_A[0, 0] == 0.0 and pairs["one"].p_A_A[0, 0] == 1.0
+    alone = paired({"one": one}, 0.95)["one"]
+    assert alone.p_A_A[0, 1] == pytest.approx(stats.ttest_rel(one[0], one[1]).pvalue)
+    assert np.isnan(paired({"one": one[:, :1]}, 0.95)["one"].low_A_A).all()
+
+
+def test_three_seeds_alike_in_sign_are_resolved_as_seldom_as_stated():
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(400):
+        pairs = paired({mix: rng.normal(size=(2, 3)) for mix in "abcd"}, 0.95)
+        wrong += sum(own.low_A_A[0, 1] > 0 or own.high_A_A[0, 1] < 0 for own in pairs.values())
+    assert wrong / 1600 == pytest.approx(0.05, abs=0.02)
+
+
+@given(st.permutations(range(5)), st.permutations(range(5)))
+def test_kendall_is_scipys(x, y):
+    expected = stats.kendalltau(x, y).statistic
+    assert kendall(np.array([x], float), np.array([y], float))[0] == pytest.approx(expected)
+
+
+def test_agreement_of_clear_opposite_and_blurred_rankings():
+    clear = np.array([[0.1, 0.11, 0.12], [0.5, 0.51, 0.52], [0.9, 0.91, 0.92]])
+    rng = np.random.default_rng(1)
+    taus = agreement({"a": clear, "b": -clear, "c": rng.normal(size=(3, 3))}, STATISTICS).set_index(["mix", "other"])
+    assert taus.loc[("a", "b"), ["tau", "resampled", "low", "high"]].tolist() == [-1.0] * 4
+    assert taus.loc[("a", "a"), "resampled"] == 1.0
+    assert taus.loc[("c", "c"), "resampled"] < 0.9  # noise does not agree with itself
+    assert np.isnan(agreement({"a": clear[:, :1]}, STATISTICS)["low"]).all()
+
+
+def test_the_comparison_ranks_and_corrects_over_all_mixes(monkeypatch):
+    """Ten seeds, two mixes; `summarise` has tests of its own, so its columns are stood in for."""
+    arms, seeds = ["grpo", "random-subset", "d3s"], range(10)
+    settings = settings_module.load(scale="smoke")
+    regimes_of = settings.regimes.model_copy(update={"arms": arms})
+    settings = settings.model_copy(update={"regimes": regimes_of, "statistics": STATISTICS})
+    stood_in = {"title": arms, "seeds": 10, "diverged": 0}
+    stood_in |= {f"trained_tokens_ratio_90{end}": 1.0 for end in ("", "_low", "_high", "_reached", "_open")}
+    monkeypatch.setattr(regimes, "summarise", lambda *_, **__: pd.DataFrame({"arm": arms, **stood_in}))
+    noise = {arm: np.random.default_rng(place).normal(0, 0.005, 10) for place, arm in enumerate(arms)}
+    ends = {"default": (0.6, 0.6, 0.7), "few-silent": (0.6, 0.7, 0.6)}
+    evaluations = pd.concat(
+        curve(arm, seed, [0, 100], [0.3, end + noise[arm][seed]], mix)
+        for mix, of_mix in ends.items()
+        for arm, end in zip(arms, of_mix, strict=True)
+        for seed in seeds
+    )
+    table = regimes.compare(evaluations, evaluations[["mix"]], settings).set_index(["mix", "arm"])
+    assert table.loc[("default", "d3s"), "rank_steps"] == 1 == table.loc[("few-silent", "random-subset"), "rank_tokens"]
+    assert table["resolved_steps"].tolist() == ["baseline", "not resolved", "more", "baseline", "more", "not resolved"]
+    expected = 0.1 + (noise["d3s"] - noise["grpo"]).mean()
+    assert table.loc[("default", "d3s"), "difference_steps"] == pytest.approx(expected)
+    assert (table["budget"] == 100).all() and (table["budget_step"] == 10).all()
+    text = regimes_report.conclusion(evaluations, table.reset_index(), settings)
+    d3s, subset = (settings.arms[arm].title for arm in ("d3s", "random-subset"))
+    assert f"{d3s} is above on: the study's own mix (" in text
+    title = settings.regimes.mixes["few-silent"].title
+    assert f"{subset} is above {d3s} on ‘{title}’ and below on ‘the study's own mix’" in text
+    assert "Of 4 differences to GRPO, 2 are resolved as more and 0 as less" in text
+
+
+def test_a_reversal_needs_both_signs_resolved():
+    high, low = np.array([0.80, 0.81, 0.82]), np.array([0.60, 0.62, 0.61])
+    values = {"one": np.stack([high, low]), "two": np.stack([low, high]), "three": np.stack([high, high[::-1]])}
+    assert reversals(paired(values, 0.95), ["x", "y"]) == [("x", "y", ["one"], ["two"])]
+    del values["two"]
+    assert reversals(paired(values, 0.95), ["x", "y"]) == []
