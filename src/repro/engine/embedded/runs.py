@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,6 +68,8 @@ def train_runs(
         try:
             for line in _progress(wanted, news, waiting[0].settings.engine.steps):
                 say(line)
+            for future in wait(wanted.values(), return_when=FIRST_EXCEPTION).done:
+                future.result()  # a run that failed is heard at once, not after the healthy ones before it
             logs |= {key: future.result() for key, future in wanted.items()}
         except BaseException:
             processes = list((pool._processes or {}).values())  # before the shutdown, which forgets them
