@@ -71,4 +71,4 @@ clean: ## remove scratch, checkpoints and caches; keeps .venv, results and repor
 	$(call install,--requirement $<)
 	@touch $@
 
-install = uv pip install --python .venv --no-deps $(1) || .venv/bin/python -m pip install --no-deps $(1)
+install = uv pip install --python .venv --compile-bytecode --no-deps $(1) || .venv/bin/python -m pip install --no-deps $(1)

@@ -71,7 +71,7 @@ def svg(tmp_path_factory):
     first = [p.read_bytes() for p in save(figure, folder / "one")]
     assert first == [p.read_bytes() for p in save(figure, folder / "two.svg")]  # the same figure, the same bytes
     assert sorted(p.name for p in folder.iterdir()) == ["one.png", "one.svg", "two.png", "two.svg"]
-    assert b"<dc:date>" not in first[0] and first[1].startswith(b"\x89PNG") and METADATA["svg"]["Date"] is None
+    assert b"<dc:date>" not in first[0] and first[1].startswith(b"\x89PNG") and METADATA["Date"] is None
     return first[0].decode()
 
 

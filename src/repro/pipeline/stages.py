@@ -216,13 +216,18 @@ def _results(settings: Settings) -> Stage:
         paths.NOTEBOOKS / "results.ipynb",
         lambda s: {
             "arms": _named(s, s.arms),
-            "front": {"regimes": s.regimes.arms, "fidelity": s.fidelity.arms},
+            "regimes": s.regimes.model_dump(),
+            "fidelity": s.fidelity.arms,
             "baseline": s.baseline,
             "seeds": s.seeds,
             "statistics": s.statistics.model_dump(),
         },
         {"scale": settings.scale, "output": str(paths.RESULTS / "study")},
-        data=(*(paths.train_results(arm) for arm in settings.arms), paths.RESULTS / "fidelity"),
+        data=(
+            *(paths.train_results(arm) for arm in settings.arms),
+            paths.RESULTS / "fidelity",
+            paths.RESULTS / "regimes_summary",
+        ),
         report=paths.REPORTS / "results.html",
         title="Which rollouts are worth training on?",
     )

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from functools import partial
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,19 @@ COLORS = ("#0173b2", "#d55e00", "#029e73", "#de8f05", "#56b4e9", "#cc78bc", "#94
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2.5)))
 
-# A figure of 6.4 inches shrinks to about 0.57 on a phone of 390 px: 13 pt there is 10 px, the least that reads well.
+# The arm that the others are held to looks the same in every panel, and like no other.
+BASELINE = {"color": "0.1", "marker": None, "linestyle": "-", "linewidth": 2.6}
+
+# A figure of 7.2 inches shrinks to about half on a phone of 390 px: 13 pt there is 10 px, the least that reads well.
+WIDTH = 7.2
+LARGE = 50  # square inches
+STRIPE = "#f4f5f7"  # behind every other row
 RC = {
     "figure.figsize": (6.4, 4.0),
+    "figure.dpi": 100,
     "figure.constrained_layout.use": True,
+    # The font that comes with matplotlib, so that a figure is the same wherever it is drawn.
+    "font.family": ["DejaVu Sans"],
     "font.size": 13,
     "axes.titlesize": 13,
     "axes.labelsize": 13,
@@ -30,8 +39,17 @@ RC = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#8a8f98",
+    "axes.labelcolor": "0.15",
+    "axes.axisbelow": True,
+    "axes.grid": True,
     "grid.color": "#e6e8eb",
+    "text.color": "0.15",
+    "xtick.color": "0.15",
+    "ytick.color": "0.15",
+    "xtick.bottom": False,
+    "ytick.left": False,
     "lines.linewidth": 2,
+    "lines.solid_capstyle": "round",
     "lines.markersize": 6,
     "savefig.dpi": 160,
     # Element ids from the content and a fixed salt, not from a random one: the same figure is the same file.
@@ -40,20 +58,75 @@ RC = {
     "svg.fonttype": "path",
 }
 # Neither the date nor matplotlib's version belongs in a file that is compared from run to run.
-METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+METADATA = {"Date": None, "Creator": None}
 
 
 def use_style() -> None:
-    """Set the project's style for every figure that follows; inside a notebook, draw figures inline as such SVGs."""
-    import seaborn
+    """Set the project's style for every figure that follows; inside a notebook, show a figure as `to_svg` writes it, or
+    if it is large as `to_png` does.
 
-    seaborn.set_theme(context="notebook", style="whitegrid", palette=list(COLORS), rc=RC)
+    The style is written out, not taken from seaborn: its import alone costs a report more than all that it draws.
+    """
+    import matplotlib
+
+    matplotlib.rcParams.update({**RC, "axes.prop_cycle": matplotlib.cycler(color=COLORS)})
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
-        if not hasattr(shell, "kernel"):
-            return
-        from matplotlib_inline.backend_inline import set_matplotlib_formats
+        from matplotlib.figure import Figure
 
-        set_matplotlib_formats("svg", metadata=METADATA["svg"])
+        formatters = shell.display_formatter.formatters
+        formatters["image/svg+xml"].for_type(Figure, lambda figure: None if is_large(figure) else to_svg(figure))
+        formatters["image/png"].for_type(Figure, _shown_as_png)
+
+
+def _shown_as_png(figure: "Figure") -> tuple[bytes, dict[str, int]] | None:
+    """The PNG and how wide to show it, in CSS pixels: as wide as its SVG would be."""
+    return (to_png(figure), {"width": round(96 * figure.get_figwidth())}) if is_large(figure) else None
+
+
+def is_large(figure: "Figure") -> bool:
+    """Whether the figure has so much in it that its SVG would be several times its PNG."""
+    return figure.get_figwidth() * figure.get_figheight() > LARGE
+
+
+def to_svg(figure: "Figure") -> str:
+    """The figure as SVG, the same bytes at every run."""
+    buffer = StringIO()
+    _draw(figure, buffer, format="svg", metadata=METADATA)
+    return buffer.getvalue()
+
+
+def to_png(figure: "Figure", dpi: float = RC["figure.dpi"]) -> bytes:
+    """The figure as PNG in the project's colours and tints of them, to which every pixel is rounded: a quarter of the
+    usual size, so that a page of many figures stays small."""
+    from PIL import Image
+
+    drawn, written = BytesIO(), BytesIO()
+    _draw(figure, drawn, format="png", dpi=dpi, pil_kwargs={"compress_level": 0})
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(_tints())
+    rounded = Image.open(drawn).convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
+    rounded.save(written, "png", compress_level=9)
+    return written.getvalue()
+
+
+def _draw(figure: "Figure", target: BytesIO | StringIO, **options) -> None:
+    """`savefig`, after which the figure is as before: the layout starts from where the axes are, and from elsewhere it
+    ends a rounding error away, so that the bytes of a figure would tell what it was drawn as before."""
+    places = [(ax, ax.get_position(original=True).frozen()) for ax in figure.axes]
+    figure.savefig(target, **options)
+    for ax, place in places:
+        ax.set_position(place)
+        ax.set_in_layout(True)  # which setting a position by hand turns off
+
+
+def _tints() -> bytes:
+    """RGB of white, of the background greys, and of each colour mixed with white in steps of a fifth."""
+    from matplotlib.colors import to_rgb
+
+    hues = [to_rgb(color) for color in (*COLORS, BASELINE["color"])]
+    mixed = [[part + share * (1 - part) for part in hue] for hue in hues for share in (0, 0.2, 0.4, 0.6, 0.8)]
+    plain = [to_rgb(color) for color in ("white", STRIPE, RC["grid.color"])]
+    return bytes(round(255 * part) for color in (*plain, *mixed) for part in color)
 
 
 def arm_styles(arms: Sequence[str]) -> dict[str, dict]:
@@ -72,6 +145,23 @@ def arm_styles(arms: Sequence[str]) -> dict[str, dict]:
     }
 
 
+def group_styles(arms: Sequence[str], baseline: str) -> dict[str, dict]:
+    """`arm_styles` for the arms of one panel, the baseline in front and always alike."""
+    return {baseline: BASELINE, **arm_styles([arm for arm in arms if arm != baseline])}
+
+
+def new_figure(height: float, rows: int = 1, columns: int = 1, width: float = WIDTH, **options) -> tuple:
+    """(figure, axes in a 2-D array) in the project's style; inches. `options`: those of `Figure.subplots`.
+
+    Made without pyplot, which would keep it and show it twice in a notebook.
+    """
+    from matplotlib.figure import Figure
+
+    use_style()
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
 def save(figure: "Figure", path: Path) -> tuple[Path, Path]:
     """Write `figure` beside `path` as .svg and as .png, each whole or not at all; returns the two paths.
 
@@ -79,9 +169,7 @@ def save(figure: "Figure", path: Path) -> tuple[Path, Path]:
     """
     path = Path(path)
     stem = path.with_suffix("") if path.suffix in (".svg", ".png") else path
-    written = []
-    for kind, metadata in METADATA.items():
-        target = stem.with_name(f"{stem.name}.{kind}")
-        write_whole(target, partial(figure.savefig, format=kind, metadata=metadata))
-        written.append(target)
-    return written[0], written[1]
+    svg, png = (stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png"))
+    write_whole(svg, lambda partial: partial.write_text(to_svg(figure), encoding="utf-8"))
+    write_whole(png, lambda partial: partial.write_bytes(to_png(figure, RC["savefig.dpi"])))
+    return svg, png

@@ -1,136 +1,277 @@
-"""Figures of training runs: accuracy against cost, dynamics, cost ratios. Drawing only."""
+"""Figures over training: accuracy against cost, and dynamics, of a few arms or of a panel per group. Drawing only."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from repro.plots.style import arm_styles, use_style
-from repro.settings import Statistics
-from repro.study.intervals import mean_intervals
+from repro.plots.style import BASELINE, group_styles, new_figure
+from repro.settings import Settings, Statistics
+from repro.study.intervals import draws
 
 AXES = {
     "trained_tokens": "tokens trained on",
+    "total_tokens": "tokens generated and trained on",
     "flops": "FLOPs, rollouts and updates",
     "seconds": "seconds, rollouts and updates, one thread",
 }
 DYNAMICS = {
+    "usefulness": "share of useful rollouts",
+    "kl": "KL to the base policy (nats/token)",
+    "entropy": "entropy (nats/token)",
+    "gradient_norm": "gradient norm before clipping",
+    "selected_tokens": "tokens trained on, per step",
     "reward": "mean reward of the batch",
     "groups_without_signal": "share of groups without signal",
-    "entropy": "entropy (nats per token)",
-    "kl": "KL to the base policy (nats per token)",
-    "gradient_norm": "gradient norm before clipping",
-    "gradient_clipped": "share of updates with a clipped gradient",
     "response_tokens": "response length (tokens)",
-    "selected_tokens": "tokens trained on, per step",
-    "distinct_rollouts": "distinct rollouts trained on, per step",
+    "distinct_rollouts": "distinct rollouts, per step",
     "effective_sample_size": "effective sample size (rollouts)",
     "largest_weight": "largest weight",
+    "gradient_clipped": "share of gradients clipped",
     "clipped": "share of tokens clipped",
     "truncated": "share of responses truncated",
 }
+OVERVIEW = ("usefulness", "kl", "entropy", "gradient_norm", "selected_tokens")  # those of D³S, Fig. 1 to 4
+PER_PANEL = 8  # arms that can be told apart in one panel, beside the baseline
+WIDE = 9.6  # inches, of the figure with two panels and their names in a row
+CUT = 0.12  # of the panels of differences
+WINDOW = 5  # steps of a running mean: batches are small and their metrics noisy
+
+
+def panels(settings: Settings) -> dict[str, list[str]]:
+    """{title: arms} of the panels: the compared arms by group, the baseline left out, large groups cut into parts."""
+    groups: dict[str, list[str]] = {}
+    for name in settings.compared_arms:
+        if name != settings.baseline:
+            groups.setdefault(settings.arms[name].group, []).append(name)
+    cut = {}
+    for group, names in groups.items():
+        parts = np.array_split(names, -(-len(names) // PER_PANEL))
+        for number, part in enumerate(parts, 1):
+            cut[f"{group} ({number} of {len(parts)})" if len(parts) > 1 else group] = part.tolist()
+    return cut
+
+
+def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, title: str) -> Figure:
+    """Held-out accuracy against one cost, a row for each group of arms, the baseline in each.
+
+    Left: the mean over seeds, at the seeds' mean cost. Right: the same minus the baseline's at the same cost, where
+    arms that the left cannot tell apart are apart; cut at ±`CUT`. Bars: bootstrap intervals, on the right of paired
+    differences. The names beside a row are in the order in which the arms end.
+    """
+    evaluations = with_axis(evaluations, axis)
+    groups = panels(settings)
+    ahead = gain_at_equal_cost(evaluations, settings.baseline, axis)
+    figure, axes = new_figure(0.9 + 2.6 * len(groups), len(groups), 2, width=WIDE, sharex=True)
+    for (left, right), (group, arms) in zip(axes, groups.items(), strict=True):
+        right.axhline(0.0, **{**BASELINE, "linewidth": 1.6})
+        for arm, style in group_styles(arms, settings.baseline).items():
+            own, gain = (table[table["arm"] == arm] for table in (evaluations, ahead))
+            label = settings.arms[arm].title
+            _curve(left, own, axis, "accuracy", style, label, settings.statistics, "bars")
+            if arm != settings.baseline:
+                _curve(right, gain, axis, "gain", style, label, settings.statistics, "bars")
+        left.set_title(group, loc="left", fontweight="bold")
+        left.sharey(axes[0, 0])
+        low, high = right.get_ylim()
+        right.set_ylim(max(-CUT, low), min(CUT, high))
+        right.yaxis.set_major_locator(MaxNLocator(5))
+        _names_beside(left, right)
+    axes[0, 1].set_title("minus the baseline's, same cost", loc="left", fontsize=13)
+    for ax in axes[-1]:
+        _cost_axis(ax, axis)
+    figure.supylabel("held-out accuracy (pass@1)", fontsize=13)
+    _headline(figure, title)
+    return figure
 
 
 def accuracy_curves(
-    evaluations: pd.DataFrame, titles: Mapping[str, str], axes: Sequence[str], statistics: Statistics, title: str
+    evaluations: pd.DataFrame, arms: Sequence[str], settings: Settings, axes: Sequence[str], title: str
 ) -> Figure:
-    """Held-out accuracy against each cost in `axes`, one panel each, for the arms of `titles` in their order.
+    """Held-out accuracy against each cost in `axes`, one panel each, for the baseline and a few arms.
 
     Thin lines: every seed. Thick line: mean over seeds, at the seeds' mean cost. Band: bootstrap interval of the mean.
     """
-    use_style()
-    figure, panels = plt.subplots(1, len(axes), figsize=(5.6 * len(axes), 4.8), sharey=True, squeeze=False)
-    for ax, axis in zip(panels[0], axes, strict=True):
-        for arm, style in arm_styles(list(titles)).items():
+    figure, panels_ = new_figure(4.1, 1, len(axes), sharey=True)
+    for ax, axis in zip(panels_[0], axes, strict=True):
+        for arm, style in group_styles(arms, settings.baseline).items():
             runs = evaluations[evaluations["arm"] == arm]
-            _seeds_and_mean(ax, runs, axis, "accuracy", style, titles[arm], statistics)
-        ax.set_xlabel(AXES[axis])
-        if axis != "seconds":
-            ax.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    seeds = evaluations["seed"].nunique()
-    panels[0][0].set_ylabel("held-out accuracy (pass@1)")
-    panels[0][-1].legend(loc="lower right", title=f"mean of {seeds} seeds, {statistics.confidence:.0%} interval")
-    figure.suptitle(title)
-    plt.close(figure)
+            for _, run in runs.groupby("seed"):
+                ax.plot(run[axis], run["accuracy"], color=style["color"], linewidth=0.7, alpha=0.4)
+            _curve(ax, runs, axis, "accuracy", style, settings.arms[arm].title, settings.statistics, "band")
+        _cost_axis(ax, axis)
+    panels_[0, 0].set_ylabel("held-out accuracy (pass@1)")
+    panels_[0, -1].legend(loc="lower right")
+    _headline(figure, title)
     return figure
 
 
 def dynamics(
-    steps: pd.DataFrame, titles: Mapping[str, str], metrics: Sequence[str], statistics: Statistics, title: str
+    steps: pd.DataFrame, arms: Sequence[str], settings: Settings, title: str, metrics: Sequence[str] = tuple(DYNAMICS)
 ) -> Figure:
-    """Each metric of `DYNAMICS` over training steps: mean over seeds with its interval, one panel each, two a row."""
-    use_style()
-    rows = -(-len(metrics) // 2)
-    figure, panels = plt.subplots(rows, 2, figsize=(10.0, 3.1 * rows), sharex=True, squeeze=False)
-    for ax, metric in zip(panels.flat, metrics, strict=False):
-        for arm, style in arm_styles(list(titles)).items():
-            runs = steps[(steps["arm"] == arm) & steps[metric].notna()]
-            smoothed = runs.assign(**{metric: _smoothed(runs, metric)})
-            bare = {**style, "marker": None}
-            _seeds_and_mean(ax, smoothed, "step", metric, bare, titles[arm], statistics, seeds=False)
-        ax.set_title(DYNAMICS[metric], loc="left")
-    for ax in panels.flat[len(metrics) :]:
+    """Each metric over training steps: running mean over five steps, then mean over seeds; two panels a row.
+
+    Bootstrap intervals of the mean: a band for one arm beside the baseline, else bars behind the last step. Steps at
+    which a metric is not defined, as when the update was skipped, are left out; so is a metric that no arm has.
+    """
+    shown = [metric for metric in metrics if metric in steps and steps[metric].notna().any()]
+    styles = group_styles(arms, settings.baseline)
+    few = len(styles) < 3
+    rows = max(1, -(-len(shown) // 2) if few else len(shown) // 2 + 1)  # of many arms, the names take a cell
+    figure, axes = new_figure(0.5 + 2.25 * rows, rows, 2, sharex=True)
+    for ax, metric in zip(axes.flat, shown, strict=False):
+        for place, (arm, style) in enumerate(styles.items()):
+            runs = steps[steps["arm"] == arm]
+            smooth = runs.assign(**{metric: running_mean(runs, metric)})
+            sparse = {"linewidth": 1.6, "markersize": 5, "markevery": (4 + place, 12), **style}
+            form = "band" if few else 1.0 + 0.6 * place
+            _curve(ax, smooth, "step", metric, sparse, settings.arms[arm].title, settings.statistics, form)
+        ax.set_title(DYNAMICS[metric], loc="left", fontsize=12)
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        ax.yaxis.set_major_locator(MaxNLocator(4))
+        ax.yaxis.set_major_formatter(_short)
+    for ax in axes.flat[len(shown) :]:
         ax.set_axis_off()
-    for ax in panels[-1]:
-        ax.set_xlabel("training step")
-    panels.flat[0].legend(loc="best")
-    figure.suptitle(title)
-    plt.close(figure)
+    if shown:
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        named = axes[0, 0] if few else axes.flat[len(shown)]
+        named.legend(handles, labels, loc="best" if few else "center left", handlelength=3)
+    for column in axes.T:  # the last panel that is drawn in each column carries the axis
+        drawn = [ax for ax in column if ax.axison]
+        for ax in drawn[-1:]:
+            ax.set_xlabel("training step")
+            ax.tick_params(labelbottom=True)
+    _headline(figure, title)
     return figure
 
 
-def cost_ratios(summary: pd.DataFrame, titles: Mapping[str, str], axis: str, level: float, title: str) -> Figure:
-    """Cost to reach the baseline's level relative to the baseline, per arm, with its interval; an open marker where an
-    arm never got there, so that the ratio is a lower bound."""
-    use_style()
-    name = f"{axis}_ratio_{round(100 * level)}"
-    figure, ax = plt.subplots(figsize=(7.4, 1.6 + 0.55 * len(titles)))
-    for place, (arm, style) in enumerate(arm_styles(list(titles)).items()):
-        row = summary.set_index("arm").loc[arm]
-        point = {"color": style["color"], "marker": style["marker"], "markersize": 9}
-        ax.plot([row[f"{name}_low"], row[f"{name}_high"]], [place, place], color=style["color"])
-        ax.plot(
-            row[name],
-            place,
-            **point,
-            markerfacecolor=style["color"] if row[f"{name}_reached"] else "white",
-            linestyle="none",
-        )
-    ax.axvline(1.0, color="0.35", linewidth=1)
-    ax.set_yticks(range(len(titles)), titles.values())
-    ax.set_ylim(len(titles) - 0.5, -0.5)
-    ax.set_xlabel(f"{AXES[axis]}, relative to the baseline (less is better)")
-    ax.set_title(title, loc="left")
-    plt.close(figure)
-    return figure
+def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> list[Figure]:
+    """D³S's dynamics (`OVERVIEW`), one figure for each group of arms with the baseline in each; `title` takes `{}`."""
+    return [
+        dynamics(steps[steps["arm"].isin([settings.baseline, *arms])], arms, settings, title.format(group), OVERVIEW)
+        for group, arms in panels(settings).items()
+    ]
 
 
-def _smoothed(runs: pd.DataFrame, metric: str, window: int = 5) -> pd.Series:
-    """Running mean over five steps within each seed; batches are small and their metrics noisy."""
-    return runs.groupby("seed")[metric].transform(lambda values: values.rolling(window, min_periods=1).mean())
+def with_axis(evaluations: pd.DataFrame, axis: str) -> pd.DataFrame:
+    """`evaluations` with the column of that axis: total_tokens is made here, generated + trained."""
+    if axis != "total_tokens":
+        return evaluations
+    return evaluations.assign(total_tokens=evaluations["generated_tokens"] + evaluations["trained_tokens"])
 
 
-def _seeds_and_mean(
-    ax: Axes,
-    runs: pd.DataFrame,
-    x: str,
-    y: str,
-    style: dict,
-    label: str,
-    statistics: Statistics,
-    seeds: bool = True,
+def gain_at_equal_cost(evaluations: pd.DataFrame, baseline: str, axis: str) -> pd.DataFrame:
+    """A row per evaluation that the baseline shares the seed of: arm, seed, step, cost, and `gain`: accuracy minus the
+    baseline's with that seed at that cost, linear between its evaluations; beyond its last, where it has spent less
+    than the arm in all, minus where it ended."""
+    parts = []
+    by_seed = dict(iter(evaluations[evaluations["arm"] == baseline].sort_values("step").groupby("seed")))
+    for seed, runs in evaluations.groupby("seed"):
+        if seed in by_seed:
+            at_cost = np.interp(runs[axis], by_seed[seed][axis], by_seed[seed]["accuracy"])
+            parts.append(runs[["arm", "seed", "step", axis]].assign(gain=runs["accuracy"] - at_cost))
+    return pd.concat(parts, ignore_index=True)
+
+
+def running_mean(runs: pd.DataFrame, metric: str) -> pd.Series:
+    """Mean of up to `WINDOW` steps, within each seed, over those at which the metric is defined."""
+    return runs.groupby("seed")[metric].transform(lambda values: values.rolling(WINDOW, min_periods=1).mean())
+
+
+def mean_and_interval(values_S_E: np.ndarray, statistics: Statistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mean_E, low_E, high_E) over S seeds: the percentile bootstrap of `repro.study.intervals`, for many points.
+
+    NaN entries (a run that stopped, a skipped step) are left out of means; bounds are NaN where fewer than two are
+    known. Resamples that take the same seeds equally often are computed once: five seeds have 126 such, not thousands.
+    """
+    drawn_B_S = np.sort(draws(len(values_S_E), statistics)[1:], axis=1)
+    drawn_U_S, times_U = _distinct(drawn_B_S.tobytes(), drawn_B_S.shape)
+    counts_U_S = (drawn_U_S[:, :, None] == np.arange(len(values_S_E))).sum(1).astype(float)
+    known_S_E = np.isfinite(values_S_E)
+    filled_S_E = np.where(known_S_E, values_S_E, 0.0)
+    with np.errstate(invalid="ignore"):
+        mean_E = filled_S_E.sum(0) / known_S_E.sum(0)
+        means_U_E = (counts_U_S @ filled_S_E) / (counts_U_S @ known_S_E)
+    tails = 0.5 * (1 - statistics.confidence), 0.5 * (1 + statistics.confidence)
+    low_E, high_E = np.where(known_S_E.sum(0) > 1, _quantiles(means_U_E, times_U, tails), np.nan)
+    return mean_E, low_E, high_E
+
+
+@lru_cache(maxsize=4)
+def _distinct(rows: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows and how often each occurs; the key is the content, since arrays cannot be one."""
+    return np.unique(np.frombuffer(rows, int).reshape(shape), axis=0, return_counts=True)
+
+
+def _quantiles(values_U_E: np.ndarray, times_U: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """np.quantile of each column with value u taken `times_U[u]` times, NaN left out; a row for each share."""
+    order_U_E = np.argsort(values_U_E, axis=0)
+    sorted_U_E = np.take_along_axis(values_U_E, order_U_E, axis=0)
+    upto_U_E = np.where(np.isnan(sorted_U_E), 0, times_U[order_U_E]).cumsum(0)
+
+    def at(place_E: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(sorted_U_E, (upto_U_E > place_E).argmax(0)[None], axis=0)[0]
+
+    rows = []
+    for share in shares:
+        place_E = share * (upto_U_E[-1] - 1)
+        low_E, high_E = at(np.floor(place_E)), at(np.ceil(place_E))
+        rows.append(low_E + (place_E - np.floor(place_E)) * (high_E - low_E))
+    return np.array(rows)
+
+
+def _curve(
+    ax: Axes, runs: pd.DataFrame, x: str, y: str, style: Mapping, label: str, statistics: Statistics, form: str | float
 ) -> None:
-    if runs.empty:  # every step was skipped
+    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar so far behind the last."""
+    y_S_E = runs.pivot(index="seed", columns="step", values=y).to_numpy(float)
+    x_S_E = runs.pivot(index="seed", columns="step", values=x).to_numpy(float)
+    known_E = np.isfinite(y_S_E).any(0)
+    if not known_E.any():  # as when every step was skipped: named, so that nobody looks for it
+        ax.plot([], [], label=f"{label} (never)", **style)
         return
-    if seeds:
-        for _, run in runs.groupby("seed"):
-            ax.plot(run[x], run[y], color=style["color"], linestyle=style["linestyle"], linewidth=0.7, alpha=0.35)
-    means = runs.assign(x=runs[x], y=runs[y]).groupby("step")[["x", "y"]].mean()
-    by_step = {str(step): group[y].to_numpy() for step, group in runs.groupby("step")}
-    band = np.array([mean_intervals({"y": values}, statistics)["y"][1:] for values in by_step.values()])
-    ax.plot(means["x"], means["y"], label=label, **style)
-    ax.fill_between(means["x"], band[:, 0], band[:, 1], color=style["color"], alpha=0.15, linewidth=0)
+    y_S_E, x_S_E = y_S_E[:, known_E], x_S_E[:, known_E]
+    x_E = np.nanmean(x_S_E, axis=0)
+    mean_E, low_E, high_E = mean_and_interval(y_S_E, statistics)
+    ax.plot(x_E, mean_E, label=label, **style)
+    if form == "band":
+        ax.fill_between(x_E, low_E, high_E, color=style["color"], alpha=0.18, linewidth=0)
+    elif form == "bars":
+        ax.vlines(x_E, low_E, high_E, color=style["color"], linewidth=1.2)
+    else:
+        ax.vlines(x_E[-1] + form, low_E[-1], high_E[-1], color=style["color"], linewidth=2)
+
+
+def _short(value: float, _: int) -> str:
+    """1,500 as 1.5k; small numbers as they are."""
+    return EngFormatter(sep="")(value) if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _names_beside(drawn: Axes, ax: Axes) -> None:
+    """The arms of `drawn` to the right of the panel `ax`, from the highest end to the lowest."""
+    handles, labels = drawn.get_legend_handles_labels()
+    ends = [handle.get_ydata()[-1] if len(handle.get_ydata()) else -np.inf for handle in handles]
+    order = np.argsort(ends, kind="stable")[::-1]
+    ax.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        handlelength=2.6,
+        labelspacing=0.3,
+    )
+
+
+def _cost_axis(ax: Axes, axis: str) -> None:
+    ax.set_xlabel(AXES[axis])
+    ax.xaxis.set_major_locator(MaxNLocator(4))
+    if axis != "seconds":
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _headline(figure: Figure, title: str) -> None:
+    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")

@@ -61,6 +61,15 @@ def table(ranking: pd.DataFrame, prices: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
+def measures_table(ranking: pd.DataFrame) -> str:
+    """Markdown: what every proxy is worth, without its price, which is made of seconds."""
+    lines = ["| proxy | correlation with the norm | where A ≠ 0 | cost, 1 is ideal |", "|---|---:|---:|---:|"]
+    for name, row in ranking.iterrows():
+        label = "*uniform sampling, $p=1/N$*" if name == UNIFORM else _formula(str(name))
+        lines.append(f"| {label} | {' | '.join(_number(row, measure) for measure in MEASURES)} |")
+    return "\n".join(lines) + "\n"
+
+
 def prices_note(prices: pd.DataFrame) -> str:
     """What the prices are measured against, in a sentence."""
     row = prices.set_index("needs")

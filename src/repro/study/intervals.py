@@ -57,13 +57,12 @@ def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> 
 def interquartile_mean(final_A_S: np.ndarray, statistics: Statistics) -> np.ndarray:
     """iqm_A_B: mean of the middle half of the runs, for each resample; scipy's trimmed mean at a quarter, which is
     rliable's `aggregate_iqm`. NaN below four runs, where nothing would be trimmed."""
-    from scipy.stats import trim_mean
-
     n_arms, n_seeds = final_A_S.shape
     draws_B_S = draws(n_seeds, statistics)
     if n_seeds < 4:
         return np.full((n_arms, len(draws_B_S)), np.nan)
-    return trim_mean(final_A_S[:, draws_B_S], 0.25, axis=2)
+    cut = n_seeds // 4  # as scipy's trim_mean(…, 0.25) does, without a second of imports in every report
+    return np.sort(final_A_S[:, draws_B_S], axis=2)[:, :, cut : n_seeds - cut].mean(2)
 
 
 def improvement(final_A_S: np.ndarray, baseline_S: np.ndarray, statistics: Statistics) -> np.ndarray:

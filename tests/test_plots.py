@@ -1,0 +1,252 @@
+"""Figures and the words of an arm's report: the numbers that they draw, and runs that trained on nothing."""
+
+from io import BytesIO
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from repro import settings as settings_module
+from repro.objectives.aggregate import Aggregation
+from repro.plots import arms, selection, training
+from repro.plots.style import COLORS, is_large, new_figure, to_png
+from repro.study import arm_report
+from repro.study.intervals import mean_intervals
+
+SETTINGS = settings_module.load()
+STATISTICS = SETTINGS.statistics.model_copy(update={"resamples": 500})
+SETTINGS = SETTINGS.model_copy(update={"statistics": STATISTICS})
+BASE, ARM = SETTINGS.baseline, next(arm for arm in SETTINGS.compared_arms if arm != SETTINGS.baseline)
+AGAIN = next((name for name, arm in SETTINGS.arms.items() if arm.seeds), None)
+
+
+def evaluations(arm, seed, costs, accuracies):
+    steps = range(0, 8 * len(costs), 8)
+    frame = pd.DataFrame({"arm": arm, "seed": seed, "step": steps, "accuracy": accuracies, "diverged": False})
+    return frame.assign(trained_tokens=costs, generated_tokens=[2 * cost for cost in costs], flops=costs)
+
+
+def texts(figure):
+    return [text.get_text() for ax in figure.axes for text in ax.texts]
+
+
+def test_panels_hold_every_compared_arm_once_and_few_each():
+    panels = training.panels(SETTINGS)
+    names = [name for part in panels.values() for name in part]
+    assert sorted([*names, BASE]) == sorted(SETTINGS.compared_arms)
+    assert max(map(len, panels.values())) <= training.PER_PANEL
+
+
+def test_intervals_of_a_curve_are_those_of_its_points():
+    values_S_E = np.random.default_rng(0).normal(size=(5, 7))
+    mean_E, low_E, high_E = training.mean_and_interval(values_S_E, STATISTICS)
+    expected = mean_intervals({str(e): values_S_E[:, e] for e in range(7)}, STATISTICS)
+    np.testing.assert_allclose(np.array([mean_E, low_E, high_E]).T, list(expected.values()), atol=1e-12)
+
+
+def test_unknown_entries_are_left_out_of_a_curve():
+    values_S_E = np.array([[1.0, 1.0, np.nan], [2.0, np.nan, np.nan], [3.0, np.nan, np.nan]])
+    mean_E, low_E, high_E = training.mean_and_interval(values_S_E, STATISTICS)
+    assert mean_E[:2].tolist() == [2.0, 1.0] and np.isnan(mean_E[2])
+    assert 1.0 <= low_E[0] < high_E[0] <= 3.0 and np.isnan([*low_E[1:], *high_E[1:]]).all()
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 4)), min_size=1, max_size=8), st.floats(0.01, 0.99))
+def test_weighted_quantiles_are_those_of_the_repeated_values(pairs, share):
+    values_U, times_U = (np.array(column) for column in zip(*pairs, strict=True))
+    found = training._quantiles(values_U[:, None], times_U, [share])
+    assert found[0, 0] == pytest.approx(np.quantile(np.repeat(values_U, times_U), share), abs=1e-9)
+
+
+def test_gain_at_equal_cost_is_read_off_the_baselines_own_curve():
+    runs = pd.concat(
+        [
+            evaluations("base", 0, [0, 100, 200], [0.2, 0.4, 0.5]),
+            evaluations("arm", 0, [0, 50, 400], [0.2, 0.5, 0.6]),
+            evaluations("arm", 9, [0, 1, 2], [0.0, 0.0, 0.0]),  # no such run of the baseline
+        ]
+    )
+    gain = training.gain_at_equal_cost(runs, "base", "trained_tokens")
+    assert gain[gain["arm"] == "arm"]["gain"].tolist() == pytest.approx([0.0, 0.5 - 0.3, 0.6 - 0.5])
+    assert (gain[gain["arm"] == "base"]["gain"] == 0).all() and 9 not in set(gain["seed"])
+    assert training.with_axis(runs, "total_tokens")["total_tokens"].tolist()[1:3] == [300, 600]
+
+
+def test_running_means_stay_within_their_seed():
+    runs = pd.DataFrame({"seed": [0] * 6 + [1], "kl": [1.0, 3.0, np.nan, 2.0, 2.0, 2.0, 7.0]})
+    assert training.running_mean(runs, "kl").tolist() == pytest.approx([1, 2, 2, 2, 2, 2.25, 7])
+
+
+def test_an_arm_that_never_trained_is_named_in_its_dynamics():
+    steps = pd.DataFrame({"arm": [BASE] * 4 + [ARM] * 4, "seed": [0, 0, 1, 1] * 2, "step": [0, 1] * 4})
+    steps = steps.assign(kl=0.1, usefulness=[0.5] * 4 + [np.nan] * 4, entropy=np.nan)
+    figure = training.dynamics(steps, [ARM], SETTINGS, "What happens?")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == [training.DYNAMICS[m] for m in ("usefulness", "kl")]
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert labels == [SETTINGS.arms[BASE].title, f"{SETTINGS.arms[ARM].title} (never)"]
+
+
+def test_curves_by_group_hold_the_baseline_in_every_row():
+    runs = [
+        evaluations(arm, seed, [0, 10 + place], [0.2, 0.4])
+        for seed in (0, 1)
+        for place, arm in enumerate(SETTINGS.compared_arms)
+    ]
+    figure = training.accuracy_by_group(pd.concat(runs), SETTINGS, "trained_tokens", "Which?")
+    left = figure.axes[::2]
+    assert len(left) == len(training.panels(SETTINGS)) and is_large(figure)
+    assert all(SETTINGS.arms[BASE].title in ax.get_legend_handles_labels()[1] for ax in left)
+
+
+def test_a_panel_reaches_as_far_as_the_usual_and_not_to_an_outlier():
+    assert arms.reach(np.array([-0.01, 0.02, 0.03, -0.5, np.nan, np.inf])) == (-0.5, 0.03)  # 0.5 of 4: usual
+    assert arms.reach(np.array([-0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.02, -0.5])) == (-0.01, 0.03)
+    assert arms.reach(np.array([np.nan])) == (0.0, 0.0) == arms.reach(np.zeros(3))
+
+
+def rows(n=8):
+    """A summary of a baseline and n arms; the last is far out, the one before it never got to the level."""
+    names = SETTINGS.compared_arms[: n + 1]
+    value = np.linspace(-0.01, 0.02, n + 1)
+    value[0], value[-1] = 0.0, -0.4
+    table = pd.DataFrame({"arm": names, "title": [SETTINGS.arms[name].title for name in names], "group": "One"})
+    table = table.assign(resolved=["baseline", "more", *["not resolved"] * (n - 2), "less"])
+    for name, middle in {"difference": value, "trained_tokens_ratio_90": np.exp(value), "pass_1": 0.5 + value}.items():
+        table = table.assign(**{name: middle, f"{name}_low": middle - 0.005, f"{name}_high": middle + 0.005})
+    table["trained_tokens_ratio_90_reached"] = [True] * (n - 1) + [False, True]
+    return table.assign(trained_tokens_ratio_90_open=False, pass_8=np.nan, pass_16=np.nan)
+
+
+def markers(figure):
+    """{(colour, face)} of the points, in order."""
+    return [(line.get_color(), line.get_markerfacecolor()) for line in figure.axes[0].lines if line.get_marker() == "o"]
+
+
+def test_differences_are_filled_where_resolved_and_an_outlier_is_an_arrow():
+    figure = arms.difference(rows(), SETTINGS, "Which?")
+    assert markers(figure)[0] == (arms.BETTER, arms.BETTER)
+    assert set(markers(figure)[1:]) == {(arms.PLAIN, "white")} and len(markers(figure)) == 7
+    assert texts(figure) == ["◀ -0.4"]
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == [*rows()["title"][1:], "One"]
+
+
+def test_a_cost_that_was_not_reached_is_an_open_marker():
+    figure = arms.cost_ratios(rows(), SETTINGS, 0.9, "What?")
+    assert len(figure.axes) == 1 and figure.axes[0].get_xscale() == "log"
+    assert markers(figure)[-1] == (arms.BETTER, "white") and set(markers(figure)[:-1]) == {(arms.BETTER, arms.BETTER)}
+    none = rows().assign(trained_tokens_ratio_90=np.nan)  # the baseline never rose
+    assert set(texts(arms.cost_ratios(none, SETTINGS, 0.9, "What?"))) == {" undefined"}
+
+
+def test_pass_at_k_shows_the_ks_that_are_known_with_the_baselines_line():
+    figure = arms.pass_at_k(rows(), SETTINGS, "What?")
+    assert [ax.get_xlabel() for ax in figure.axes] == ["pass@1"]
+    assert figure.axes[0].lines[0].get_xdata() == [0.5, 0.5]
+
+
+BATCH = pd.DataFrame(
+    {
+        "seed": 0,
+        "step": [0] * 4 + [8] * 4,
+        "query": [0, 0, 1, 1] * 2,
+        "family": ["x", "x", "y", "y"] * 2,
+        "reward": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0],
+        "advantage": [1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 1.0, -1.0],
+        "cost": [10] * 8,
+        "response_tokens": [5, 5, 9, 9, 9, 9, 5, 3],
+        "times_trained": [1, 1, 0, 0, 0, 0, 3, 1],
+        "weight": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5, 2.0],
+    }
+)
+
+
+WORDS = {
+    "all": "Of the rollouts generated at steps 0, 8, 100% trained, with 100% of the tokens. "
+    "Trained on: mean |A| 0.50, mean response length 6.8, equal weights.",
+    "none": "Of the rollouts generated at steps 0, 8, 0% trained, with 0% of the tokens: "
+    "every one of these updates was skipped.",
+    "some": "Of the rollouts generated at steps 0, 8, 50% trained, with 50% of the tokens, one rollout up to 3 times. "
+    "Trained on: mean |A| 1.00 (left: 0.00), mean response length 4.7 (left: 9.0), weights from 0.5 to 2.",
+}
+
+
+def test_shares_count_repeats_and_classes_are_those_of_the_group():
+    classes = selection.success_class(BATCH)
+    assert classes.tolist() == ["half or more right"] * 2 + ["all right"] * 2 + ["all wrong"] * 2 + classes.tolist()[:2]
+    two = pd.concat([BATCH, BATCH.assign(seed=1, family="x")])
+    table = selection.shares_by(two, two["family"]).set_index(["seed", "key"])
+    assert table.loc[(0, "y")].to_dict() == {"batch": 0.5, "trained": pytest.approx(4 / 6), "used": 0.5}
+    assert table.loc[(1, "y"), ["batch", "trained"]].tolist() == [0.0, 0.0] and np.isnan(table.loc[(1, "y"), "used"])
+
+
+@pytest.mark.parametrize("case", ["all", "none", "some"])
+def test_where_the_samples_went_with_nothing_left_and_with_nothing_trained(case):
+    kept = {"all": 1, "none": 0}
+    frame = BATCH if case == "some" else BATCH.assign(times_trained=kept[case], weight=float(kept[case]))
+    figure = selection.histograms(frame, "Which?")
+    expected = {"all": {"none left"}, "none": {"none trained"}, "some": set()}
+    assert set(texts(figure)) == expected[case] and len(figure.axes) == 6
+    shown = texts(selection.shares(frame, STATISTICS, "What?"))
+    assert shown[:2] == {"all": ["100% trained"] * 2, "none": ["0% trained"] * 2, "some": ["50% trained"] * 2}[case]
+    assert arm_report.where_samples_went(frame) == WORDS[case]
+
+
+def test_a_definition_names_every_part_and_says_what_cannot_be_paired():
+    for name in SETTINGS.arms:
+        text = arm_report.definition(name, SETTINGS)
+        for package, part, _ in SETTINGS.arms[name].calls:
+            assert f"`{part}`" in text, package
+        assert f"**Aggregation `{SETTINGS.arms[name].aggregation}`**" in text
+        assert ("nothing here is paired" in text) == (SETTINGS.arms[name].seeds is not None)
+
+
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
+def test_every_aggregation_is_explained(aggregation):
+    arm = SETTINGS.arms[BASE].model_copy(update={"aggregation": aggregation})
+    own = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, BASE: arm}})
+    assert "Coefficient of a token's loss: 1/(" in arm_report.definition(BASE, own)
+
+
+@pytest.mark.skipif(AGAIN is None, reason="no arm has seeds of its own")
+def test_an_arm_with_seeds_of_its_own_is_reported_unpaired():
+    runs = pd.concat(
+        [
+            *(evaluations(BASE, seed, [0, 1], [0.1, 0.5]) for seed in (0, 1)),
+            *(evaluations(AGAIN, seed, [0, 1], [0.1, 0.7]) for seed in (0, 5, 6)),
+        ]
+    )
+    summary = pd.DataFrame({"arm": [BASE]})
+    words = arm_report.conclusion(AGAIN, summary, runs, SETTINGS)
+    assert "ends at 0.700 held-out accuracy" in words and "0.500 with 2 seeds" in words and "not paired" in words
+    assert "| final accuracy | 0.700 [0.700, 0.700] | 0.500 [0.500, 0.500] | not paired |" in arm_report.outcome_table(
+        AGAIN, summary, runs, SETTINGS
+    )
+    assert arm_report.cost_table(AGAIN, summary, SETTINGS).startswith("Its seeds are not the baseline's")
+    lost = runs.assign(diverged=(runs["arm"] == AGAIN) & (runs["seed"] == 5))
+    assert "1 of its 3 runs diverged" in arm_report.conclusion(AGAIN, summary, lost, SETTINGS)
+
+
+def test_the_ledger_counts_the_steps_skipped():
+    columns = ["queries", "rollouts", "updates", "prompt_tokens", "scored_tokens", "flops_generate", "flops_score"]
+    runs = evaluations(BASE, 0, [0, 2000], [0.1, 0.2]).assign(**dict.fromkeys([*columns, "flops_train"], 0))
+    steps = pd.DataFrame({"arm": BASE, "seed": [0, 0, 1, 1], "step": [0, 1] * 2, "skipped": [True, True, False, True]})
+    lines = arm_report.ledger_table(runs, steps, SETTINGS).splitlines()
+    assert lines[-1] == "| steps skipped: no rollout had a signal | 1.5 of 2 |"
+    assert "| tokens trained on (thousands) | 2 |" in lines
+
+
+def test_a_large_figure_is_a_png_in_the_projects_own_colours():
+    figure, axes = new_figure(8.0)
+    for place, color in enumerate(COLORS):
+        axes[0, 0].axhspan(place, place + 1, color=color)
+    assert is_large(figure) and not is_large(new_figure(4.0)[0])
+    drawn = to_png(figure)
+    assert drawn == to_png(figure)
+    found = {color for _, color in Image.open(BytesIO(drawn)).convert("RGB").getcolors()}
+    assert {tuple(round(255 * part) for part in to_rgb(color)) for color in (*COLORS, "white")} <= found
