@@ -9,7 +9,8 @@ def centred(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     """A_N: A_i = r_i − mean_group, Dr. GRPO's advantage (Liu et al., 2025); in units of the reward.
 
     Without the division by the standard deviation, nearly solved and nearly unsolvable groups are no longer magnified.
-    Dr. GRPO's other change, a loss that is not divided by the response's length, is `aggregation: constant-length`. A group whose rewards are all equal gets exactly 0. Raises ValueError on a reward that is not finite.
+    Dr. GRPO's other change, a loss that is not divided by the response's length, is `aggregation: constant-length`. A
+    group whose rewards are all equal gets exactly 0. Raises ValueError on a reward that is not finite.
     """
     rewards_N = np.asarray(rewards_N, float)
     if not np.isfinite(rewards_N).all():

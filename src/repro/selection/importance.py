@@ -18,7 +18,7 @@ Budget = Annotated[float, Field(gt=0)] | None
 def distribution(signal_N: np.ndarray, beta: float = 0.0) -> np.ndarray:
     """p_N: signal / Σ signal, smoothed to (1−β) p + β/N. Sums to 1. NoSignal if every signal is 0."""
     if not signal_N.any():
-        raise NoSignal("no rollout in the batch has a signal (every advantage is zero), so p is undefined; skip the update")
+        raise NoSignal("no rollout has a signal (every advantage is zero), so p is undefined; skip the update")
     return smoothed(signal_N / signal_N.sum(), beta)
 
 
