@@ -199,4 +199,5 @@ def _progress(wanted: dict[tuple[str, int], Future], news: Any, steps: int) -> I
                 yield f"{arm}  seed {seed}  step {step:>3}/{steps}  accuracy {accuracy:.3f}{left}"
         if done or failed:
             return
-        wait([future for future in wanted.values()], timeout=0.2, return_when=FIRST_COMPLETED)
+        # Of those still under way only: with a finished one among them `wait` returns at once, and this loop would spin.
+        wait([future for future in wanted.values() if not future.done()], timeout=0.5, return_when=FIRST_COMPLETED)
