@@ -199,5 +199,5 @@ def _progress(wanted: dict[tuple[str, int], Future], news: Any, steps: int) -> I
                 yield f"{arm}  seed {seed}  step {step:>3}/{steps}  accuracy {accuracy:.3f}{left}"
         if done or failed:
             return
-        # Of those still under way only: with a finished one among them `wait` returns at once, and this loop would spin.
+        # On those still under way only: with a finished one among them `wait` returns at once, and this would spin.
         wait([future for future in wanted.values() if not future.done()], timeout=0.5, return_when=FIRST_COMPLETED)
