@@ -66,7 +66,7 @@ def embedded(task: Task, folder: Path, batches: int) -> None:
 def embedded_trainer(task: Task, folder: Path):
     """A Trainer that takes the task's queries in their order; evaluation and the probe of the KL are left out."""
     from repro import arms
-    from repro.engine.embedded.train import Trainer
+    from repro.engine.embedded.train import Data, Trainer
     from repro.plans import PlannedGroup, PlanStream
 
     model, tokenizer = load_policy(folder)
@@ -74,7 +74,8 @@ def embedded_trainer(task: Task, folder: Path):
         update={"rollouts_per_step": ROLLOUTS, "minibatch": MINIBATCH, "kl": 0.0, "kl_probe": 0, "kept_rollouts": 0}
     )
     method = arms.build("grpo", task.settings.arms["grpo"])
-    trainer = Trainer(method, engine, task.settings.evaluation, model, None, tokenizer, task.queries, [], seed=0)
+    data = Data(task.queries, [])
+    trainer = Trainer(method, engine, task.settings.evaluation, model, None, tokenizer, data, seed=0)
     trainer.plan = PlanStream(PlannedGroup(query, GROUP) for query in cycle(range(len(task.queries))))
     return trainer
 

@@ -1,13 +1,16 @@
 """Checkpoints: the state there and back, whole or not at all, never another experiment's."""
 
+import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.train import Log
+from repro.engine.embedded.log import Log
 from repro.engine.ledger import Ledger
 from repro.plans import PlannedGroup, PlanStream
 from repro.policy.flops import FlopCounter
@@ -23,6 +26,7 @@ def trainer(seed: int = 0, updates: int = 0):
         ledger=Ledger(),
         log=Log(),
         plan=PlanStream(PlannedGroup(query, 2) for query in range(100)),
+        diverged=False,
     )
     for step in range(updates):
         learn(state, step)
@@ -79,10 +83,11 @@ def test_another_experiments_checkpoint_is_ignored(tmp_path):
 
 def test_a_half_written_file_is_never_read(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, "a")
-    (tmp_path / "state.pt.partial").write_bytes(b"half of it")
+    left_over = tmp_path / ".state.pt.1.partial"  # of a process that was killed
+    left_over.write_bytes(b"half of it")
     assert checkpoints.restore(trainer()) == 0
     checkpoints.save(trainer(updates=1), 1)
-    assert not (tmp_path / "state.pt.partial").exists()
+    assert set(tmp_path.iterdir()) == {tmp_path / "state.pt", left_over}
 
     def killed(state, path):
         path.write_bytes(b"half of")
@@ -92,6 +97,7 @@ def test_a_half_written_file_is_never_read(tmp_path, monkeypatch):
         patch.setattr(torch, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer(updates=2), 2)
+    assert set(tmp_path.iterdir()) == {tmp_path / "state.pt", left_over}
     resumed = trainer(seed=1)
     assert checkpoints.restore(resumed) == 1 and weights(resumed) == weights(trainer(updates=1))
     checkpoints.save(trainer(updates=2), 2)
@@ -106,3 +112,42 @@ def test_a_finished_log_is_kept_until_removed(tmp_path):
     assert Checkpoints(tmp_path / "run", "a").finished() == log
     checkpoints.remove()
     assert checkpoints.finished() is None and checkpoints.restore(trainer()) == 0
+
+
+def test_a_finished_log_is_text_that_gives_back_every_bit_and_every_nan(tmp_path):
+    checkpoints, log = Checkpoints(tmp_path, "a"), Log()
+    log.steps.append({"loss": 0.1 + 0.2, "kl": float("nan"), "skipped": True, "flops": 1.1e23, "step": 3})
+    log.selection.append({"weight": 1e-300, "family": "sum-2"})
+    checkpoints.finish(log)
+    assert json.loads((tmp_path / "finished.json").read_text())["fingerprint"] == "a"
+    again = checkpoints.finished()
+    assert math.isnan(again.steps[0].pop("kl")) and again.selection == log.selection
+    assert again.steps == [{"loss": 0.1 + 0.2, "skipped": True, "flops": 1.1e23, "step": 3}]
+    assert [type(value) for value in again.steps[0].values()] == [float, bool, float, int]
+
+
+def test_that_a_run_diverged_is_remembered(tmp_path):
+    state = trainer(updates=1)
+    state.diverged = True
+    Checkpoints(tmp_path, "a").save(state, 1)
+    resumed = trainer()
+    assert Checkpoints(tmp_path, "a").restore(resumed) == 1 and resumed.diverged is True
+
+
+def test_a_snapshot_is_of_its_step_and_is_whole_or_not_there(tmp_path, monkeypatch):
+    checkpoints, state = Checkpoints(tmp_path / "run", "a"), trainer(updates=1)
+    then = weights(state)
+    checkpoints.keep_snapshot(state.model, 1)
+    learn(state, 1)  # what happens to the model later is nothing to the file
+    checkpoints.keep_snapshot(state.model, 12)
+    kept = {step: load_file(path)["weight"].tolist() for step, path in checkpoints.snapshots().items()}
+    assert kept == {1: then, 12: weights(state)} and then != weights(state)
+
+    def killed(weights, path):
+        path.write_bytes(b"half of")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("safetensors.torch.save_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.keep_snapshot(trainer().model, 1)
+    assert load_file(checkpoints.snapshots()[1])["weight"].tolist() == then and len(checkpoints.snapshots()) == 2

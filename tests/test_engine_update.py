@@ -26,7 +26,7 @@ from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 
 PAD_ID = SYMBOLS.index(PAD)
 PROMPTS_Q = [[1, 5, 6], [1, 4, 9, 12, 3, 8, 7, 6, 11, 14], [1, 7, 7, 13, 5], [1, 9, 9]]
-GROUP = 4
+GROUP, MAX_TOKENS = 4, 24
 
 
 @dataclass
@@ -52,7 +52,7 @@ def case() -> Case:
         model,
         PROMPTS_Q,
         [GROUP] * len(PROMPTS_Q),
-        max_new_tokens=24,
+        max_new_tokens=MAX_TOKENS,
         eos=SYMBOLS.index(EOS),
         pad=PAD_ID,
         temperature=1.0,
@@ -73,6 +73,7 @@ def case() -> Case:
         response_tokens_N=responses.mask_N_T.sum(1).numpy(),
         response_mask_N_T=responses.mask_N_T.numpy(),
         entropy_N_T=responses.entropy_N_T.numpy(),
+        logprob_N_T=responses.logprob_N_T.numpy(),
     )
     batch = Batch([prompt for prompt in PROMPTS_Q for _ in range(GROUP)], responses)
     return Case(model, reference, batch, rollouts)
@@ -80,7 +81,7 @@ def case() -> Case:
 
 def gradient(case: Case, rollouts: Rollouts, aggregation="sequence-mean", kl=0.0, slice_tokens=64, temperature=1.0):
     """(the gradient as one vector, the sums) that accumulate_gradients leaves."""
-    options = UpdateSettings(aggregation, temperature, kl, 1.0, slice_tokens)
+    options = UpdateSettings(aggregation, temperature, kl, 1.0, slice_tokens, MAX_TOKENS)
     case.model.zero_grad(set_to_none=True)
     sums = accumulate_gradients(case.model, grpo, case.batch, rollouts, PAD_ID, options, case.reference)
     return torch.cat([parameter.grad.flatten() for parameter in case.model.parameters()]), sums
@@ -103,7 +104,11 @@ def brute_force(case: Case, rollouts: Rollouts, aggregation: str, kl: float, tem
             reference_T = token_log_probabilities(case.reference, case.batch.prompts_N[row], ids, temperature)
         ratio_T = (new_T - responses.logprob_N_T[row, : len(ids)]).exp()
         advantage = rollouts.advantages_N[m] * rollouts.weights_N[m]
-        share = 1 / kept_M.sum() if aggregation == "token-mean" else 1 / (len(kept_M) * kept_M[m])
+        share = {
+            "sequence-mean": 1 / (len(kept_M) * kept_M[m]),
+            "token-mean": 1 / kept_M.sum(),
+            "constant-length": 1 / (len(kept_M) * MAX_TOKENS),
+        }[aggregation]
         for t in range(len(ids)):
             if not rollouts.response_mask_N_T[m, t]:
                 continue
@@ -116,7 +121,7 @@ def brute_force(case: Case, rollouts: Rollouts, aggregation: str, kl: float, tem
     return flat, float(loss.detach()), clipped
 
 
-@pytest.mark.parametrize("aggregation", ["sequence-mean", "token-mean"])
+@pytest.mark.parametrize("aggregation", ["sequence-mean", "token-mean", "constant-length"])
 @pytest.mark.parametrize("kl", [0.0, 0.3])
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_gradient_is_that_of_the_loss_written_out(case, aggregation, kl, masked):

@@ -100,6 +100,12 @@ def test_training_and_scoring_by_hand_and_in_total():
     assert ledger.flops == ledger.flops_train + ledger.flops_score
 
 
+def test_a_pass_without_its_optimiser_step_is_paid_for_and_not_counted():
+    ledger = Ledger()
+    ledger.charge_update(TINY, np.array([3]), steps=0)
+    assert (ledger.updates, ledger.trained_tokens, ledger.flops_train) == (0, 3, 3 * 984)
+
+
 def test_a_row_and_back():
     ledger = Ledger()
     ledger.charge_generation(TINY, np.array([3]), [2], np.array([1, 4]))

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import yaml
 from conftest import ROOT
 
 from repro import settings as settings_module
@@ -16,6 +17,17 @@ from repro.pipeline.stages import all_stages, stage
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SETTINGS = settings_module.load(scale="smoke")
+INNER_IMPORTS = """
+import ast, sys
+done = set()
+while new := {name for name in sys.modules if name.split(".")[0] == "repro"} - done:
+    for name in new:
+        for node in ast.walk(ast.parse(open(sys.modules[name].__file__).read())):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and "repro" in ast.unparse(node):
+                exec(ast.unparse(node), {})
+    done |= new
+print(*(sys.modules[name].__file__ for name in done), sep="\\n")
+"""
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -30,38 +42,85 @@ def test_notebooks_hold_no_output_and_no_logic(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["theory sgd", "policy", "policy_report", "train cost-aware", "train grpo", "report grpo", "results"]
+    "name",
+    [
+        "theory sgd",
+        "policy",
+        "policy_report",
+        "train cost-aware",
+        "train zvf-smoothed",
+        "train random-reward",
+        "report grpo",
+        "fidelity",
+        "regime few-silent",
+        "regimes_report",
+        "results",
+    ],
 )
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
-    """The manifest's list against sys.modules after the imports of the notebook and of the arm's parts have run."""
+    """The manifest's list against sys.modules, once the imports of the notebook and of the arm's parts have run, and
+    those that modules make inside functions."""
     entry = stage(*name.split()[:1], SETTINGS, *name.split()[1:])
     imports = [
-        line
+        ast.unparse(node)
         for node in ast.walk(ast.parse(notebook_code(entry.notebook)))
         if isinstance(node, (ast.Import, ast.ImportFrom))
-        for line in [ast.unparse(node)]
     ]
-    code = "\n".join([*imports, *(f"import {module}" for module in entry.modules), "import sys"])
-    code += (
-        "\nprint(*{m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'repro' and m.__file__}, sep='\\n')"
-    )
+    code = "\n".join([*imports, *(f"import {module}" for module in entry.modules), INNER_IMPORTS])
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     loaded = {line for line in done.stdout.splitlines() if line.endswith(".py")}
+    loaded -= {str(path) for path in (ROOT / "src/repro/settings").glob("*.py")}  # which stand in it by value
     declared = {str(ROOT / path) for path in manifest(entry, SETTINGS)["modules"] if path.endswith(".py")}
     if entry.report:  # the page around the notebook is made by the stage, not by the notebook
         declared -= {str(path) for path in (ROOT / "src/repro/report").rglob("*.py")}
     assert loaded == declared
 
 
-def test_training_depends_on_its_own_sampler_and_on_no_plot():
-    grpo, cost_aware = (manifest(stage("train", SETTINGS, arm), SETTINGS)["modules"] for arm in ("grpo", "cost-aware"))
+def test_training_depends_on_its_own_parts_and_on_no_plot():
+    grpo, cost_aware, zvf = (
+        manifest(stage("train", SETTINGS, arm), SETTINGS)["modules"] for arm in ("grpo", "cost-aware", "zvf")
+    )
     assert set(cost_aware) - set(grpo) == {
         "src/repro/samplers/cost_aware.py",
         "src/repro/selection/__init__.py",
         "src/repro/selection/importance.py",
     }
-    assert not any(path.startswith(("src/repro/plots", "src/repro/report", "src/repro/pipeline")) for path in grpo)
+    assert set(zvf) - set(grpo) == {"src/repro/filters/__init__.py", "src/repro/filters/zero_variance.py"}
+    apart = ("plots", "report", "pipeline", "settings", "study", "fidelity")
+    foreign = {path for path in grpo if path.startswith(tuple(f"src/repro/{package}/" for package in apart))}
+    assert foreign == {"src/repro/pipeline/__init__.py", "src/repro/pipeline/lock.py"}  # which says what to do ahead
+
+
+def test_a_regime_depends_on_the_parts_of_its_arms_alone():
+    modules = manifest(stage("regime", SETTINGS, "few-silent"), SETTINGS)["modules"]
+    samplers = {path.rsplit("/", 1)[1] for path in modules if path.startswith("src/repro/samplers/")}
+    assert {"cost_aware.py", "random_subset.py", "d3s.py"} <= samplers
+    assert not samplers & {"pods.py", "adaptive_beta.py", "noisy_cost_aware.py", "random_quarter.py"}
+    assert "src/repro/filters/zero_variance.py" in modules and "src/repro/rewards/coin_flip.py" not in modules
+
+
+def changed_by(kind: str, item: str | None, **changes) -> list[str]:
+    """What differs in a stage's manifest when sections of the settings are replaced."""
+    other = SETTINGS.model_copy(update=changes)
+    return differences(*(manifest(stage(kind, s, item), s) for s in (SETTINGS, other)))
+
+
+def test_a_stage_reads_what_concerns_it_and_nothing_else():
+    fidelity = SETTINGS.fidelity.model_copy(update={"snapshot_every": 1})
+    assert changed_by("train", "cost-aware", fidelity=fidelity) == []
+    assert changed_by("train", "zvf", fidelity=fidelity) == ["snapshots: [2, 4] → [1, 2, 3, 4]"]
+    assert changed_by("regime", "few-silent", fidelity=fidelity) == []
+    assert changed_by("train", "grpo-again", seeds=[3]) == [] != changed_by("train", "grpo", seeds=[3])
+    assert changed_by("regime", "few-silent", seeds=[3]) == []
+    regimes = SETTINGS.regimes.model_copy(update={"seeds": [3]})
+    assert changed_by("train", "grpo", regimes=regimes) == [] != changed_by("regime", "few-silent", regimes=regimes)
+    mixes = {**SETTINGS.regimes.mixes, "few-silent": SETTINGS.regimes.mixes["many-silent"]}
+    regimes = SETTINGS.regimes.model_copy(update={"mixes": mixes})
+    assert changed_by("regime", "length-blind", regimes=regimes) == []
+    assert any(line.startswith("task.families") for line in changed_by("regime", "few-silent", regimes=regimes))
+    engine = SETTINGS.engine.model_copy(update={"workers": 7, "checkpoint_every": 3})
+    assert changed_by("train", "grpo", engine=engine) == changed_by("regime", "few-silent", engine=engine) == []
 
 
 def test_closure_follows_imports_of_every_form(tmp_path):
@@ -125,7 +184,19 @@ def test_a_title_is_no_reason_to_train():
     renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})
     entry = stage("train", SETTINGS, "grpo")
     assert manifest(entry, SETTINGS) == manifest(entry, renamed)
-    assert len({s.name for s in all_stages(SETTINGS)}) == len(all_stages(SETTINGS)) == 4 + 2 * len(SETTINGS.arms)
+    stages, mixes = all_stages(SETTINGS), len(SETTINGS.regimes.mixes)
+    assert len({s.name for s in stages}) == len(stages) == 6 + mixes + 2 * len(SETTINGS.arms)
+
+
+def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
+    text = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    items = {"${arms}": SETTINGS.arms, "${regimes.mixes}": SETTINGS.regimes.mixes}
+    wanted = set()
+    for kind, entry in text.items():
+        each = entry.get("foreach")
+        keys = each if isinstance(each, list) else items[each] if each else [None]
+        wanted |= {kind if key is None else f"{kind}-{key}" for key in keys}
+    assert wanted - {"manifest"} == {s.name for s in all_stages(SETTINGS)}
 
 
 @pytest.mark.slow

@@ -158,6 +158,8 @@ def test_coefficients_by_hand(make):
     assert sequence_mean.sum() == pytest.approx(3 / 4)  # the empty sequence counts in N and adds nothing
     token_mean = np.asarray(token_coefficients(make(MASK_N_T), "token-mean"))
     assert token_mean == pytest.approx(MASK_N_T / 7)
+    constant = np.asarray(token_coefficients(make(MASK_N_T), "constant-length", 10))
+    assert constant == pytest.approx(MASK_N_T / (4 * 10))  # whatever the sequence holds, an empty one counts in N
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8))
@@ -171,7 +173,33 @@ def test_coefficients_of_full_sequences_sum_to_one(lengths_N):
         assert from_torch.numpy() == pytest.approx(coefficient_N_T, rel=1e-6)
 
 
-@pytest.mark.parametrize("aggregation", ["sequence-mean", "token-mean"])
+@pytest.mark.parametrize("aggregation", ["sequence-mean", "token-mean", "constant-length"])
 def test_nothing_masked_in_is_zero_and_not_nan(aggregation):
     for empty in (np.zeros((2, 3), bool), torch.zeros(2, 3, dtype=torch.bool)):
-        assert not np.asarray(token_coefficients(empty, aggregation)).any()
+        assert not np.asarray(token_coefficients(empty, aggregation, 5)).any()
+
+
+@pytest.mark.parametrize("max_tokens", [None, 0])
+def test_a_constant_length_must_be_given(max_tokens):
+    with pytest.raises(ValueError, match="constant-length divides by max_tokens") as refusal:
+        token_coefficients(MASK_N_T, "constant-length", max_tokens)
+    assert "\n" not in str(refusal.value)
+    for aggregation in ("sequence-mean", "token-mean"):  # which have no use for it
+        found = token_coefficients(MASK_N_T, aggregation, max_tokens)
+        assert found == pytest.approx(token_coefficients(MASK_N_T, aggregation, 3))
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "share_N"),
+    [("sequence-mean", [1 / 2, 1 / 6]), ("token-mean", [1 / 4, 1 / 4]), ("constant-length", [1 / 10, 1 / 10])],
+)
+def test_what_each_aggregation_makes_of_a_short_and_a_long_response(aggregation, share_N):
+    """On policy: loss Σ share · (−A), gradient −share · A per token; A = 2 on one token, A = −1 on three, 5 allowed."""
+    mask_N_T = torch.tensor([[True, False, False], [True, True, True]])
+    logprob_N_T = torch.full((2, 3), -0.7, dtype=torch.float64, requires_grad=True)
+    loss = grpo(logprob_N_T, logprob_N_T.detach(), torch.tensor([2.0, -1.0], dtype=torch.float64), mask_N_T)
+    total = (loss.loss_N_T * token_coefficients(mask_N_T, aggregation, 5)).sum()
+    total.backward()
+    assert float(total.detach()) == pytest.approx(-2 * share_N[0] + 3 * share_N[1])
+    expected_N_T = [[-2 * share_N[0], 0, 0], [share_N[1]] * 3]
+    assert logprob_N_T.grad.numpy() == pytest.approx(np.array(expected_N_T))

@@ -10,7 +10,7 @@ import time
 import pandas as pd
 import psutil
 import pytest
-from conftest import Project
+from conftest import ARMS, MIX, Project
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,7 @@ def shortest(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, s
     return rollouts.take(np.argsort(rollouts.costs_N, kind="stable")[: max(1, int(share * len(rollouts)))])
 '''
 ARM = """  shortest:
+    group: Controls
     title: Shortest half
     about: Trains on the shorter half of the batch.
     samplers: [shortest]
@@ -35,19 +36,43 @@ task:
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
-    arms = ["grpo", "cost-aware", "random-subset"]
     reports = {path.name for path in (smoke.folder / "reports").glob("*.html")}
-    assert reports == {"theory-sgd.html", "policy.html", "results.html", *(f"arm-{arm}.html" for arm in arms)}
+    alone = {f"{name}.html" for name in ("theory-sgd", "policy", "fidelity", "regimes", "results")}
+    assert reports == alone | {f"arm-{arm}.html" for arm in ARMS}
     for path in (smoke.folder / "reports").glob("*.html"):
         page = path.read_text()
         assert len(page) < 1_000_000 and not re.search(r"(src|href)=[\"']https?:", page), path.name
-    for arm in arms:
+    for arm in ARMS:
+        seeds = [0, 5] if arm == "grpo-again" else [0, 1]
         steps = pd.read_parquet(smoke.folder / f"results/train/{arm}/steps.parquet")
-        assert steps.groupby("seed")["step"].apply(list).to_dict() == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}
-        assert (steps.groupby("seed")["rollouts"].last() == 4 * 32).all()
+        assert steps.groupby("seed")["step"].apply(list).to_dict() == {seed: [0, 1, 2, 3] for seed in seeds}
+        rollouts = steps.groupby("seed")["rollouts"].last()
+        assert (rollouts >= 4 * 32).all() if arm == "zvf" else (rollouts == 4 * 32).all()
+        snapshots = {path.name for path in (smoke.folder / f"results/train/{arm}").glob("snapshots/*")}
+        wanted = {f"seed-{seed}-step-{step}.safetensors" for seed in seeds for step in (2, 4)}
+        assert snapshots == (wanted if arm in ("grpo", "zvf", "cispo") else set())
     metrics = json.loads((smoke.folder / "metrics.json").read_text())
-    assert set(metrics) == set(arms) and metrics["grpo"]["difference"] == 0
+    assert set(metrics) == set(ARMS) - {"grpo-again"} and metrics["grpo"]["difference"] == 0
     assert (smoke.folder / "figures/accuracy.svg").exists() and (smoke.folder / "tables/trained_tokens.md").exists()
+
+
+def test_the_same_seed_trained_under_another_name_gives_the_same_bits(smoke):
+    """The noise floor's first half: `grpo-again` is GRPO, so on one machine with one seed nothing may differ."""
+    for table in ("steps", "evaluations", "questions", "rollouts", "selection"):
+        first, again = (
+            pd.read_parquet(smoke.folder / f"results/train/{arm}/{table}.parquet").query("seed == 0")
+            for arm in ("grpo", "grpo-again")
+        )
+        pd.testing.assert_frame_equal(first.reset_index(drop=True), again.reset_index(drop=True), check_exact=True)
+
+
+def test_every_run_of_a_mix_starts_from_the_base_policys_groups(smoke):
+    base = pd.read_parquet(smoke.folder / f"results/regimes/{MIX}/base.parquet")
+    for arm in ("grpo", "random-subset", "cost-aware", "d3s", "zvf"):
+        evaluations = pd.read_parquet(smoke.folder / f"results/regimes/{MIX}/{arm}/evaluations.parquet")
+        first = evaluations.query("step == 0")
+        assert first["seed"].tolist() == [0, 1] and (first["accuracy"] == base["correct"].mean()).all()
+        assert not (smoke.folder / f"results/regimes/{MIX}/{arm}/snapshots").exists()
 
 
 def test_arms_start_from_the_same_evaluation(smoke):
@@ -56,6 +81,8 @@ def test_arms_start_from_the_same_evaluation(smoke):
         for arm in ("grpo", "cost-aware")
     }
     assert first["grpo"]["accuracy"].tolist() == first["cost-aware"]["accuracy"].tolist()
+    base = pd.read_parquet(smoke.folder / "results/policy/rollouts.parquet")
+    assert (first["grpo"]["accuracy"] == base["correct"].mean()).all()  # one measurement, the base policy's
 
 
 def test_nothing_to_do_takes_under_five_seconds(smoke):
@@ -67,6 +94,7 @@ def test_nothing_to_do_takes_under_five_seconds(smoke):
 
 
 def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_path):
+    """Here for two arms; every arm is resumed in test_train_arms.py, and what is made of them made again below."""
     second = Project(tmp_path / "second")
     second.edit("params.yaml", "max_new_tokens: 96", "max_new_tokens: 95")  # back below: the kill must not be cached
     second.edit("params.yaml", "max_new_tokens: 95", "max_new_tokens: 96")
@@ -82,9 +110,19 @@ def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_pa
     kept = sorted(path.parent.name for path in checkpoints.rglob("*.pt"))
     assert kept and not list(second.folder.rglob("results/train/cost-aware/*.parquet"))
     second.run("dvc", "repro", "--force", "manifest")
-    second.run("dvc", "repro")
-    assert second.data_hashes() == smoke.data_hashes()
-    assert not checkpoints.exists() or not any(checkpoints.iterdir())  # safe in results/, so let go
+    second.run("dvc", "repro", "theory@sgd", "train@cost-aware", "train@zvf")  # zvf begins while cost-aware ends
+    here, there = second.data_hashes(), smoke.data_hashes()
+    again = {"results/theory/sgd", "results/policy", "results/train/cost-aware", "results/train/zvf"}
+    assert here == {path: there[path] for path in again}
+    for arm in ("cost-aware", "zvf"):  # safe in results/, so let go
+        assert not (second.folder / f"build/checkpoints/train-{arm}").exists()
+
+
+def test_summaries_made_again_are_the_same_bits(smoke):
+    before = smoke.data_hashes()
+    smoke.run("dvc", "repro", "--force", "--single-item", f"regime@{MIX}", "regimes_report", "fidelity", "results")
+    assert smoke.data_hashes() == before
+    assert {f"results/regimes/{MIX}", "results/regimes_summary", "results/fidelity", "results/study"} < set(before)
 
 
 def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
@@ -101,10 +139,11 @@ def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
 def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     assert len((SAMPLER + ARM).splitlines()) <= 30
     (smoke.folder / "src/repro/samplers/shortest.py").write_text(SAMPLER)
-    smoke.edit("params.yaml", "task:\n", ARM)
+    smoke.edit("params.yaml", "\ntask:\n", "\n" + ARM)
     output = smoke.run("dvc", "repro")
     ran = set(re.findall(r"Running stage '([^']+)'", output))
-    assert ran == {"manifest", "train@shortest", "report@shortest", "results"}, ran
+    summaries = {"fidelity", "regimes_report", "results"}  # which read the folder of all arms
+    assert ran == {"manifest", "train@shortest", "report@shortest", *summaries}, ran
     assert "Shortest half" in (smoke.folder / "tables/trained_tokens.md").read_text()
     assert "Shortest half" in (smoke.folder / "reports/results.html").read_text()
     steps = pd.read_parquet(smoke.folder / "results/train/shortest/steps.parquet")
@@ -112,9 +151,9 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
 
 
 def test_a_misspelt_arm_stops_before_anything_runs(smoke):
-    smoke.edit("params.yaml", "samplers: [random_subset]", "samplers: [random_subst]")
+    smoke.edit("params.yaml", "- random_subset\n", "- random_subst\n")
     output = smoke.run("dvc", "repro", ok=False)
-    smoke.edit("params.yaml", "samplers: [random_subst]", "samplers: [random_subset]")
+    smoke.edit("params.yaml", "- random_subst\n", "- random_subset\n")
     assert "did you mean 'random_subset'?" in output and "Traceback" not in output
     assert re.findall(r"Running stage '([^']+)'", output) == ["manifest"]
 

@@ -77,3 +77,30 @@ def test_a_resumed_stream_goes_on_where_it_was():
 def test_a_group_larger_than_the_budget_is_refused():
     with pytest.raises(ValueError, match="a group of 9 rollouts does not fit a budget of 8"):
         PlanStream(iter([PlannedGroup(0, 9)])).fill_step(8)
+
+
+def test_what_is_missing_is_taken_in_order_and_a_look_ahead_takes_nothing():
+    """As a refill does: with every question of `fits` in between, the groups come as without."""
+    stream = PlanStream(PlannedGroup(query, size) for query, size in enumerate([4, 4, 2, 4, 8, 2, 2, 2]))
+    assert stream.fits(4) and not stream.fits(3) and stream.taken == 0
+    assert [group.query for group in stream.fill_step(9)] == [0, 1] and not stream.fits(1)
+    assert stream.fits(2) and [group.query for group in stream.fill_step(2)] == [2]
+    assert stream.taken == 3 and not stream.fits(3)  # the look ahead at a fourth is not counted
+    resumed = PlanStream(PlannedGroup(query, size) for query, size in enumerate([4, 4, 2, 4, 8, 2, 2, 2]))
+    resumed.skip(stream.taken)
+    for rest in (stream, resumed):
+        assert [group.query for group in rest.fill_step(12)] == [3, 4]
+        assert [group.query for group in rest.fill_step(4)] == [5, 6] and rest.taken == 7
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=4, max_size=40), st.integers(0, 5))
+@settings(deadline=None)
+def test_a_refilled_plan_is_the_plan(steps, seed):
+    """Whatever a filter drops and however often it asks again, no group is lost and none comes twice."""
+    stream, plain = (uniform(pool(7), 8, np.random.default_rng(seed), group_size=2) for _ in range(2))
+    stream, taken = PlanStream(stream), []
+    for missing, asks in steps:
+        if asks:
+            assert stream.fits(2 * missing) and not stream.fits(1)
+        taken += stream.fill_step(2 * missing)
+    assert taken == list(islice(plain, len(taken))) and stream.taken == len(taken)

@@ -25,7 +25,8 @@ def test_a_batch_has_costs_masks_and_unit_weights():
     assert rollouts.weights_N.tolist() == [1, 1, 1, 1] and rollouts.row_N.tolist() == [0, 1, 2, 3]
     expected_N_T = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
     assert rollouts.response_mask_N_T.tolist() == np.array(expected_N_T, bool).tolist()
-    assert rollouts.entropy_N_T.shape == (4, 4) and not rollouts.entropy_N_T.any()
+    for tokens_N_T in (rollouts.entropy_N_T, rollouts.logprob_N_T):
+        assert tokens_N_T.shape == (4, 4) and not tokens_N_T.any()
     assert rollouts.minibatches is None
 
 
@@ -48,6 +49,9 @@ def test_a_batch_has_costs_masks_and_unit_weights():
         ({"group_N": [0]}, r"'group_N': 1.*advantages_N with 4 rows"),
         ({"response_mask_N_T": np.ones((3, 4), bool)}, r"'response_mask_N_T': 3"),
         ({"entropy_N_T": np.zeros((4, 9))}, r"entropy_N_T has shape \(4, 9\), response_mask_N_T \(4, 4\)"),
+        ({"logprob_N_T": np.zeros((4, 3))}, r"logprob_N_T has shape \(4, 3\), response_mask_N_T \(4, 4\)"),
+        ({"logprob_N_T": np.full((4, 4), -np.inf)}, "logprob_N_T holds a NaN or an infinity"),
+        ({"entropy_N_T": np.full((4, 4), np.nan)}, "entropy_N_T holds a NaN or an infinity"),
         ({name: [] for name in GOOD}, "the batch is empty"),
     ],
 )
@@ -72,6 +76,13 @@ def test_taking_rows_repeats_reorders_and_multiplies_weights():
     assert twice.row_N.tolist() == [0, 3] and twice.weights_N.tolist() == [1.5, 20.0]
     assert twice.take(np.array([1])).weights_N.tolist() == [20.0]
     assert batch().take(np.array([1, 1])).weights_N.tolist() == [1.0, 1.0]
+
+
+def test_token_arrays_follow_their_rows():
+    entropy_N_T = np.arange(16.0).reshape(4, 4)
+    taken = batch(entropy_N_T=entropy_N_T, logprob_N_T=-entropy_N_T).take(np.array([2, 0, 2]))
+    assert taken.entropy_N_T.tolist() == entropy_N_T[[2, 0, 2]].tolist()
+    assert taken.logprob_N_T.tolist() == (-entropy_N_T[[2, 0, 2]]).tolist()
 
 
 def test_minibatches_are_kept_along_a_chain_until_set_anew():

@@ -61,6 +61,9 @@ def test_a_failing_cell_is_not_tried_again(attempts):
         (["run", "train@grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
         (["run", "train"], "stage train needs an item"),
         (["run", "policy", "grpo"], "stage policy takes no item"),
+        (["run", "fidelity", "grpo"], "stage fidelity takes no item"),
+        (["why", "regime@few-silnt"], "there is no mix 'few-silnt' under regimes.mixes; did you mean 'few-silent'?"),
+        (["run", "regimes"], "there is no stage 'regimes'; did you mean 'regime'?"),
     ],
 )
 def test_a_misspelt_stage_or_item_is_one_sentence(command, sentence, capsys):

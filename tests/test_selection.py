@@ -114,7 +114,7 @@ def test_a_million_rollouts_are_fast(group_size):
         group_N = np.arange(10**6) // group_size
         start = time.process_time()
         rows = max_variance_rows(values_N, group_N, group_quotas(group_N, 0.25))
-        assert time.process_time() - start < 2.0  # it takes 0.15 to 0.4 s
+        assert time.process_time() - start < 1.0  # it takes 0.15 to 0.4 s
         assert len(rows) == 250_000
 
 

@@ -112,7 +112,7 @@ def test_unknown_and_missing_keys(changes, parts):
         ({"arms.grpo.plan": "unifrom"}, ["arms.grpo", "plans", "'unifrom'", "'uniform'"]),
         ({"arms.grpo.objective": "grop"}, ["arms.grpo", "objectives", "'grop'", "'grpo'"]),
         ({"arms.grpo.objective": {"grpo": {"clip_hi": 0.3}}}, ["'clip_hi'", "'clip_high'"]),
-        ({"arms.My Arm": {"title": "x", "about": "y"}}, ["My Arm"]),
+        ({"arms.My Arm": {"title": "x", "about": "y", "group": "z"}}, ["My Arm"]),
         ({"task.families.gcd.dataset": "gdc"}, ["task.families.gcd", "'gdc'", "'gcd'"]),
     ],
     ids=first_key,
@@ -215,10 +215,10 @@ def test_a_file_that_is_no_mapping(tmp_path, text, parts):
 
 def test_a_key_written_twice_is_refused_and_not_the_last_one_taken(tmp_path):
     path = tmp_path / "params.yaml"
-    first = "\n  grpo:\n    title: GRPO\n"
+    first = "\n  grpo:\n"
     text = PARAMS.read_text()
     assert text.count(first) == 1
-    path.write_text(text.replace(first, first.replace("GRPO", "Another") + "    about: copied\n" + first[1:]))
+    path.write_text(text.replace(first, first + "    {group: x, title: Another, about: copied}" + first))
     with pytest.raises(SettingsError, match="grpo"):
         load(path)
 

@@ -1,90 +1,29 @@
 """Whole runs of a tiny policy: resumed or repeated they give the same bits, paired by seed, and survive no signal."""
 
-import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from tiny_run import ROLLOUTS, STEPS, new_trainer, parity, reward_with, run, weights
 
-from repro.arms import build
-from repro.engine.embedded import evaluate as evaluation_module
-from repro.engine.embedded import train as train_module
 from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.train import PURPOSES, Trainer, stream_seed
-from repro.policy.model import build_qwen2
-from repro.settings import Arm, load
-from repro.tasks.queries import make_pools
-from repro.tasks.tokenizer import build_tokenizer
+from repro.engine.embedded.train import PURPOSES, stream_seed
 
-STEPS, ROLLOUTS = 5, 16
-SETTINGS = load(scale="smoke")
-ENGINE = SETTINGS.engine.model_copy(
-    update=dict(
-        steps=STEPS,
-        rollouts_per_step=ROLLOUTS,
-        minibatch=8,
-        max_new_tokens=8,
-        checkpoint_every=2,
-        learning_rate=1e-2,
-        kl_probe=8,
-        kept_rollouts=ROLLOUTS,
-    )
-)
-EVALUATION = SETTINGS.evaluation.model_copy(update=dict(every=2, samples=2, final_samples=3))
-ARMS = {"grpo": [], "cost-aware": ["cost_aware"], "random-subset": ["random_subset"]}
-
-
-@pytest.fixture(scope="module")
-def pools():
-    sizes = dict(train_queries=7, evaluation_queries=7, pretraining_queries=7)
-    return make_pools(SETTINGS.task.model_copy(update=sizes))
+ARMS = ("grpo", "cost-aware", "random-subset")
 
 
 @pytest.fixture(autouse=True)
 def score_parity(monkeypatch):
-    """An untrained policy solves nothing, so reward what it does half the time: an even number of symbols."""
-    reward_with(monkeypatch, lambda texts, *_: np.array([1.0 - len(text) % 2 for text in texts]))
-
-
-def reward_with(monkeypatch, score) -> None:
-    for module in (train_module, evaluation_module):
-        monkeypatch.setattr(module, "score", score)
-
-
-def new_trainer(pools, arm="grpo", seed=0, engine=ENGINE) -> Trainer:
-    torch.manual_seed(0)
-    model = build_qwen2(hidden=16, layers=1, heads=2, max_length=64).eval()
-    method = build(arm, Arm(title=arm, about="", samplers=ARMS[arm]))
-    tokenizer = build_tokenizer()
-    reference = copy.deepcopy(model)
-    return Trainer(method, engine, EVALUATION, model, reference, tokenizer, pools.train, pools.evaluation, seed)
-
-
-def run(trainer: Trainer, checkpoints: Checkpoints, stop_at: int | None = None) -> dict:
-    """Train, as if killed when step `stop_at` is reached; the log without its seconds."""
-
-    def progress(step, accuracy):
-        if step == stop_at:
-            raise KeyboardInterrupt
-
-    log = asdict(trainer.train(checkpoints, progress))
-    log.pop("seconds")
-    for row in log["steps"]:  # a skipped step has NaNs, which differ from themselves
-        row |= {name: None for name, value in row.items() if value != value}
-    return log
-
-
-def weights(trainer: Trainer) -> list[list[float]]:
-    return [parameter.flatten().tolist() for parameter in trainer.model.parameters()]
+    reward_with(monkeypatch, parity)
 
 
 @pytest.fixture(scope="module")
-def whole(pools, tmp_path_factory):
+def whole(tmp_path_factory):
     """One uninterrupted run of every arm: (trainer, log)."""
     with pytest.MonkeyPatch.context() as patch:
-        reward_with(patch, lambda texts, *_: np.array([1.0 - len(text) % 2 for text in texts]))
-        trainers = {arm: new_trainer(pools, arm) for arm in ARMS}
+        reward_with(patch, parity)
+        trainers = {arm: new_trainer(arm) for arm in ARMS}
         return {
             arm: (trainer, run(trainer, Checkpoints(tmp_path_factory.mktemp(arm), "a")))
             for arm, trainer in trainers.items()
@@ -93,36 +32,36 @@ def whole(pools, tmp_path_factory):
 
 @pytest.mark.parametrize("arm", ["grpo", "cost-aware"])
 @pytest.mark.parametrize("stop_at", [1, 3, 4, STEPS])
-def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(pools, tmp_path, whole, arm, stop_at):
+def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, whole, arm, stop_at):
     uninterrupted, log = whole[arm]
     checkpoints = Checkpoints(tmp_path, "a")
     with pytest.raises(KeyboardInterrupt):
-        run(new_trainer(pools, arm), checkpoints, stop_at)
-    (tmp_path / "state.pt.partial").write_bytes(b"left over")
-    resumed = new_trainer(pools, arm)
+        run(new_trainer(arm), checkpoints, stop_at)
+    (tmp_path / ".state.pt.1.partial").write_bytes(b"left over")
+    resumed = new_trainer(arm)
     assert run(resumed, checkpoints) == log
     assert weights(resumed) == weights(uninterrupted)
     timed = {(row["step"], row["phase"]) for row in resumed.log.seconds}
     assert timed == {(row["step"], row["phase"]) for row in uninterrupted.log.seconds}
 
 
-def test_a_resumed_run_redoes_at_most_one_checkpoint_interval(pools, tmp_path):
+def test_a_resumed_run_redoes_at_most_one_checkpoint_interval(tmp_path):
     checkpoints = Checkpoints(tmp_path, "a")
     with pytest.raises(KeyboardInterrupt):
-        run(new_trainer(pools), checkpoints, stop_at=3)
-    assert checkpoints.restore(new_trainer(pools)) == 2
+        run(new_trainer(), checkpoints, stop_at=3)
+    assert checkpoints.restore(new_trainer()) == 2
 
 
-def test_another_experiments_checkpoint_changes_nothing(pools, tmp_path, whole):
+def test_another_experiments_checkpoint_changes_nothing(tmp_path, whole):
     with pytest.raises(KeyboardInterrupt):
-        run(new_trainer(pools, "random-subset"), Checkpoints(tmp_path, "other"), stop_at=3)
-    assert run(new_trainer(pools), Checkpoints(tmp_path, "a")) == whole["grpo"][1]
+        run(new_trainer("random-subset"), Checkpoints(tmp_path, "other"), stop_at=3)
+    assert run(new_trainer(), Checkpoints(tmp_path, "a")) == whole["grpo"][1]
 
 
-def test_the_same_seed_twice_gives_the_same_log_and_another_does_not(pools, tmp_path, whole):
+def test_the_same_seed_twice_gives_the_same_log_and_another_does_not(tmp_path, whole):
     torch.manual_seed(99)  # the run's streams are its own
-    assert run(new_trainer(pools, "cost-aware"), Checkpoints(tmp_path / "0", "a")) == whole["cost-aware"][1]
-    other = run(new_trainer(pools, "cost-aware", seed=1), Checkpoints(tmp_path / "1", "a"))
+    assert run(new_trainer("cost-aware"), Checkpoints(tmp_path / "0", "a")) == whole["cost-aware"][1]
+    other = run(new_trainer("cost-aware", seed=1), Checkpoints(tmp_path / "1", "a"))
     assert other["rollouts"][0]["response"] != whole["cost-aware"][1]["rollouts"][0]["response"] or (
         other["evaluations"][0]["response_tokens"] != whole["cost-aware"][1]["evaluations"][0]["response_tokens"]
     )
@@ -200,8 +139,8 @@ def test_the_kl_to_the_reference_starts_at_zero_and_grows(whole):
         assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(value > 1e-7 for value in kl[1:])
 
 
-def test_a_kl_term_is_scored_and_charged(pools, tmp_path):
-    trainer = new_trainer(pools, engine=ENGINE.model_copy(update={"kl": 0.1, "steps": 2}))
+def test_a_kl_term_is_scored_and_charged(tmp_path):
+    trainer = new_trainer(kl=0.1, steps=2)
     last = run(trainer, Checkpoints(tmp_path, "a"))["steps"][-1]
     assert last["scored_tokens"] == last["trained_tokens"] > 0
     assert last["flops_score"] == pytest.approx(last["flops_train"] / 3)
@@ -209,9 +148,9 @@ def test_a_kl_term_is_scored_and_charged(pools, tmp_path):
 
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
-def test_a_batch_without_signal_is_generated_paid_for_and_skipped(pools, tmp_path, monkeypatch, arm, reward):
+def test_a_batch_without_signal_is_generated_paid_for_and_skipped(tmp_path, monkeypatch, arm, reward):
     reward_with(monkeypatch, lambda texts, *_: np.full(len(texts), reward))
-    trainer = new_trainer(pools, arm, engine=ENGINE.model_copy(update={"steps": 2}))
+    trainer = new_trainer(arm, steps=2)
     before = weights(trainer)
     log = run(trainer, Checkpoints(tmp_path, "a"))
     assert [row["skipped"] for row in log["steps"]] == [True, True]
@@ -222,36 +161,36 @@ def test_a_batch_without_signal_is_generated_paid_for_and_skipped(pools, tmp_pat
     assert all(row["times_trained"] == 0 for row in log["rollouts"])
 
 
-def test_the_seconds_of_a_skipped_step_are_counted_too(pools, tmp_path, monkeypatch):
+def test_the_seconds_of_a_skipped_step_are_counted_too(tmp_path, monkeypatch):
     reward_with(monkeypatch, lambda texts, *_: np.ones(len(texts)))
-    trainer = new_trainer(pools, "cost-aware", engine=ENGINE.model_copy(update={"steps": 1}))
+    trainer = new_trainer("cost-aware", steps=1)
     run(trainer, Checkpoints(tmp_path, "a"))
     phases = {row["phase"] for row in trainer.log.seconds if row["step"] == 0 and row["seconds"] > 0}
     assert phases == {"generate", "verify", "probe", "select", "evaluate"}
 
 
-def test_training_goes_on_after_a_batch_without_signal(pools, tmp_path, monkeypatch):
+def test_training_goes_on_after_a_batch_without_signal(tmp_path, monkeypatch):
     calls = []
 
     def silent_once(texts, *_):
         calls.append(len(texts))
         trains = [n for n in calls if n == ROLLOUTS]
-        return np.ones(len(texts)) if len(trains) == 1 else np.array([1.0 - len(text) % 2 for text in texts])
+        return np.ones(len(texts)) if len(trains) == 1 else parity(texts)
 
     reward_with(monkeypatch, silent_once)
-    trainer = new_trainer(pools, "cost-aware", engine=ENGINE.model_copy(update={"steps": 2}))
+    trainer = new_trainer("cost-aware", steps=2)
     log = run(trainer, Checkpoints(tmp_path, "a"))
     assert [row["skipped"] for row in log["steps"]] == [True, False]
     assert log["steps"][1]["updates"] == 2
 
 
-def test_weights_reach_the_gradient_and_the_number_of_minibatches_is_the_samplers_to_set(pools, tmp_path):
+def test_weights_reach_the_gradient_and_the_number_of_minibatches_is_the_samplers_to_set(tmp_path):
     def tripled(rollouts, progress, rng):
         return rollouts.take(np.arange(len(rollouts)), np.full(len(rollouts), 3.0), minibatches=1)
 
     rows = []
     for sampler in (tripled, lambda rollouts, *_: rollouts.take(np.arange(len(rollouts)), minibatches=1)):
-        trainer = new_trainer(pools, engine=ENGINE.model_copy(update={"steps": 1, "gradient_clip": 1e-9}))
+        trainer = new_trainer(steps=1, gradient_clip=1e-9)
         trainer.method = replace(trainer.method, samplers=[sampler])
         rows += run(trainer, Checkpoints(tmp_path / str(len(rows)), "a"))["steps"]
     assert [row["updates"] for row in rows] == [1, 1]

@@ -1,0 +1,110 @@
+"""The blind control of subset selection: exact sizes in every group, every subset equally likely."""
+
+import itertools
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from repro.advantages.group_normalised import group_normalised
+from repro.arms import bind
+from repro.rollouts import NoSignal, Rollouts
+from repro.samplers import apply_chain
+from repro.samplers.d1s import d1s
+from repro.samplers.pods import pods
+from repro.samplers.random_quarter import random_quarter
+from repro.settings import SettingsError
+
+
+def batch(group_N, rewards_N=None, tokens_N=None) -> Rollouts:
+    n = len(group_N)
+    rewards_N = np.arange(n) % 2 if rewards_N is None else np.asarray(rewards_N)
+    return Rollouts.from_batch(
+        group_N=group_N,
+        rewards_N=rewards_N,
+        advantages_N=group_normalised(rewards_N, group_N),
+        prompt_tokens_N=np.ones(n, int),
+        response_tokens_N=np.full(n, 3) if tokens_N is None else tokens_N,
+    )
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.floats(0.05, 1.0), st.integers(0, 9))
+@settings(deadline=None)
+def test_every_group_keeps_as_many_as_d1s_and_pods(group_N, share, seed):
+    rollouts = batch(10 - 2 * np.array(group_N))  # interleaved groups of any size, labels in no order
+    taken = random_quarter(rollouts, 0.5, np.random.default_rng(seed), share=share)
+    for group, size in Counter(rollouts.group_N.tolist()).items():
+        assert (taken.group_N == group).sum() == min(size, max(2, int(share * size + 0.5)))
+    assert len(set(taken.row_N)) == len(taken) and (np.diff(taken.row_N) > 0).all()
+    assert (taken.weights_N == 1).all() and taken.minibatches is None
+    assert taken.advantages_N.tolist() == rollouts.advantages_N[taken.row_N].tolist()  # those of the whole group
+    for sampler in (d1s, pods):
+        try:
+            kept = sampler(rollouts, 0.5, np.random.default_rng(seed), share=share)
+        except NoSignal:
+            continue
+        assert Counter(kept.group_N.tolist()) == Counter(taken.group_N.tolist())
+
+
+def test_every_subset_is_equally_likely():
+    rng, times = np.random.default_rng(0), 6000
+    rollouts = batch([0] * 5 + [1] * 3, tokens_N=[1, 1, 1, 1, 90, 5, 50, 500])  # whatever the length
+    counts = Counter(tuple(random_quarter(rollouts, 0.0, rng, share=0.4).row_N.tolist()) for _ in range(times))
+    pairs = list(itertools.product(itertools.combinations(range(5), 2), itertools.combinations(range(5, 8), 2)))
+    assert len(pairs) == 30 and set(counts) == {first + second for first, second in pairs}
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_inclusion_is_uniform_over_large_groups_and_blind_to_rewards():
+    rng, times = np.random.default_rng(1), 3000
+    rewards_N = np.repeat([1, 0, 0, 0, 1, 1, 1, 0], 8)
+    rollouts, counts_N = batch(np.tile(np.arange(4), 16), rewards_N=rewards_N), np.zeros(64)
+    for _ in range(times):
+        counts_N[random_quarter(rollouts, 0.0, rng).row_N] += 1
+    assert counts_N.sum() == times * 16
+    # Sixteen counts of a group have a fixed sum: Σz² is 16/15 times a χ² of 15 degrees; four groups.
+    z_N = (counts_N - times / 4) / np.sqrt(times * 0.25 * 0.75)
+    assert np.abs(z_N).max() < 4.5 and stats.chi2.sf(np.square(z_N).sum() * 15 / 16, 60) > 1e-3
+
+
+def test_the_mean_over_the_subset_is_unbiased():
+    rng = np.random.default_rng(2)
+    rollouts, gradients_N = batch(np.repeat(np.arange(6), 8)), rng.standard_normal(48) * 3
+    means_K = [gradients_N[random_quarter(rollouts, 0.0, rng).row_N].mean() for _ in range(4000)]
+    assert abs(np.mean(means_K) - gradients_N.mean()) < 4 * np.std(means_K) / np.sqrt(4000)
+
+
+def test_the_stream_alone_decides_and_incoming_weights_stay():
+    rollouts = batch(np.repeat(np.arange(6), 8))
+    first, second, other = (random_quarter(rollouts, 0.0, np.random.default_rng(seed)) for seed in (7, 7, 8))
+    assert first.row_N.tolist() == second.row_N.tolist() != other.row_N.tolist()
+    weighted = rollouts.take(np.arange(48), np.arange(1.0, 49.0))
+    assert random_quarter(weighted, 0.0, np.random.default_rng(7)).weights_N.tolist() == (first.row_N + 1.0).tolist()
+    scaled = batch(np.repeat(np.arange(6), 8), rewards_N=7.0 * rollouts.rewards_N)  # blind to units as well
+    assert random_quarter(scaled, 0.9, np.random.default_rng(7)).row_N.tolist() == first.row_N.tolist()
+
+
+def test_a_draw_without_signal_is_skipped_and_one_with_is_not():
+    silent, mixed = [1] * 8, [1] * 7 + [0]  # in a mixed group every rollout has an advantage
+    with pytest.raises(NoSignal):
+        apply_chain([random_quarter], batch([0] * 8, rewards_N=silent), 0.0, np.random.default_rng(0))
+    left = apply_chain([random_quarter], batch([0] * 8 + [1] * 8, silent + mixed), 0.0, np.random.default_rng(0))
+    assert Counter(left.group_N.tolist()) == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("share", [0, 1.5, "0.25", True])
+def test_impossible_shares_are_refused(share):
+    with pytest.raises(SettingsError):
+        bind("arm", "samplers", "random_quarter", {"share": share})
+
+
+def test_a_million_rollouts_in_a_second():
+    rng = np.random.default_rng(3)
+    rollouts = batch(np.arange(10**6) // 8)
+    start = time.process_time()
+    assert len(random_quarter(rollouts, 0.0, rng)) == 250_000
+    assert time.process_time() - start < 2.0  # several times what it takes

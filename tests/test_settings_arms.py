@@ -1,0 +1,193 @@
+"""What the settings say of arms: groups, own seeds, snapshots, mixes; and that every arm is tried beforehand."""
+
+import pytest
+from test_settings import raw, refusal
+
+from repro import arms
+from repro.rollouts import Rollouts
+from repro.samplers import random_subset as module
+from repro.settings import SettingsError, load, parse
+
+SETTINGS = load()
+MIX = "regimes.mixes.few-silent"
+
+
+def test_arms_with_seeds_of_their_own_are_left_out_of_comparisons():
+    settings = parse(raw({"arms.gspo.seeds": [3, 4]}))
+    own = {name for name, arm in settings.arms.items() if arm.seeds is not None}
+    assert own == {"grpo-again", "gspo"}
+    assert settings.compared_arms == [name for name in settings.arms if name not in own]
+    assert settings.seeds_of("gspo") == [3, 4] and settings.seeds_of("grpo") == settings.seeds
+    assert [name for name in SETTINGS.arms if name not in SETTINGS.compared_arms] == ["grpo-again"]
+
+
+def test_the_noise_floor_repeats_one_seed_of_the_baseline_and_has_five_others_at_every_scale():
+    for scale in ("cpu", "smoke"):
+        settings = load(scale=scale)
+        again, common = settings.seeds_of("grpo-again"), settings.seeds
+        assert len(again) == len(set(again)) == 6 and [seed for seed in again if seed in common] == [0]
+    baseline, again = (SETTINGS.arms[name].model_dump() for name in ("grpo", "grpo-again"))
+    assert {key for key in baseline if baseline[key] != again[key]} == {"title", "about", "group", "seeds"}
+
+
+def test_every_arm_has_its_group_and_groups_stand_together():
+    groups = [arm.group for arm in SETTINGS.arms.values()]
+    in_order = list(dict.fromkeys(groups))
+    assert groups == sorted(groups, key=in_order.index)
+    assert "group" in refusal({"arms.grpo": {"title": "x", "about": "y"}})
+
+
+def test_snapshots_come_at_multiples_up_to_the_end_and_only_of_the_arms_named():
+    changes = {"engine.steps": 50, "fidelity.snapshot_every": 20, "fidelity.arms": ["zvf"]}
+    settings = parse(raw(changes))
+    assert settings.snapshots_of("zvf") == [20, 40] and settings.snapshots_of("grpo") == []
+    assert parse(raw(changes | {"engine.steps": 40})).snapshots_of("zvf") == [20, 40]
+    assert parse(raw(changes | {"engine.steps": 19})).snapshots_of("zvf") == []
+
+
+def test_a_mix_replaces_shares_and_seeds_and_nothing_else():
+    changes = {f"{MIX}.shares": {"sum-6": 0.75, "gcd": 0.25, "sum-2": 0.0}, "regimes.seeds": [7]}
+    settings = parse(raw(changes))
+    own = settings.with_mix("few-silent")
+    assert {name: family.share for name, family in own.task.families.items()} == {"sum-6": 0.75, "gcd": 0.25}
+    for name, family in own.task.families.items():
+        assert family.options == settings.task.families[name].options
+    assert own.seeds == [7] == own.seeds_of("grpo") and settings.seeds != [7]
+    assert all(own.snapshots_of(arm) == [] for arm in own.arms)
+    changed = {"task", "seeds", "fidelity"}
+    assert own.model_dump(exclude=changed) == settings.model_dump(exclude=changed)
+    assert own.task.model_dump(exclude={"families"}) == settings.task.model_dump(exclude={"families"})
+    with pytest.raises(SettingsError, match=r"no mix 'few-silence' .*did you mean 'few-silent'\?"):
+        settings.with_mix("few-silence")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"fidelity.arms": ["grpo", "zfv"]}, ["fidelity.arms", "'zfv'", "did you mean 'zvf'?"]),
+        ({"fidelity.snapshot_every": 0}, ["fidelity.snapshot_every", "0"]),
+        ({"fidelity.group_size": 1}, ["fidelity.group_size", "1"]),
+        ({"fidelity.arm": ["grpo"]}, ["unknown key 'fidelity.arm'", "did you mean 'arms'?"]),
+        ({"regimes.arms": ["grpo", "d3"]}, ["regimes.arms", "'d3'", "did you mean 'd3s'?"]),
+        ({"regimes.arms": ["d3s", "zvf"]}, ["regimes.arms", "lacks the baseline 'grpo'"]),
+        ({"regimes.seeds": [1, 1]}, ["regimes.seeds", "[1, 1]", "twice"]),
+        ({"regimes.seeds": []}, ["regimes.seeds"]),
+        ({f"{MIX}.shares": {"sum-4": 0.5, "sum5": 0.5}}, [MIX, "'sum5'", "did you mean 'sum-5'?"]),
+        ({f"{MIX}.shares": {"sum-4": 0.5, "sum-5": 0.4}}, [MIX, "sum to 0.9"]),
+        ({f"{MIX}.shares": {"sum-4": 1.5, "sum-5": -0.5}}, [MIX, "1.5"]),
+        ({f"{MIX}.share": {}}, [f"unknown key '{MIX}.share'", "did you mean 'shares'?"]),
+        ({f"{MIX}.title": ...}, [f"'{MIX}.title' is missing"]),
+        ({"arms.gspo.seeds": [2, 2]}, ["arms.gspo.seeds", "[2, 2]", "twice"]),
+        ({"arms.gspo.seeds": []}, ["arms.gspo.seeds"]),
+        ({"baseline": "grpo-again", "regimes.arms": ["grpo-again"]}, ["baseline", "'grpo-again'", "seeds of its own"]),
+        ({"arms.gspo.aggregation": "sequence"}, ["arms.gspo.aggregation", "'sequence'", "'constant-length'"]),
+        ({"arms.gspo.group": ...}, ["'arms.gspo.group' is missing"]),
+        ({"arms.zvf.filter": "zero_varianc"}, ["arms.zvf", "filters", "did you mean 'zero_variance'?"]),
+        ({"arms.zvf.filter": 3}, ["arms.zvf.filter", "3 should be a name"]),
+        ({"arms.zvf.filter": {"zero_variance": {"threshold": 0.1}}}, ["arms.zvf", "no parameter 'threshold'"]),
+        ({"arms.grpo.reward": "coin_flp"}, ["arms.grpo", "rewards", "did you mean 'coin_flip'?"]),
+        ({"arms.grpo.reward": {"coin_flip": {"probability": 1.0}}}, ["coin_flip.probability", "1.0"]),
+        ({"arms.grpo.advantage": "centerd"}, ["arms.grpo", "advantages", "did you mean 'centred'?"]),
+        ({"engine.refill_rounds": 0}, ["engine.refill_rounds", "0"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_wrong_entry_is_one_sentence(changes, parts):
+    sentence = refusal(changes)
+    assert all(part in sentence for part in parts), sentence
+
+
+def spoilt(monkeypatch, function) -> str:
+    """The sentence with which the settings are refused when arm random-subset's sampler is `function`."""
+    function.__name__ = "random_subset"
+    monkeypatch.setattr(module, "random_subset", function)
+    return refusal({})
+
+
+def test_a_sampler_that_raises_is_named_before_anything_runs(monkeypatch):
+    def raises(rollouts: Rollouts, progress: float, rng):
+        return rollouts.take(rollouts.no_such_array)
+
+    sentence = spoilt(monkeypatch, raises)
+    assert "arms.random-subset: sampler random_subset: AttributeError" in sentence and "no_such_array" in sentence
+
+
+def test_a_sampler_that_fails_late_is_found_at_the_start(monkeypatch):
+    def late(rollouts: Rollouts, progress: float, rng):
+        if progress > 0.9:
+            raise KeyError("share")
+        return rollouts
+
+    assert "arms.random-subset: sampler random_subset: KeyError: 'share'" in spoilt(monkeypatch, late)
+
+
+@pytest.mark.parametrize(
+    ("returned", "kind"), [(None, "NoneType"), ([0, 1], "list"), ("rows", "str")], ids=["nothing", "rows", "text"]
+)
+def test_a_sampler_that_returns_no_rollouts_is_named(monkeypatch, returned, kind):
+    def wrong(rollouts: Rollouts, progress: float, rng):
+        return returned
+
+    sentence = spoilt(monkeypatch, wrong)
+    parts = ("params.yaml: arms.random-subset: ", f"sampler random_subset returned {kind}", "should return Rollouts")
+    assert all(part in sentence for part in parts), sentence
+
+
+def test_a_sampler_whose_weights_are_no_weights_is_named(monkeypatch):
+    def weightless(rollouts: Rollouts, progress: float, rng):
+        return rollouts.take([0, 1], [0.5, 0.0])
+
+    assert "arms.random-subset: sampler random_subset: ValueError: rollouts: weights_N[1] is 0" in spoilt(
+        monkeypatch, weightless
+    )
+
+
+def test_a_batch_without_signal_is_no_fault_of_a_sampler(monkeypatch):
+    def picky(rollouts: Rollouts, progress: float, rng):
+        return rollouts.take([])
+
+    picky.__name__ = "random_subset"
+    monkeypatch.setattr(module, "random_subset", picky)
+    arms.check(SETTINGS)
+
+
+def replaced(monkeypatch, name: str, function) -> str:
+    """The sentence with which the settings are refused when `function` stands in for repro.<package>.<module>."""
+    function.__name__ = name.rpartition(".")[2]
+    monkeypatch.setattr(f"repro.{name}.{function.__name__}", function)
+    return refusal({})
+
+
+def test_filters_advantages_and_plans_are_tried_too(monkeypatch):
+    def per_rollout(rewards_N, group_N):
+        return rewards_N > 0
+
+    def unknown_group(rewards_N, group_N):
+        return {}["group"]
+
+    def lazy(queries, rollouts_per_step, rng):
+        raise ValueError("no plan today")
+        yield
+
+    for name, function, sentence in (
+        ("filters.zero_variance", per_rollout, "arms.zvf: its filter should return one entry per group"),
+        ("filters.zero_variance", lambda rewards_N, group_N: None, "arms.zvf: its filter should return one entry"),
+        ("advantages.centred", unknown_group, "arms.dr-grpo: KeyError: 'group'"),
+        ("plans.uniform", lazy, "arms.grpo: no plan today"),
+    ):
+        with monkeypatch.context() as patch:
+            assert sentence in replaced(patch, name, function)
+    arms.check(SETTINGS)
+
+
+def test_advantages_are_tried_on_the_rewards_that_training_sees(monkeypatch):
+    seen = []
+
+    def centred(rewards_N, group_N):
+        seen.append(rewards_N)
+        return rewards_N
+
+    monkeypatch.setattr("repro.advantages.centred.centred", centred)
+    settings = parse(raw({"arms.dr-grpo.reward": {"coin_flip": {"probability": 0.01}}}))
+    arms.try_out(arms.build("dr-grpo", settings.arms["dr-grpo"]), 0.0)
+    assert seen[0].sum() <= 1  # eight of the sixteen verdicts are right

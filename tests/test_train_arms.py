@@ -1,0 +1,86 @@
+"""Every arm of params.yaml trains: a tiny policy, finite weights, a ledger its rows add up to, resumed bit by bit."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_run import GROUP, SETTINGS, new_trainer, parity, reward_with, run, weights
+
+from repro.engine.embedded.checkpoint import Checkpoints
+from repro.engine.embedded.log import SELECTED
+from repro.engine.embedded.update import UPDATED
+
+ROLLOUTS = 32
+LEDGER = ("queries", "rollouts", "prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "updates")
+
+
+@pytest.fixture(autouse=True)
+def score_parity(monkeypatch):
+    reward_with(monkeypatch, parity)
+
+
+@pytest.mark.parametrize("arm", SETTINGS.arms)
+def test_an_arm_trains(arm, tmp_path):
+    trainer = new_trainer(SETTINGS.arms[arm], rollouts_per_step=ROLLOUTS, minibatch=16, steps=2)
+    before = weights(trainer)
+    log = run(trainer, Checkpoints(tmp_path, "a"))
+    assert weights(trainer) != before and not trainer.diverged
+    assert all(torch.isfinite(parameter).all() for parameter in trainer.model.parameters())
+    assert [row["skipped"] for row in log["steps"]] == [False, False]
+    assert all(row[name] is not None for row in log["steps"] for name in (*SELECTED, *UPDATED))
+
+    spent = dict.fromkeys(LEDGER, 0)
+    for row in log["steps"]:
+        generated = row["rollouts"] - spent["rollouts"]
+        assert generated == GROUP * (row["queries"] - spent["queries"]) >= ROLLOUTS
+        assert generated == ROLLOUTS or row["refill_rounds"] > 0
+        assert row["generated_tokens"] - spent["generated_tokens"] == pytest.approx(generated * row["response_tokens"])
+        assert row["trained_tokens"] - spent["trained_tokens"] == row["selected_tokens"]
+        assert row["updates"] - spent["updates"] == 2 and row["scored_tokens"] == 0
+        assert row["flops"] == row["flops_generate"] + row["flops_train"]
+        assert 0 < row["usefulness"] <= 1 and row["distinct_rollouts"] <= min(row["selected_rollouts"], ROLLOUTS)
+        assert row["effective_sample_size"] <= row["selected_rollouts"] * (1 + 1e-9)
+        assert 0 < row["loss_tokens"] <= row["selected_tokens"]
+        spent = {name: row[name] for name in LEDGER}
+    totals = trainer.ledger.row()
+    assert {name: log["steps"][-1][name] for name in totals} == totals
+    assert {name: log["evaluations"][-1][name] for name in totals} == totals
+
+    chosen = [row for row in log["selection"] if row["step"] == 0]
+    first = log["steps"][0]
+    assert sum(row["times_trained"] for row in chosen) == first["selected_rollouts"]
+    assert sum(row["times_trained"] > 0 for row in chosen) == first["distinct_rollouts"]
+    assert sum(row["times_trained"] * row["cost"] for row in chosen) == first["selected_tokens"]
+    assert max(row["weight"] for row in chosen) == first["largest_weight"]
+    assert all((row["weight"] > 0) == (row["times_trained"] > 0) for row in chosen)
+    total = sum(row["times_trained"] * row["weight"] for row in chosen)
+    square = sum(row["times_trained"] * row["weight"] ** 2 for row in chosen)
+    assert first["effective_sample_size"] == pytest.approx(total**2 / square)
+
+    # Once more, stopped after its first step: the same bits.
+    again = [new_trainer(SETTINGS.arms[arm], rollouts_per_step=ROLLOUTS, minibatch=16, steps=2) for _ in range(2)]
+    checkpoints = Checkpoints(tmp_path / "again", "a")
+    assert again[0].train(checkpoints, lambda *_: None, stop=lambda: True) is None
+    assert run(again[1], checkpoints) == log and weights(again[1]) == weights(trainer)
+
+
+def test_arms_that_spend_alike_start_from_the_same_rollouts(tmp_path):
+    """With one seed, whatever the arm does with them: compositions and controls included."""
+    texts = []
+    for arm in ("grpo", "d3s-i-cost-aware", "adaptive-beta", "random-quarter", "random-reward", "dr-grpo"):
+        trainer = new_trainer(SETTINGS.arms[arm], rollouts_per_step=ROLLOUTS, minibatch=16, steps=1, kept_rollouts=99)
+        log = run(trainer, Checkpoints(tmp_path / arm, "a"))
+        texts.append([(row["prompt"], row["response"]) for row in log["rollouts"]])
+    assert len(texts[0]) == ROLLOUTS and all(other == texts[0] for other in texts)
+
+
+def test_dr_grpo_divides_by_the_longest_response_allowed_and_by_no_spread(tmp_path):
+    log = run(
+        new_trainer(SETTINGS.arms["dr-grpo"], steps=1, minibatch=16, max_new_tokens=8), Checkpoints(tmp_path, "a")
+    )
+    rows = log["selection"]
+    for group in np.split(np.array(rows), len(rows) // GROUP):
+        rewards = np.array([row["reward"] for row in group])
+        assert [row["advantage"] for row in group] == pytest.approx(rewards - rewards.mean())
+    # On policy every ratio is 1: the loss is −Σ A_i T_i/(N · 8).
+    expected = -sum(row["advantage"] * row["response_tokens"] for row in rows) / (len(rows) * 8)
+    assert log["steps"][0]["loss"] == pytest.approx(expected, abs=1e-6)
