@@ -48,6 +48,11 @@ def notebook_code(notebook: Path) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 
+def heading(notebook: Path) -> str:
+    """The notebook's title: its first line, which is a heading."""
+    return "".join(json.loads(notebook.read_text())["cells"][0]["source"]).splitlines()[0].lstrip("# ")
+
+
 def code_hash(path: Path) -> str:
     """A hash of what a Python file does: comments, docstrings and layout do not count."""
     tree = ast.parse(path.read_text())

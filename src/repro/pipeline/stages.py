@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import paths
+from repro.pipeline.closure import heading
 from repro.settings import Settings, SettingsError, nearest
 
 
@@ -61,16 +62,15 @@ def _theory(settings: Settings, group: str) -> Stage:
     groups = type(settings.theory).model_fields
     if group not in groups:
         raise SettingsError(f"there is no theory group {group!r}{nearest(group, groups)}")
-    folder = paths.RESULTS / "theory" / group
-    titles = {"sgd": "Cost-Aware SGD: is it worth sampling cheap components?"}
+    folder, notebook = paths.RESULTS / "theory" / group, paths.NOTEBOOKS / f"theory_{group}.ipynb"
     return Stage(
         f"theory-{group}",
-        paths.NOTEBOOKS / f"theory_{group}.ipynb",
+        notebook,
         lambda s: getattr(s.theory, group).model_dump(),
         getattr(settings.theory, group).model_dump() | {"output": str(folder)},
         data=(folder,),
         report=paths.REPORTS / f"theory-{group}.html",
-        title=titles.get(group, f"Theory: {group}"),
+        title=heading(notebook),
     )
 
 
@@ -218,6 +218,7 @@ def _results(settings: Settings) -> Stage:
             "arms": _named(s, s.arms),
             "regimes": s.regimes.model_dump(),
             "fidelity": s.fidelity.arms,
+            "theory": list(type(s.theory).model_fields),
             "baseline": s.baseline,
             "seeds": s.seeds,
             "statistics": s.statistics.model_dump(),

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.fields import Count, NonNegative, Positive, Section, Seeds, Share
+from repro.settings.theory import Theory
 
 
 class Family(Section):
@@ -100,33 +101,6 @@ class Evaluation(Section):
     final_samples: Count
     batch_rollouts: Count
     temperature: Positive
-
-
-class SgdTheory(Section):
-    """Parameters of notebooks/theory_sgd.ipynb; the paper's values were not available to us, these are ours."""
-
-    n_points: Annotated[int, Field(ge=2)]
-    dimension: Count
-    norm_low: Positive
-    norm_high: Positive
-    cost_low: Positive
-    cost_high: Positive
-    n_iterations: Count
-    n_trials: Annotated[int, Field(ge=2)]
-    radius: Positive
-    seed: int
-
-    @model_validator(mode="after")
-    def low_to_high(self):
-        for name in ("norm", "cost"):
-            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-            if low > high:
-                raise ValueError(f"{name}_low {low} is above {name}_high {high}; swap them")
-        return self
-
-
-class Theory(Section):
-    sgd: SgdTheory
 
 
 class Statistics(Section):
