@@ -33,10 +33,16 @@ def table(found: pd.DataFrame) -> str:
     ]
     for row in found.to_dict("records"):
         tolerance = "" if pd.isna(row["tolerance"]) else f" (±{row['tolerance']:.0%})"
-        lines.append(
-            f"| {row['group']} | {row['claim'].replace('|', chr(92) + '|')} | {'yes' if row['holds'] else 'not shown'} | {row['expected']:.3g} | "
-            f"{row['measured']:.3g} | {row['low']:.3g} to {row['high']:.3g} | {row['rule']}{tolerance} |"
-        )
+        cells = [
+            row["group"],
+            row["claim"].replace("|", "\\|"),
+            "yes" if row["holds"] else "not shown",
+            f"{row['expected']:.3g}",
+            f"{row['measured']:.3g}",
+            f"{row['low']:.3g} to {row['high']:.3g}",
+            f"{row['rule']}{tolerance}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
