@@ -20,7 +20,7 @@ Cell = Callable[[pd.Series], str]
 
 def number(row: pd.Series, name: str, digits: int, signed: bool = False) -> str:
     """`0.644 [0.630, 0.655]`; without its bracket when there is one seed; a dash when it is not known."""
-    form = f"{{:{'+' if signed else ''}.{digits}f}}"
+    form = f"{{:{'+' if signed else ''}z.{digits}f}}"  # z: no negative zero
     if pd.isna(row[name]):
         return "–"
     text = form.format(row[name])
