@@ -50,6 +50,9 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
 
 
 def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
+    # jsonschema, on papermill's way in, builds a grammar of internationalised addresses as it is imported, if it can:
+    # three quarters of a second in every stage, for a format that no notebook has.
+    sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
     from nbclient.exceptions import DeadKernelError
 
