@@ -35,7 +35,8 @@ def cost_aware(
     tokens: instead of N draws, draws until they cost this share of the batch's tokens, the last one included. Their
     number is then random, and weights carry a factor that keeps the direction unbiased (selection.importance.draw).
 
-    Deviations: none known at the defaults; `tokens` is ours. The paper's β values were not available to us; ours are
-    parameters.
+    Deviations: none known at the defaults, but Algorithm 2 is missing from our copy: drawing with replacement, N times,
+    and re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` is ours. The paper's β values were not
+    available to us; ours are parameters.
     """
     return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens)

@@ -27,8 +27,8 @@ def d3s(
     few jumps. See `d1s_c` and `top_tokens`.
 
     Deviations: N_s as a share of the group: the paper's 8 → 32 of G = 32 is 0.25 → 1.0 of any G, and so transfers to
-    other group sizes. K from 5% to 20% as in the paper (Table 5). The loss of eq. 10 averages over the kept tokens; see
-    `top_tokens`.
+    other group sizes. K from 5% to 20% as in the paper (Table 5). The loss of eq. 10 is that over the kept tokens up to
+    its factor 1/|Ŝ|; see `top_tokens`.
     """
     share, tokens = linear(progress, share_start, share_end), linear(progress, tokens_start, tokens_end)
     return d2s(rollouts, progress, rng, share=share, tokens=tokens)

@@ -30,9 +30,9 @@ def noisy_cost_aware(
     large: a bias that `cost_aware` does not have and that β > 0 removes. Rollouts without an advantage may be drawn.
     NoSignal if every advantage is 0, or every noisy proxy.
 
-    Deviations: the paper states the noise's variance, its values were not available to us, and it does not say how
-    |A| is kept non-negative; standard deviation in units of std(|A|), and the clip, are ours. `recentre` and `tokens`
-    as in `repro.selection.importance.draw`.
+    Deviations: the paper says only that the noise has mean zero and a variance, whose values were not available to us,
+    and not how |A| is kept non-negative; the Gaussian, its standard deviation in units of std(|A|), and the clip are
+    ours. `recentre` and `tokens` as in `repro.selection.importance.draw`.
     """
     proxy_N = np.abs(rollouts.advantages_N)
     if not proxy_N.any():

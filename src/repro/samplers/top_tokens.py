@@ -14,8 +14,9 @@ def top_tokens(rollouts: Rollouts, progress: float, rng: np.random.Generator, *,
     One ranking over the whole batch of rollouts given; equal keys are taken in order of row, then position. H is the
     entropy of the policy that sampled, in nats. Importance weights do not enter the key. NoSignal if every key is 0.
 
-    Rollouts of which no token is left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10
-    averages over the kept tokens, which is `aggregation: token-mean` up to a constant; under sequence-mean each rollout
+    Rollouts of which no token is left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10 divides
+    by |T| and by |Ŝ|. `aggregation: token-mean` divides by |T| alone: deviation by a factor that is constant in a batch
+    and, under D³S's schedule, fourfold over training; Adam all but cancels it. Under sequence-mean each rollout
     averages over its own kept tokens. §3.3 speaks once of a share "within each sample"; we follow eq. 8.
     """
     mask_N_T = rollouts.response_mask_N_T

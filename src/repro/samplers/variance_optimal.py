@@ -15,7 +15,7 @@ def variance_optimal(
     recentre: Recentre = "constant",
     tokens: Budget = None,
 ) -> Rollouts:
-    """The least variance a draw (Cost-Aware Learning §4, the "variance" baseline, with |A| for the gradient norm).
+    """The least variance a draw (Cost-Aware Learning §4.3, eq. 9, its "variance" baseline; |A| for the gradient norm).
 
         p_i = |A_i| / Σ_j |A_j|,   p^β = (1−β) p + β/N
 

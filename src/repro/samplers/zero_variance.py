@@ -14,8 +14,9 @@ def zero_variance(rollouts: Rollouts, progress: float, rng: np.random.Generator)
     no threshold on a standard deviation, and not read off the advantages. Rewards that differ by rounding differ.
     Every weight is 1. NoSignal if that drops every group.
 
-    Deviations: no refill. DAPO generates further groups until the batch is full; here the batch shrinks, and what is
-    left is spread over as many optimiser steps as the whole batch would get.
+    Deviations: no refill. DAPO and Cost-Aware Learning generate further groups until the batch is full
+    (`repro.filters.zero_variance` does); here the batch shrinks, and what is left is spread over as many optimiser
+    steps as the whole batch would get.
     """
     _, index_N = np.unique(rollouts.group_N, return_inverse=True)
     mixed_N = ~equal_rewards(rollouts.rewards_N, rollouts.group_N)[index_N]

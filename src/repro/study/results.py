@@ -72,7 +72,7 @@ def _cheapest(others: pd.DataFrame, settings: Settings) -> list[str]:
         lines.append(
             f"**{label}** to {level:.0%} of {title}'s rise, relative to {title}: "
             f"{f'lowest for {best}' if best else 'no arm gets there'}; {len(reached)} of {len(others)} get there, "
-            f"{below} with an interval wholly below 1."
+            f"{below} with an interval wholly below 1 (not corrected for their number)."
         )
     return lines
 
@@ -87,7 +87,7 @@ def _control(rows: pd.DataFrame, settings: Settings) -> str:
     if pd.isna(row[name]):
         return ""
     ahead = others[others[f"{name}_reached"]]
-    fewer = int((ahead[name] < row[name]).sum()) if row[f"{name}_reached"] else len(ahead)
+    fewer = int((ahead[name] < row[name]).sum())  # of a control that never got there, fewer than it spent in vain
     clearly = int(((ahead[f"{name}_high"] < row[f"{name}_low"]) & ~ahead[f"{name}_open"]).sum())
     return (
         f"**{row['title']}**, the control, ends {row['difference']:+.3f} ({_span(row, 'difference', '+.3f')}"
@@ -192,14 +192,21 @@ def curves(evaluations: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
 
 def metrics(summary: pd.DataFrame, settings: Settings) -> dict[str, dict[str, float | None]]:
     """{arm: {figure: value}}: accuracy, difference, best and cost ratios at the first level, each with _low and _high;
-    null where undefined."""
+    null where undefined, and where a ratio would be but a lower bound (see `efficiency.cost_ratios`)."""
     level = round(100 * settings.statistics.levels[0])
     names = ["accuracy", "difference", "best", *(f"{axis}_ratio_{level}" for axis in ("trained_tokens", "flops"))]
-    kept = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     return {
-        row["arm"]: {name: None if pd.isna(row[name]) else round(row[name], 6) for name in kept}
+        row["arm"]: {key: value for name in names for key, value in _stated(row, name).items()}
         for row in summary.to_dict("records")
     }
+
+
+def _stated(row: Mapping[str, Any], name: str) -> dict[str, float | None]:
+    """One figure with its ends; see `metrics`."""
+    reached, is_open = row.get(f"{name}_reached", True), row.get(f"{name}_open", False)
+    known = {"": reached, "_low": reached, "_high": reached and not is_open}
+    keys = {f"{name}{end}": is_known for end, is_known in known.items()}
+    return {key: round(row[key], 6) if is_known and not pd.isna(row[key]) else None for key, is_known in keys.items()}
 
 
 def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:

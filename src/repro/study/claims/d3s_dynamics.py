@@ -103,14 +103,16 @@ GRADIENTS = [
     claim(
         "gradient-norm",
         "§1, Fig. 1b",
-        "D³S makes gradients larger than GRPO's (here: mean norm over training).",
+        "D³S makes gradients larger than GRPO's (here: mean norm over training; D³S's loss is a mean over tokens, "
+        "GRPO's over sequences).",
         Expectation("higher", None, "ratio"),
         ratio(mean_over("gradient_norm"), "d3s", "grpo"),
     ),
     claim(
         "gradient-variance",
         "§2.2",
-        "Selecting by advantage variance (D¹S) makes gradients larger than selecting by reward variance (PODS).",
+        "Selecting by advantage variance (D¹S) has a higher bound on the gradient than selecting by reward variance "
+        "(PODS), and so the potential of larger ones (here: mean norms).",
         Expectation("higher", None, "ratio"),
         ratio(mean_over("gradient_norm"), "d1s", "pods"),
     ),

@@ -16,7 +16,7 @@ class Study:
     """The tables of a study, those of repro.study.runs with their column `arm`; None for what has not been made.
 
     evaluations: carried forward where a run diverged (repro.study.runs.carried_forward); with `seconds` only if
-    timings are wanted. fidelity: arm, step, seed, proxy, pearson, chi2.
+    timings are wanted. fidelity: arm, step, seed, proxy, pearson, pearson_signal, chi2.
     """
 
     settings: Settings
