@@ -70,6 +70,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
                 stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 start_timeout=120,
+                shutdown_kernel="immediate",  # it has done its work; asking politely takes half a second a stage
                 extra_arguments=["--IPKernelApp.log_level=50"],
             )
             return
