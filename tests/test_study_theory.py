@@ -19,6 +19,7 @@ def root(tmp_path):
         found = [
             at_most(f"|{group}| is small", 1.0, 0.5, (0.4, 0.6)),
             at_least(f"{group} is large", 1.0, 0.9, (0.8, 1.0)),
+            at_most(f"{group} is tiny", 0.1, 0.5, (0.4, 0.6)),
         ]
         (tmp_path / group / "verdict.json").write_text(json.dumps(found))
     return tmp_path
@@ -26,17 +27,19 @@ def root(tmp_path):
 
 def test_every_claim_of_every_group_is_there_and_what_does_not_hold_is_named(root):
     found = theory.verdicts(SETTINGS, root)
-    assert found["group"].tolist() == [group for group in GROUPS for _ in range(2)]
-    assert found["holds"].tolist() == [True, False] * len(GROUPS)
+    assert found["group"].tolist() == [group for group in GROUPS for _ in range(3)]
+    assert found["outcome"].tolist() == ["holds", "not shown", "refuted"] * len(GROUPS)
     assert found.loc[0, ["low", "high", "expected"]].tolist() == [0.4, 0.6, 1.0]
     text = theory.tally(found)
-    assert f"{2 * len(GROUPS)} claims" in text and f"{len(GROUPS)} hold; not shown: {GROUPS[0]} is large" in text
+    assert f"{3 * len(GROUPS)} claims" in text and f"{len(GROUPS)} hold, {len(GROUPS)} are refuted" in text
+    assert f"Refuted: {GROUPS[0]} is tiny" in text and f"Not shown: {GROUPS[0]} is large" in text
 
 
 def test_the_table_escapes_what_would_break_it(root):
     lines = theory.table(theory.verdicts(SETTINGS, root)).splitlines()
     assert (
-        lines[2] == f"| {GROUPS[0]} | \\|{GROUPS[0]}\\| is small | yes | 1 | 0.5 | 0.4 to 0.6 | interval <= expected |"
+        lines[2]
+        == f"| {GROUPS[0]} | \\|{GROUPS[0]}\\| is small | holds | 1 | 0.5 | 0.4 to 0.6 | interval <= expected |"
     )
 
 

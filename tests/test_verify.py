@@ -28,6 +28,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     (tmp_path / "dvc.lock").write_text(lock(policy="p", train_grpo="a", train_zvf="b"))
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
+    (tmp_path / "params.yaml").write_text("baseline: grpo\n")
     for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     return tmp_path
@@ -46,20 +47,21 @@ def test_identical_outputs_are_counted_and_reports_are_not(project):
 
 def test_a_different_output_holds_while_its_figures_lie_within_the_stated_interval(project):
     (project / "dvc.lock").write_text(lock(policy="p", train_grpo="a", train_zvf="other"))
-    measured(project, zvf=0.652, grpo=0.1)  # grpo's data are identical, so its figures are not looked at
+    measured(project, zvf=0.646, grpo=0.1)  # grpo's data are identical, so its figures are not looked at
     outcome = verify()
     assert outcome.holds and outcome.different == ["results/train/zvf"] and len(outcome.inside) == 1
-    measured(project, zvf=0.671)
+    measured(project, zvf=0.675)  # beyond 0.66 ± √2 · 0.01
     outcome = verify()
-    assert not outcome.holds and outcome.outside == ["zvf: accuracy 0.671, stated 0.65 to 0.67"]
+    assert not outcome.holds and outcome.outside == ["zvf: accuracy 0.675, expected 0.645858 to 0.674142"]
     assert "2 of 3" in outcome.sentences() and "0 lie within" in outcome.sentences()
 
 
-def test_another_base_policy_puts_every_figure_to_the_test(project):
-    (project / "dvc.lock").write_text(lock(policy="other", train_grpo="a", train_zvf="b"))
+@pytest.mark.parametrize("other", [{"policy": "other"}, {"train_grpo": "other"}])
+def test_another_base_policy_or_baseline_puts_every_figure_to_the_test(project, other):
+    (project / "dvc.lock").write_text(lock(**{"policy": "p", "train_grpo": "a", "train_zvf": "b"} | other))
     measured(project, grpo=0.1)
     outcome = verify()
-    assert outcome.outside == ["grpo: accuracy 0.1, stated 0.64 to 0.66"] and len(outcome.inside) == 1
+    assert outcome.outside == ["grpo: accuracy 0.1, expected 0.635858 to 0.664142"] and len(outcome.inside) == 1
 
 
 def test_a_missing_output_is_named(project):

@@ -59,7 +59,7 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
     """Cost to reach a level of the baseline's rise relative to the baseline's, a column for each axis of cost.
 
     Open marker: the mean curve never got there, a lower bound. An interval that ends in an arrow: too many of its
-    resamples did not, its upper end is a lower bound.
+    resamples did not, so that its upper end is a lower bound; or it leaves the panel.
     """
     others = summary[summary["arm"] != settings.baseline]
     names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}
@@ -68,7 +68,7 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
     marks = {
         "reached": (BETTER, BETTER),
         "not reached: a lower bound": (BETTER, "white"),
-        "→ upper end not known": (BETTER, ""),
+        "→ upper end not known, or beyond": (BETTER, ""),
     }
     return _explained(figure, marks)
 

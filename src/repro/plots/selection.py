@@ -45,7 +45,8 @@ def histograms(selection: pd.DataFrame, title: str) -> Figure:
 def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figure:
     """By family and by success of the group: the share of the batch (open) and of what was trained on (filled).
 
-    Mean over seeds with its bootstrap interval; on the right the share of its rollouts that trained at all.
+    Mean over seeds with its bootstrap interval; on the right the share of its rollouts that trained at all. What a
+    filter dropped was never in the batch.
     """
     parts = {
         "family": selection["family"],
@@ -75,7 +76,7 @@ def success_class(selection: pd.DataFrame) -> pd.Series:
 
 
 def shares_by(selection: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
-    """A row per seed and class, seeds without a class included: `batch`, its share of the rollouts generated;
+    """A row per seed and class, seeds without a class included: `batch`, its share of the batch's rollouts;
     `trained`, its share of those trained on, repeats counted (NaN if none was); `used`, the share of its rollouts that
     trained at least once (NaN if it had none)."""
     rows = selection.assign(key=key.to_numpy(), used=selection["times_trained"] > 0)

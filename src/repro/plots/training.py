@@ -20,11 +20,12 @@ AXES = {
     "seconds": "seconds, rollouts and updates, one thread",
 }
 DYNAMICS = {
-    "usefulness": "share of useful rollouts",
+    "usefulness": "share of useful groups",
     "kl": "KL to the base policy (nats/token)",
     "entropy": "entropy (nats/token)",
     "gradient_norm": "gradient norm before clipping",
     "selected_tokens": "tokens trained on, per step",
+    "loss_tokens": "tokens in the loss, per step",
     "reward": "mean reward of the batch",
     "groups_without_signal": "share of groups without signal",
     "response_tokens": "response length (tokens)",
@@ -35,7 +36,7 @@ DYNAMICS = {
     "clipped": "share of tokens clipped",
     "truncated": "share of responses truncated",
 }
-OVERVIEW = ("usefulness", "kl", "entropy", "gradient_norm", "selected_tokens")  # those of D³S, Fig. 1 to 4
+OVERVIEW = ("usefulness", "kl", "entropy", "gradient_norm", "selected_tokens", "loss_tokens")  # D³S, Fig. 1 to 4
 PER_PANEL = 8  # arms that can be told apart in one panel, beside the baseline
 WIDE = 9.6  # inches, of the figure with two panels and their names in a row
 CUT = 0.12  # of the panels of differences

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from repro.settings.fields import Count, Positive, Section
+from repro.settings.fields import Count, NonNegative, Positive, Section, Share
 
 
 class SgdTheory(Section):
@@ -30,5 +30,162 @@ class SgdTheory(Section):
         return self
 
 
+class SgdRegimesTheory(Section):
+    """Parameters of notebooks/theory_sgd_regimes.ipynb; all are our assumptions.
+
+    Norms and costs are log-normal: `norm_spread` and `cost_spread` are the standard deviations of their logarithms,
+    ±`correlation` those logarithms' correlation in the negative and the positive regime. `drift`: mean slope of the
+    linear problem over its mean |slope|. `n_iterations`: the longest horizon.
+    """
+
+    n_points: Annotated[int, Field(ge=20)]
+    dimension: Count
+    norm_spread: Positive
+    cost_spread: Positive
+    correlation: Annotated[float, Field(gt=0, lt=1)]
+    drift: Annotated[float, Field(gt=0, lt=1)]
+    radius: Positive
+    n_iterations: Annotated[int, Field(ge=512)]
+    n_trials: Annotated[int, Field(ge=2)]
+    dramatic_points: Annotated[list[Annotated[int, Field(ge=5)]], Field(min_length=1)]
+    seed: int
+
+    @model_validator(mode="after")
+    def the_threshold_lies_below_the_positive_regime(self):
+        if self.norm_spread >= self.correlation * self.cost_spread:
+            raise ValueError(
+                f"norm_spread {self.norm_spread} is not below correlation × cost_spread "
+                f"{self.correlation * self.cost_spread:.3g}: costs then never outgrow norms"
+            )
+        return self
+
+
+class ProxyTheory(Section):
+    """Parameters of notebooks/theory_proxy.ipynb, all our assumptions. `n_groups` and `group_size`: the batch of the
+    noise ablation; `beta`: its smoothing."""
+
+    n_components: Annotated[int, Field(ge=2)]
+    norm_low: Positive
+    norm_high: Positive
+    cost_low: Positive
+    cost_high: Positive
+    n_instances: Count
+    n_draws: Annotated[int, Field(ge=2)]
+    n_groups: Count
+    group_size: Annotated[int, Field(ge=2)]
+    beta: Annotated[float, Field(gt=0, le=1)]
+    seed: int
+
+    @model_validator(mode="after")
+    def low_below_high(self):
+        for name in ("norm", "cost"):
+            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+            if low >= high:
+                raise ValueError(f"{name}_low {low} is not below {name}_high {high}")
+        return self
+
+
+class LowerBoundTheory(Section):
+    """Parameters of notebooks/theory_lower_bound.ipynb, all our assumptions. `spread`: dearest over cheapest cost of
+    the simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
+
+    n_components: Annotated[int, Field(ge=2)]
+    lipschitz: Positive
+    epsilon: Positive
+    spread: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    n_trials: Annotated[int, Field(ge=2)]
+    seed: int
+
+
+class SubsetTheory(Section):
+    """Parameters of notebooks/theory_subset.ipynb; the paper gives no instances, these are ours. `tail`: exponent of
+    the Pareto draws; `budgets`: shares of the sum of norms left out, rising from 0."""
+
+    n_components: Annotated[int, Field(ge=2, le=16)]  # every set of them is tried
+    n_instances: Count
+    tail: Positive
+    n_points: Annotated[int, Field(ge=2)]
+    dimension: Annotated[int, Field(ge=2)]
+    budgets: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2)]
+    n_iterations: Annotated[int, Field(ge=16)]
+    n_trials: Annotated[int, Field(ge=2)]
+    seed: int
+
+    @model_validator(mode="after")
+    def budgets_rise_from_zero(self):
+        if self.budgets[0] != 0 or any(a >= b for a, b in zip(self.budgets, self.budgets[1:], strict=False)):
+            raise ValueError(f"theory.subset.budgets {self.budgets} must start with 0.0 and rise; sort them")
+        return self
+
+
+class VarianceTheory(Section):
+    """Parameters of notebooks/theory_variance.ipynb. Group size and n (`keep`) are the paper's; the Beta distribution
+    of success rates gives its 70% of groups with a signal; everything else is ours."""
+
+    group_size: Annotated[int, Field(ge=4, le=128)]  # every smaller binary group is enumerated: time grows as its cube
+    keep: Annotated[int, Field(ge=2)]
+    n_vectors: Annotated[int, Field(ge=2)]
+    vocabulary: Annotated[int, Field(ge=2)]
+    length: Annotated[int, Field(ge=1)]
+    hidden: Count
+    sharpness: NonNegative
+    n_queries: Count
+    n_groups: Annotated[int, Field(ge=2)]
+    batch_groups: Count
+    n_batches: Annotated[int, Field(ge=2)]
+    alpha: Positive
+    beta: Positive
+    seed: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def sizes_fit(self):
+        if self.keep > self.group_size:
+            raise ValueError(f"keep {self.keep} is above group_size {self.group_size}; keep at most the whole group")
+        if self.vocabulary**self.length > 4096:
+            raise ValueError(
+                f"vocabulary {self.vocabulary} to the power of length {self.length} is over 4096 responses, all of "
+                "which are enumerated; make one of them smaller"
+            )
+        return self
+
+
+class GroupSizeTheory(Section):
+    """Parameters of notebooks/theory_group_size.ipynb; the paper gives none of them, these are ours.
+
+    Difficulty is Beta(alpha, beta); K = samples per query; group sizes in rollouts; `unsolvable_share` of the queries
+    never solved is kept; the profile is paid over `passes`, a profiling rollout at `profile_price` training rollouts.
+    """
+
+    alpha: Positive
+    beta: Positive
+    samples: Count
+    uniform: Annotated[int, Field(ge=2)]
+    smallest: Annotated[int, Field(ge=2)]
+    largest: Count
+    unsolvable_share: Share
+    passes: Positive
+    profile_price: NonNegative
+    margin: Annotated[float, Field(gt=0, lt=0.5)]
+    n_groups: Annotated[int, Field(ge=2)]
+    n_queries: Count
+    n_trials: Annotated[int, Field(ge=2)]
+    seed: int
+
+    @model_validator(mode="after")
+    def sizes_are_ordered(self):
+        if self.smallest > min(self.uniform, self.largest):
+            above = f"uniform {self.uniform} or largest {self.largest}"
+            raise ValueError(f"smallest {self.smallest} is above {above}; lower it")
+        return self
+
+
 class Theory(Section):
+    """One section for each notebook `theory_<name>.ipynb`."""
+
     sgd: SgdTheory
+    sgd_regimes: SgdRegimesTheory
+    proxy: ProxyTheory
+    lower_bound: LowerBoundTheory
+    subset: SubsetTheory
+    variance: VarianceTheory
+    group_size: GroupSizeTheory

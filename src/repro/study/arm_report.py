@@ -104,7 +104,8 @@ def final_accuracies(name: str, evaluations: pd.DataFrame) -> np.ndarray:
 def _lost(name: str, evaluations: pd.DataFrame) -> str:
     own = evaluations[evaluations["arm"] == name]
     diverged, runs = int(own.groupby("seed")["diverged"].any().sum()), own["seed"].nunique()
-    return f" {diverged} of its {runs} runs diverged and stays in every mean." if diverged else ""
+    stays = "stays" if diverged == 1 else "stay"
+    return f" {diverged} of its {runs} runs diverged and {stays} in every mean." if diverged else ""
 
 
 def outcome_table(name: str, summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> str:
@@ -116,7 +117,9 @@ def outcome_table(name: str, summary: pd.DataFrame, evaluations: pd.DataFrame, s
     lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
     if name not in set(summary["arm"]):
         ends = mean_intervals({arm: final_accuracies(arm, evaluations) for arm in both}, settings.statistics)
-        cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in ends.values()]
+        cells = [
+            f"{mean:.3f}" + ("" if np.isnan(low) else f" [{low:.3f}, {high:.3f}]") for mean, low, high in ends.values()
+        ]
         return "\n".join([*lines, f"| final accuracy | {' | '.join(cells)} | not paired |"]) + "\n"
     rows = summary.set_index("arm")
     measures = {"final accuracy": ("accuracy", "difference"), "best checkpoint": ("best", "best_difference")}
@@ -171,12 +174,20 @@ def ledger_table(evaluations: pd.DataFrame, steps: pd.DataFrame, settings: Setti
     return "\n".join([*lines, "| steps skipped: no rollout had a signal | " + " | ".join(cells) + " |"]) + "\n"
 
 
-def where_samples_went(selection: pd.DataFrame) -> str:
-    """Which rollouts of the logged batches trained, in two sentences: how many, and how they differ from those left."""
+def where_samples_went(selection: pd.DataFrame, steps: pd.DataFrame | None = None) -> str:
+    """Which rollouts of the logged batches trained, in two sentences: how many, and how they differ from those left.
+
+    `steps`, of an arm with a filter: its batches hold only what passed, and the text says how much that was.
+    """
     used = selection["times_trained"] > 0
-    steps = ", ".join(map(str, sorted(selection["step"].unique())))
+    logged, which = ", ".join(map(str, sorted(selection["step"].unique()))), "generated"
+    if steps is not None:
+        totals = steps.sort_values("step")
+        generated = totals.groupby("seed")["rollouts"].diff().fillna(totals["rollouts"])
+        share = len(selection) / generated[totals["step"].isin(selection["step"])].sum()
+        which = f"that the filter left ({share:.0%} of those generated)"
     tokens = selection.loc[used, "cost"].sum() / selection["cost"].sum()
-    text = f"Of the rollouts generated at steps {steps}, {used.mean():.0%} trained, with {tokens:.0%} of the tokens"
+    text = f"Of the rollouts {which} at steps {logged}, {used.mean():.0%} trained, with {tokens:.0%} of the tokens"
     if not used.any():
         return f"{text}: every one of these updates was skipped."
     times = selection["times_trained"]

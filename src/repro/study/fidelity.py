@@ -1,12 +1,13 @@
 """Which proxy of the gradient norm is best, in a table and in words."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 
 from repro.fidelity.probe import UNIFORM, Checkpoint, load_checkpoint, sample_batch
-from repro.fidelity.proxies import PROXIES, WHILE_SAMPLING
+from repro.fidelity.proxies import PROXIES, WHILE_SAMPLING, Needs
 from repro.fidelity.seconds import TRAINING, seconds
 from repro.files import write_parquet
 from repro.settings import Settings, Statistics
@@ -36,9 +37,10 @@ def rank(table: pd.DataFrame, statistics: Statistics) -> pd.DataFrame:
 
 
 def best(ranking: pd.DataFrame, needs: tuple[str, ...] = WHILE_SAMPLING) -> str:
-    """The proxy with the least product among those that know only `needs`; of those within `TIE` of it, the first in
-    `PROXIES`, which go from free to dear."""
-    products = ranking.loc[[name for name, proxy in PROXIES.items() if proxy.needs in needs], "product"]
+    """The proxy with the least product among those that know only `needs`; of those within `TIE` of it, the one whose
+    needs are cheapest, and of these the first in `PROXIES`."""
+    known = [name for name, proxy in PROXIES.items() if proxy.needs in needs]
+    products = ranking.loc[sorted(known, key=lambda name: get_args(Needs).index(PROXIES[name].needs)), "product"]
     return str((products <= products.min() * (1 + TIE)).idxmax())
 
 

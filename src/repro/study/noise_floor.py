@@ -15,7 +15,7 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     runs, sd                          final accuracy over all distinct seeds: their number, the standard deviation
     mean_difference, _low, _high      mean of the seeds that only `again` has, less the mean of the baseline's: two
                                       sets of runs of one method; Student's interval for independent samples
-    arms, paired_sd                   the standard deviation of paired differences, pooled over so many arms
+    arms, paired_sd                   the standard deviation of paired differences, the median over so many arms
     resolvable, resolvable_holm       the mean of that many paired differences at which a t-test just resolves it (so
                                       in half of the studies), alone and as the first of Holm's steps over all arms
     """
@@ -56,7 +56,7 @@ def sentence(noise: pd.DataFrame, settings: Settings) -> str:
         )
     if np.isfinite(row["resolvable"]):
         parts.append(
-            f"Paired differences of {row['arms']} arms scatter by {row['paired_sd']:.4f} from seed to seed, so {seeds} "
+            f"Paired differences scatter by {row['paired_sd']:.4f} from seed to seed (median of {row['arms']} arms), so {seeds} "
             f"pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
             f"{row['resolvable_holm']:.4f} after Holm's correction for all arms; smaller ones may be there unseen."
         )
@@ -98,7 +98,7 @@ def _resolvable(final: pd.Series, settings: Settings) -> dict:
     row = {"arms": n_arms, "paired_sd": float("nan"), "resolvable": float("nan"), "resolvable_holm": float("nan")}
     if n_arms == 0 or n_seeds < 2:
         return row
-    row["paired_sd"] = float(np.sqrt(differences_A_S.var(axis=1, ddof=1).mean()))
+    row["paired_sd"] = float(np.median(differences_A_S.std(axis=1, ddof=1)))  # a collapsing arm says nothing of others
     risk = 1 - settings.statistics.confidence
     for name, tests in {"resolvable": 1, "resolvable_holm": n_arms}.items():
         row[name] = float(t.ppf(1 - risk / (2 * tests), n_seeds - 1) * row["paired_sd"] / np.sqrt(n_seeds))

@@ -180,8 +180,8 @@ def _resampled(own_A_S: np.ndarray, statistics: Statistics, place: int) -> np.nd
 
 
 def reversals(pairs: Mapping[str, Pairs], arms: list[str]) -> list[tuple[str, str, list[str], list[str]]]:
-    """(a, b, mixes where a is above b, mixes where b is above a) for each pair of arms resolved both ways: intervals
-    that leave out 0 on both sides. By luck alone that is rare: it takes two errors."""
+    """(a, b, mixes where a is above b, mixes where b is above a) for each pair of arms whose intervals leave out 0 on
+    both sides. By luck alone that takes two errors: with 95% and four mixes, 0.7% for a pair, 7% for ten pairs."""
     found = []
     for i, j in combinations(range(len(arms)), 2):
         above = [mix for mix, own in pairs.items() if own.low_A_A[i, j] > 0]

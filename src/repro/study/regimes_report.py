@@ -12,21 +12,25 @@ from repro.study.mixes import DEFAULT, titles
 from repro.study.regimes import MEASURES, Pairs, agreement, outcomes, paired, reversals
 from repro.study.tables import number, ratio
 
-CONTROL, SUBSET = "random-subset", "d3s"  # chosen blindly; chosen for the variance of their rewards
+# (chosen for variance, chosen blindly): of these the pairs among `regimes.arms` are compared. D¹S-C and its control
+# keep as many rollouts; D³S and the random subset differ in their number too.
+PAIRS = (("d1s-c", "random-quarter"), ("d3s", "random-subset"))
+QUARTERS, CHANCE = ("d1s", "d1s-c", "pods"), "random-quarter"  # arms that keep as many rollouts of each batch
 
 
 def conclusion(evaluations: pd.DataFrame, table: pd.DataFrame, settings: Settings) -> str:
-    """Markdown, computed: does the ranking change with the mix, and where does a random subset do as well as D³S?"""
+    """Markdown, computed: does the ranking change with the mix, and where does choosing for variance beat chance?"""
     arms, names, confidence = settings.regimes.arms, titles(settings), settings.statistics.confidence
     lines = []
     for measure, of_mix in outcomes(evaluations, arms).items():
         pairs = paired(of_mix, confidence)
         lines.append(f"- **{MEASURES[measure].capitalize()}**: {_ranking(of_mix, pairs, measure, table, settings)}")
-        if {CONTROL, SUBSET} <= set(arms):
+        for subset, control in (pair for pair in PAIRS if set(pair) <= set(arms)):
             lines.append(
                 f"- **{MEASURES[measure].capitalize()}, is choosing better than chance?** "
-                f"{_choice(pairs, arms, settings)}"
+                f"{_choice(subset, control, pairs, settings)}"
             )
+            lines[-1] += _confounded(subset, control, evaluations, settings) if measure == "steps" else ""
     steps = table.loc[table["arm"] == settings.baseline].set_index("mix")["budget_step"]
     seeds = table.groupby("mix", sort=False)["seeds"].first()
     counts = ", ".join(f"{seeds[mix]} on ‘{names[mix]}’" for mix in seeds.index)
@@ -56,18 +60,22 @@ def _ranking(
         for a, b, above, below in reversals(pairs, arms)
     ]
     verdicts = table.loc[table["arm"] != settings.baseline, f"resolved_{measure}"]
+    repeated = (
+        f"; over resampled seeds {between['resampled'].mean():+.2f}, where a repetition on the same mix would get at "
+        f"best {same['resampled'].mean():+.2f}"
+        if between["resampled"].notna().any()  # not where seeds are single
+        else ""
+    )
     text = (
         f"Between two mixes the rankings agree with Kendall's τ from {between['tau'].min():+.2f} to "
-        f"{between['tau'].max():+.2f} (mean {between['tau'].mean():+.2f}; over resampled seeds "
-        f"{between['resampled'].mean():+.2f}, where a repetition on the same mix would get at best "
-        f"{same['resampled'].mean():+.2f}). "
+        f"{between['tau'].max():+.2f} (mean {between['tau'].mean():+.2f}{repeated}). "
         if len(of_mix) > 1
         else ""
     )
     text += (
-        f"{'; '.join(turned)}. "
+        f"{'; '.join(turned)}, by intervals not corrected for the number of pairs. "
         if turned
-        else "No pair of arms is resolved one way on one mix and the other way on another. "
+        else "No pair of arms has an interval above 0 on one mix and below 0 on another. "
     )
     return (
         f"{text}Of {len(verdicts)} differences to {settings.arms[settings.baseline].title}, "
@@ -76,17 +84,55 @@ def _ranking(
     )
 
 
-def _choice(pairs: Mapping[str, Pairs], arms: list[str], settings: Settings) -> str:
-    """D³S against the random subset on every mix: a verdict by the interval, and how much the interval leaves open."""
-    i, j = arms.index(SUBSET), arms.index(CONTROL)
-    subset, control, names = settings.arms[SUBSET].title, settings.arms[CONTROL].title, titles(settings)
+def against_chance(evaluations: pd.DataFrame, settings: Settings) -> str:
+    """Markdown, computed, of the study's own runs: the quarters of greatest variance against one chosen blindly; empty
+    where there is no such control."""
+    arms = [arm for arm in (*QUARTERS, CHANCE) if arm in set(evaluations["arm"])]
+    if CHANCE not in arms or len(arms) == 1:
+        return ""
+    own, confidence = evaluations[evaluations["arm"].isin(arms)].assign(mix=DEFAULT), settings.statistics.confidence
+    parts, seeds = [], own["seed"].nunique()
+    for measure, of_mix in outcomes(own, arms).items():
+        pairs = paired(of_mix, confidence)[DEFAULT]
+        found = []
+        for place, arm in enumerate(arms[:-1]):
+            mean, low, high = (ends[place, -1] for ends in (pairs.mean_A_A, pairs.low_A_A, pairs.high_A_A))
+            interval = "" if np.isnan(low) else f" ({low:+.3f} to {high:+.3f})"
+            found.append(f"{settings.arms[arm].title} {mean:+.3f}{interval}")
+        parts.append(f"{MEASURES[measure]} {', '.join(found)}")
+    intervals = f"{confidence:.0%} Student-t intervals over {seeds} pairs of seeds, each for itself"
+    return (
+        f"**Does choosing for variance beat chance?** On {titles(settings)[DEFAULT]}, held-out accuracy less that of "
+        f"{settings.arms[CHANCE].title}, which keeps as many rollouts: {'; '.join(parts)}. "
+        f"{intervals if seeds > 1 else 'One seed, so no interval'}.\n"
+    )
+
+
+def _choice(chosen: str, blind: str, pairs: Mapping[str, Pairs], settings: Settings) -> str:
+    """One arm against its control on every mix: a verdict by the interval, and how much the interval leaves open."""
+    i, j = settings.regimes.arms.index(chosen), settings.regimes.arms.index(blind)
+    subset, control, names = settings.arms[chosen].title, settings.arms[blind].title, titles(settings)
     found: dict[str, list[str]] = {}
     for mix, own in pairs.items():
         low, high = own.low_A_A[i, j], own.high_A_A[i, j]
+        if np.isnan(low):
+            found.setdefault("Single seeds tell nothing", []).append(f"{names[mix]} ({own.mean_A_A[i, j]:+.3f})")
+            continue
         verdict = f"{subset} is above" if low > 0 else f"{subset} is below" if high < 0 else "No difference is seen"
         found.setdefault(verdict, []).append(f"{names[mix]} ({own.mean_A_A[i, j]:+.3f}, {low:+.3f} to {high:+.3f})")
     sentences = " ".join(f"{verdict} on: {'; '.join(where)}." for verdict, where in found.items())
     return f"{subset} less {control}. {sentences}"
+
+
+def _confounded(chosen: str, blind: str, evaluations: pd.DataFrame, settings: Settings) -> str:
+    """What differs between the two besides which rollouts train: how many tokens, and how their losses add up."""
+    (subset, control), final = (settings.arms[chosen], settings.arms[blind]), evaluations.sort_values("step")
+    spent = final.groupby(["mix", "arm", "seed"])["trained_tokens"].last().groupby(["mix", "arm"]).mean().unstack("arm")
+    shares = dict.fromkeys(f"{share:.2f}" for share in (spent[chosen] / spent[blind]).agg(["min", "max"]))
+    text = f" In as many steps {subset.title} trains on {' to '.join(shares)} times the tokens of {control.title}"
+    if subset.aggregation != control.aggregation:
+        text += f", and its loss is a {subset.aggregation}, not a {control.aggregation}: not the choice alone differs"
+    return f"{text}."
 
 
 def _list(mixes: list[str], names: Mapping[str, str]) -> str:
@@ -132,9 +178,10 @@ def agreement_table(evaluations: pd.DataFrame, settings: Settings) -> str:
         "|---|---|---:|---:|",
     ]
     for rows in zip(*(table.to_dict("records") for table in tables), strict=True):
-        cells = [f"{row['tau']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]" for row in rows]
+        single = any(np.isnan(row["low"]) for row in rows)  # seeds, which cannot be resampled
+        cells = [f"{row['tau']:+.2f}" + ("" if single else f" [{row['low']:+.2f}, {row['high']:+.2f}]") for row in rows]
         if rows[0]["mix"] == rows[0]["other"]:  # the estimate is 1 by construction
-            cells = [f"repeated: at best {row['resampled']:+.2f}" for row in rows]
+            cells = ["–" if single else f"repeated: at best {row['resampled']:+.2f}" for row in rows]
         other = "itself" if rows[0]["mix"] == rows[0]["other"] else names[rows[0]["other"]]
         lines.append("| " + " | ".join([names[rows[0]["mix"]], other, *cells]) + " |")
     return "\n".join(lines) + "\n"

@@ -115,7 +115,8 @@ def caveat(settings: Settings) -> str:
     return (
         f"Intervals are {settings.statistics.confidence:.0%} percentile bootstraps over {seeds} seeds; with so few "
         "they are too narrow (five cover about 80 to 85%): read them as direction and size, and the corrected p-values "
-        "as significance. The lowest of many ratios is lowest partly by luck."
+        "as significance. They are over training runs alone, all from one base policy and one set of queries. The "
+        "lowest of many ratios is lowest partly by luck."
     )
 
 

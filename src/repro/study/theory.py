@@ -7,10 +7,11 @@ import pandas as pd
 
 from repro.paths import RESULTS
 from repro.settings import Settings
+from repro.theory.verdict import outcome
 
 
 def verdicts(settings: Settings, root: Path = RESULTS / "theory") -> pd.DataFrame:
-    """One row per claim: group, claim, expected, measured, low, high, tolerance, rule, holds; groups as in params.yaml.
+    """One row per claim: group, claim, expected, measured, tolerance, rule, outcome, low, high; in params.yaml's order.
 
     FileNotFoundError with the mend when a group has not been run.
     """
@@ -20,15 +21,16 @@ def verdicts(settings: Settings, root: Path = RESULTS / "theory") -> pd.DataFram
         if not path.exists():
             raise FileNotFoundError(f"{path} is not there yet: run `dvc repro theory@{group}` first")
         for row in json.loads(path.read_text()):
-            low, high = row.pop("interval")
-            rows.append({"group": group, **row, "low": low, "high": high})
+            low, high = row["interval"]
+            kept = {name: row[name] for name in ("claim", "expected", "measured", "tolerance", "rule")}
+            rows.append({"group": group, **kept, "outcome": outcome(row), "low": low, "high": high})
     return pd.DataFrame(rows)
 
 
 def table(found: pd.DataFrame) -> str:
     """Markdown: the verdicts of all groups, numbers to three significant digits."""
     lines = [
-        "| notebook | claim | holds | expected | measured | 95% interval | rule |",
+        "| notebook | claim | outcome | expected | measured | 95% interval | rule |",
         "|---|---|---|---:|---:|---|---|",
     ]
     for row in found.to_dict("records"):
@@ -36,7 +38,7 @@ def table(found: pd.DataFrame) -> str:
         cells = [
             row["group"],
             row["claim"].replace("|", "\\|"),
-            "yes" if row["holds"] else "not shown",
+            row["outcome"],
             f"{row['expected']:.3g}",
             f"{row['measured']:.3g}",
             f"{row['low']:.3g} to {row['high']:.3g}",
@@ -47,8 +49,14 @@ def table(found: pd.DataFrame) -> str:
 
 
 def tally(found: pd.DataFrame) -> str:
-    """How many claims hold, in a sentence."""
-    missed = found[~found["holds"].astype(bool)]
-    held, notebooks = len(found) - len(missed), found["group"].nunique()
-    text = f"Of {len(found)} claims checked by simulation in {notebooks} notebooks, {held} hold"
-    return f"{text}." if missed.empty else f"{text}; not shown: {'; '.join(missed['claim'])}."
+    """How many claims hold, are refuted or stay open, in a sentence; those that do not hold by name."""
+    count = found["outcome"].value_counts()
+    notebooks = found["group"].nunique()
+    text = (
+        f"Of {len(found)} claims checked by simulation in {notebooks} notebooks, {count.get('holds', 0)} hold, "
+        f"{count.get('refuted', 0)} are refuted and {count.get('not shown', 0)} are not shown either way."
+    )
+    for word in ("refuted", "not shown"):
+        claims = found.loc[found["outcome"] == word, "claim"]
+        text += f" {word.capitalize()}: {'; '.join(claims)}." if len(claims) else ""
+    return text

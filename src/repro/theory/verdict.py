@@ -24,17 +24,31 @@ def within(claim: str, expected: float, measured: float, interval: Interval, tol
     return _verdict(claim, expected, measured, interval, tolerance, "interval within expected ± tolerance", holds)
 
 
+def outcome(row: dict) -> str:
+    """`holds`; `refuted`, the whole interval lies where the claim cannot hold; `not shown`, it lies on both sides."""
+    if row["holds"]:
+        return "holds"
+    (low, high), expected, tolerance = row["interval"], row["expected"], row["tolerance"]
+    if tolerance is not None:
+        low_end, high_end = sorted((expected * (1 - tolerance), expected * (1 + tolerance)))
+        refuted = high < low_end or low > high_end
+    else:
+        refuted = low > expected if row["rule"].startswith("interval <=") else high < expected
+    return "refuted" if refuted else "not shown"
+
+
 def table(verdicts: list[dict]) -> str:
     """The verdicts for reading: a Markdown table, one row per claim, numbers to three significant digits."""
     lines = [
-        "| claim | holds | expected | measured | 95% interval | tolerance | rule |",
+        "| claim | outcome | expected | measured | 95% interval | tolerance | rule |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in verdicts:
         tolerance = "" if row["tolerance"] is None else f"±{row['tolerance']:.0%}"
         interval = "{:.3g} to {:.3g}".format(*row["interval"])
         numbers = f"{row['expected']:.3g} | {row['measured']:.3g} | {interval} | {tolerance}"
-        lines.append(f"| {row['claim']} | {'yes' if row['holds'] else 'not shown'} | {numbers} | {row['rule']} |")
+        claim = row["claim"].replace("|", "\\|")
+        lines.append(f"| {claim} | {outcome(row)} | {numbers} | {row['rule']} |")
     return "\n".join(lines)
 
 

@@ -5,6 +5,6 @@
 """
 
 from repro.study.claims.study import Study
-from repro.study.claims.table import CLAIMS, claims_markdown, claims_table, tally
+from repro.study.claims.table import BY_LUCK, CLAIMS, claims_markdown, claims_table, tally
 
-__all__ = ["CLAIMS", "Study", "claims_markdown", "claims_table", "tally"]
+__all__ = ["BY_LUCK", "CLAIMS", "Study", "claims_markdown", "claims_table", "tally"]

@@ -184,7 +184,7 @@ OVERFITTING = [
         for name, title in (("d1s", "D¹S"), ("d1s-c", "D¹S-C"), ("d2s", "D²S"), ("d3s", "D³S"))
     ),
     *(
-        _half(name, title, FINAL, "lower", "overfits and is overtaken by GRPO in the end, unlike in Table 2")
+        _half(name, title, FINAL, "lower", "overfits and is overtaken by GRPO, unlike in Table 2 (here: ends below it)")
         for name, title in (("d1s", "D¹S"), ("d1s-c", "D¹S-C"), ("d2s", "D²S"))
     ),
 ]

@@ -4,7 +4,7 @@ from repro.study.claims.claim import COST_AWARE_LEARNING, D3S, Claim
 from repro.study.claims.cost_aware_learning import SMALL
 from repro.study.claims.d3s import UNALIGNED
 
-ONE_SET = "a second benchmark of the same runs; ours have one held-out set"
+ONE_SET = "needs a second benchmark of the same runs; ours have one held-out set"
 LLAMA = "needs a general model that was never trained on the task; ours is pre-trained on it"
 
 # (id, place, statement, setting, reason)

@@ -95,6 +95,7 @@ def _silence_of_short(selection: pd.DataFrame) -> pd.Series:
     middle = selection.groupby("seed")["response_tokens"].transform("median")
     short = (selection["response_tokens"] <= middle).rename("short")
     silent = (selection["advantage"] == 0).groupby([selection["seed"], short]).mean().unstack("short")
+    silent = silent.reindex(columns=[True, False])  # where most are cut off at one length, none is longer
     return silent[True] - silent[False]
 
 
