@@ -56,8 +56,8 @@ def sentence(noise: pd.DataFrame, settings: Settings) -> str:
         )
     if np.isfinite(row["resolvable"]):
         parts.append(
-            f"Paired differences scatter by {row['paired_sd']:.4f} from seed to seed (median of {row['arms']} arms), so {seeds} "
-            f"pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
+            f"Paired differences scatter by {row['paired_sd']:.4f} from seed to seed (median of {row['arms']} arms), so "
+            f"{seeds} pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
             f"{row['resolvable_holm']:.4f} after Holm's correction for all arms; smaller ones may be there unseen."
         )
     return " ".join(parts)
