@@ -56,7 +56,7 @@ def sentence(noise: pd.DataFrame, settings: Settings) -> str:
         )
     if np.isfinite(row["resolvable"]):
         parts.append(
-            f"Paired differences scatter by {row['paired_sd']:.4f} from seed to seed (median of {row['arms']} arms), so "
+            f"Paired differences scatter by {row['paired_sd']:.4f} over seeds (median of {row['arms']} arms), so "
             f"{seeds} pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
             f"{row['resolvable_holm']:.4f} after Holm's correction for all arms; smaller ones may be there unseen."
         )
