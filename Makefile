@@ -8,6 +8,8 @@ export MKL_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 export DVC_NO_ANALYTICS := 1
+# A stage is four short processes; compiling our own modules anew in each costs more than a second a stage.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup repro verify test reports readme lint lock bench clean
