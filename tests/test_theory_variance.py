@@ -1,0 +1,222 @@
+"""Advantage variance: closed forms by hand and by brute force, gradients against differences, and the samplers."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro.theory import variance as theory
+from repro.theory.variance_batches import simulate_usefulness, sizes_to_keep, summarise_usefulness
+from repro.theory.variance_gradients import compare_factors, measure_groups, one_sided_share, tightness, with_bounds
+from repro.theory.variance_policy import SoftmaxPolicy, draw_policy
+from repro.theory.variance_subsets import best_variances, binary_groups, bound_ratios, random_vectors, within_groups
+from repro.theory.variance_validation import Evidence, conclude, judge, save
+from repro.theory.verdict import table
+
+SMALL = dict(vocabulary=3, length=2, hidden=4, sharpness=1.0, queries=3)
+
+
+def best_of_all(values_G, keep: int) -> float:
+    """The largest variance of any subset, every subset tried."""
+    return max(np.var(chosen) for chosen in itertools.combinations(values_G, keep))
+
+
+def evidence_of(seed: int) -> Evidence:
+    policy = draw_policy(**SMALL, seed=seed)
+    groups = with_bounds(measure_groups(policy, 8, 4, 300, seed), 8)
+    batches = simulate_usefulness(0.35, 0.35, 16, 8, sizes_to_keep(8, 4), 20, seed)
+    return Evidence(
+        group_size=8,
+        keep=4,
+        vectors=random_vectors(8, 50, seed),
+        binary=binary_groups(8),
+        ratios=bound_ratios(8),
+        within=within_groups(8, 4, seed),
+        groups=groups,
+        factors=compare_factors(policy, groups, 8, 4),
+        broken=one_sided_share(policy, groups, 8, 4),
+        usefulness=summarise_usefulness(batches, 0.35, 0.35, 16, 8),
+    )
+
+
+def test_lemma_1_by_hand():
+    # 3 of {−1, −1, 1, 1}: {−1, 1, 1} has mean 1/3 and variance 1 − 1/9. All four, or two: 1.
+    assert theory.lemma_bound(4, np.array([2, 3, 4])) == pytest.approx([1, 8 / 9, 1])
+    assert theory.averaged_bound(4, np.array([2, 3, 4])) == pytest.approx([2 / 3, 8 / 9, 1])
+    assert theory.selected_variance(4, 2, np.array([2, 3, 4])) == pytest.approx([1, 8 / 9, 1])
+    # One success of four: A = √3 and −1/√3. The best two are one of each: variance ((√3 + 1/√3)/2)² = 4/3.
+    assert theory.selected_variance(4, 1, 2) == pytest.approx(4 / 3)
+    assert theory.selected_variance(4, np.array([0, 4]), 2) == pytest.approx([0, 0])
+    assert theory.kept_successes(8, np.array([0, 1, 4, 7, 8]), 5).tolist() == [0, 1, 3, 4, 5]
+    # 3·|8 − 2k| < 8 for k = 3, 4, 5, and 5·|8 − 2k| < 8 for k = 4 alone; an even size never fails, nor the whole group.
+    assert theory.lemma_fails(8, np.arange(9), 3).nonzero()[0].tolist() == [3, 4, 5]
+    assert theory.lemma_fails(8, np.arange(9), 5).nonzero()[0].tolist() == [4]
+    assert not theory.lemma_fails(9, 4, np.array([2, 4, 6, 8, 9])).any()
+
+
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=8).filter(lambda values: len(set(values)) > 1))
+@settings(deadline=None)
+def test_some_subset_of_every_size_reaches_the_mended_bound(values):
+    values_G = np.array(values, dtype=float)
+    values_G = (values_G - values_G.mean()) / values_G.std()
+    for keep in range(2, len(values) + 1):
+        best = best_of_all(values_G, keep)
+        assert best_variances(values_G[None], keep) == pytest.approx([best])
+        bound = theory.lemma_bound(len(values), keep)
+        assert best >= bound - 1e-9
+        assert bound >= theory.averaged_bound(len(values), keep) - 1e-12
+
+
+def test_binary_groups_agree_with_every_closed_form():
+    table = binary_groups(13)
+    assert len(table) == sum((size - 1) ** 2 for size in range(2, 14))
+    np.testing.assert_allclose(table["variance"], table["predicted"], rtol=1e-12)
+    np.testing.assert_array_equal(table["below"], table["fails"])
+    assert table["fails"].any() and (table.loc[table["fails"], "keep"] % 2 == 1).all()
+    # The bound is attained by half successes: sharp for every n of an even G.
+    half = table[table["group_size"] == 2 * table["successes"]]
+    np.testing.assert_allclose(half["variance"], half["bound"], rtol=1e-12)
+
+
+def test_impossible_sizes_are_refused():
+    with pytest.raises(ValueError, match=r"keep = 5, group_size = 4: need 2 <= keep"):
+        theory.lemma_bound(4, 5)
+    with pytest.raises(ValueError, match=r"keep = 1, group_size = 8"):
+        theory.useful_given(2, 4, 8, 1, cross=True)
+    with pytest.raises(ValueError, match=r"successes = 5"):
+        theory.selected_variance(4, 5, 2)
+    with pytest.raises(ValueError, match=r"alpha = 0"):
+        theory.signal_probability(0, 1, 4)
+    with pytest.raises(ValueError, match=r"vocabulary = 1"):
+        draw_policy(**{**SMALL, "vocabulary": 1}, seed=0)
+
+
+def test_bounds_by_hand():
+    # G = 5, Var = 2: 3·2^(1/3)·2^(1/3)·2^(1/3) = 6.
+    assert theory.proposition_2(2.0, 5) == pytest.approx(6)
+    assert theory.elementary_bound(2.25) == pytest.approx(3)
+    # p = 1/2: two rollouts agree with probability 1/2, four with 1/8.
+    assert theory.one_sided_probability(0.5, 4, 2) == pytest.approx(3 / 8)
+    ratios = bound_ratios(16).set_index("kind")
+    assert ratios.loc["best", "least"] == pytest.approx(3 / 2 ** (2 / 3))  # at G = 2
+    assert ratios.loc["mixed", "least"] > 1 and ratios.loc["mixed", "broken"] == 0
+    assert ratios.loc["one-sided", "broken"] == ratios.loc["one-sided", "subsets"] > 0
+
+
+def test_one_token_attains_its_bound_and_breaks_proposition_2():
+    """Tabular logits, γ = 1: half of a group on one token, half on another, advantages ±1."""
+    scores = np.eye(3) - np.array([0.5, 0.3, 0.2])
+    advantages, tokens = np.array([1.0, 1.0, -1.0, -1.0]), np.array([0, 0, 1, 1])
+    whole = (advantages[:, None] * scores[tokens]).mean(axis=0)
+    assert np.linalg.norm(whole) == pytest.approx(theory.ONE_TOKEN)
+    part = (advantages[:2, None] * scores[tokens[:2]]).mean(axis=0)
+    assert np.linalg.norm(part) > 0.6 > theory.proposition_2(np.var(advantages[:2]), 4) == 0
+    assert np.linalg.norm(part) <= theory.elementary_bound(1.0)
+
+
+def test_scores_are_the_gradients_and_gamma_their_jacobian():
+    policy = draw_policy(**SMALL, seed=1)
+    size = policy.output_V_H.size
+    flat = np.concatenate([policy.output_V_H.ravel(), policy.input_H_F.ravel()])
+
+    def at(parameters_P) -> SoftmaxPolicy:
+        output_V_H = parameters_P[:size].reshape(policy.output_V_H.shape)
+        input_H_F = parameters_P[size:].reshape(policy.input_H_F.shape)
+        return SoftmaxPolicy(output_V_H, input_H_F, policy.queries_Q_D, policy.values_Q_T_V, policy.aims_Q)
+
+    pairs = [(at(flat + step), at(flat - step)) for step in 1e-6 * np.eye(len(flat))]
+    logs = [(np.log(a.probabilities_Q_Y) - np.log(b.probabilities_Q_Y)) / 2e-6 for a, b in pairs]
+    np.testing.assert_allclose(policy.scores_Q_Y_P, np.stack(logs, axis=-1) / SMALL["length"], atol=1e-7)
+    logits = [(a.hidden_Q_C_H @ a.output_V_H.T - b.hidden_Q_C_H @ b.output_V_H.T) / 2e-6 for a, b in pairs]
+    norms_Q_C = np.linalg.norm(np.stack(logits, axis=-1), ord=2, axis=(2, 3))
+    np.testing.assert_allclose(policy.gamma_Q, norms_Q_C.max(axis=1), rtol=1e-6)
+    assert np.einsum("qy,qyp->qp", policy.probabilities_Q_Y, policy.scores_Q_Y_P) == pytest.approx(0, abs=1e-12)
+    assert ((policy.rates_Q > 0) & (policy.rates_Q < 1)).all()
+
+
+@pytest.mark.parametrize("method", ["grpo", "d1s", "pods"])
+def test_the_expected_gradient_of_every_group_is_the_closed_form(method):
+    """Every group of four responses of one query, with its probability: no sampling, no tolerance but rounding."""
+    policy = draw_policy(vocabulary=3, length=1, hidden=4, sharpness=1.0, queries=3, seed=2)
+    query, size, keep = 1, 4, 2
+    total_P = 0.0
+    for group in itertools.product(range(3), repeat=size):
+        rewards = policy.correct_Q_Y[query, list(group)]
+        if np.ptp(rewards) == 0:
+            continue
+        advantages = (rewards - rewards.mean()) / rewards.std()
+        # Two of four of largest variance: the first success and the first failure, in order.
+        rows = range(size) if method == "grpo" else [int(rewards.argmax()), int(rewards.argmin())]
+        kept = np.array([advantages[row] for row in rows]) if method != "pods" else np.array([1.0, -1.0])
+        gradient_P = kept @ policy.scores_Q_Y_P[query, [group[row] for row in rows]] / len(kept)
+        total_P = total_P + policy.probabilities_Q_Y[query, list(group)].prod() * gradient_P
+    factor = theory.gradient_factor(policy.rates_Q[query], size, keep, method)
+    np.testing.assert_allclose(total_P, factor * policy.rate_gradients_Q_P[query], rtol=1e-10, atol=1e-14)
+
+
+def test_factors_tend_to_their_limits():
+    rates = np.array([0.3, 0.5, 0.8])
+    base = theory.gradient_factor(rates, 4000, 8, "grpo")
+    np.testing.assert_allclose(base, 1 / np.sqrt(rates * (1 - rates)), rtol=1e-3)
+    for method in ("d1s", "pods"):
+        ratio = theory.gradient_factor(rates, 4000, 8, method) / base
+        np.testing.assert_allclose(ratio, theory.limit_ratio(rates, method), rtol=5e-3)
+    assert theory.limit_ratio(0.5, "d1s") == theory.limit_ratio(0.5, "pods") == theory.limit_ratio(0.2, "grpo") == 1
+
+
+def test_samplers_keep_the_same_rollouts_and_the_predicted_variance():
+    for keep in (2, 3, 8, 11):
+        within = within_groups(11, keep, seed=0)
+        assert within["same"].all() or keep == 3
+        np.testing.assert_allclose(within["d1s"], within["predicted"], rtol=1e-12)
+        np.testing.assert_allclose(within["pods"], 1.0, atol=1e-4)
+
+
+def test_usefulness_by_hand():
+    # B = 2 groups of 4, n = 2: M = 0, 1, 2 with 1/4, 1/2, 1/4. Within groups M/2; across, one group is enough.
+    assert theory.useful_groups(0.5, 2, 4, 2, cross=False) == pytest.approx(0.5)
+    assert theory.useful_groups(0.5, 2, 4, 2, cross=True) == pytest.approx(0.75)
+    # n = 3: with M = 1, two rollouts are missing, from one silent group: 1/2.
+    assert theory.useful_groups(0.5, 2, 4, 3, cross=True) == pytest.approx(0.5)
+    assert theory.useful_groups(0.7, 4096, 32, np.array([8, 28]), cross=True) == pytest.approx([1, 0.8], abs=1e-3)
+    # p uniform: E p^G = 1/(G + 1).
+    assert theory.signal_probability(1, 1, 4) == pytest.approx(3 / 5)
+    assert theory.binomial_pmf(np.arange(3), 2, 0.25) == pytest.approx([9 / 16, 6 / 16, 1 / 16])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(3, 9), st.integers(1, 9))
+@settings(deadline=None, max_examples=25)
+def test_usefulness_of_every_batch_is_the_closed_form(seed, group_size, groups):
+    batches = simulate_usefulness(0.3, 0.6, groups, group_size, range(2, group_size + 1), 2, seed)
+    assert batches["useful"].to_numpy() == pytest.approx(batches["given"].to_numpy())
+    across = batches[batches["sampler"] == "d1s-c"]
+    assert (across["silent_kept"] == 0).all()
+
+
+def test_verdicts_and_files_are_the_same_for_the_same_seed(tmp_path):
+    tight = tightness(vocabulary=3, hidden=4, queries=2, group_size=6, keep=2, n_groups=20, seed=0)
+    assert (tight.loc[tight["length"] == 1, "eq_4_largest"] <= theory.ONE_TOKEN / theory.PROPOSITION_1 + 1e-12).all()
+    for folder in ("first", "second"):
+        evidence = evidence_of(3)
+        verdicts = judge(evidence)
+        save(tmp_path / folder, evidence, tight, verdicts)
+    names = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert "verdict.json" in names and len(names) == 9
+    for name in names:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    keys = {"claim", "expected", "measured", "interval", "tolerance", "rule", "holds"}
+    assert all(set(row) == keys for row in json.loads((tmp_path / "first" / "verdict.json").read_text()))
+    assert not any("|" in row["claim"] for row in verdicts), "a bar in a claim breaks the table of verdicts"
+    assert len(table(verdicts).splitlines()) == len(verdicts) + 2
+    assert "(0.889 for n = 3 of G = 4)" in conclude(evidence, 0.35, 0.35)
+    false = [row["claim"] for row in verdicts if row["interval"][0] == row["interval"][1] and not row["holds"]]
+    assert [claim.split(" (")[0].split(":")[0] for claim in false] == [
+        "Lemma 1 as printed",
+        "a pinned variance pins the gradient",
+    ]
+    other = evidence_of(4)
+    assert not pd.DataFrame(other.groups).equals(evidence.groups)
