@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from repro.engine.embedded.generate import Responses
 from repro.engine.embedded.update import Batch, response_log_probabilities
-from repro.fidelity import optimality
 from repro.fidelity import probe as probing
 from repro.fidelity.gradient_norms import score_norms
 from repro.fidelity.probe import BASE, UNIFORM, Checkpoint, judge, load_checkpoint, pearson, probe
@@ -26,6 +25,7 @@ from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.study import fidelity as study
 from repro.tasks.tokenizer import build_tokenizer
+from repro.theory.proxy import closed_forms as optimality
 
 PAD = 0
 RTOL = 1e-6  # the model's norm layers and the softmax round to float32 whatever the weights' type

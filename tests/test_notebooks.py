@@ -190,7 +190,11 @@ def test_a_title_is_no_reason_to_train():
 
 def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
     text = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    items = {"${arms}": SETTINGS.arms, "${regimes.mixes}": SETTINGS.regimes.mixes}
+    items = {
+        "${arms}": SETTINGS.arms,
+        "${regimes.mixes}": SETTINGS.regimes.mixes,
+        "${theory}": type(SETTINGS.theory).model_fields,
+    }
     wanted = set()
     for kind, entry in text.items():
         each = entry.get("foreach")
@@ -203,7 +207,10 @@ def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
 def test_every_notebook_runs_by_itself_with_its_defaults(smoke):
     def execute(path):
         target = smoke.folder / f"build/alone-{path.name}"
-        smoke.run("papermill", "--no-progress-bar", path.name, str(target), cwd=smoke.folder / "notebooks")
+        command = ("papermill", "--no-progress-bar", path.name, str(target))
+        if path.name.startswith("theory_"):  # a slider without a reader now and then hangs nbclient, not IPython
+            command = ("ipython", "--simple-prompt", "--no-banner", path.name)
+        smoke.run(*command, cwd=smoke.folder / "notebooks")
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(execute, NOTEBOOKS))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory import cost_aware_sgd as theory
-from repro.theory.least_squares import LeastSquares, draw_problem, limit_constant, moment_at_minimiser, run_sgd
-from repro.theory.sgd_validation import (
+from repro.theory.sgd import closed_forms as theory
+from repro.theory.sgd.least_squares import LeastSquares, draw_problem, limit_constant, moment_at_minimiser, run_sgd
+from repro.theory.sgd.validation import (
     Measured,
     compare_ratios,
     compare_samplings,

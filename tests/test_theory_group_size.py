@@ -12,10 +12,10 @@ from scipy.special import roots_jacobi
 
 from repro.advantages.group_normalised import group_normalised
 from repro.plots import theory_group_size as plots
-from repro.theory import group_size as theory
-from repro.theory import group_size_profile as profile
-from repro.theory.group_size_allocation import allocate, allocate_profile, frontier, sizes_at_price
-from repro.theory.group_size_plans import (
+from repro.theory.group_size import closed_forms as theory
+from repro.theory.group_size import profile as profile
+from repro.theory.group_size.allocation import allocate, allocate_profile, frontier, sizes_at_price
+from repro.theory.group_size.plans import (
     SAVINGS,
     Plan,
     Population,
@@ -26,8 +26,8 @@ from repro.theory.group_size_plans import (
     over_difficulty,
     plans,
 )
-from repro.theory.group_size_rule import against_rule, success_grid, where_right
-from repro.theory.group_size_validation import (
+from repro.theory.group_size.rule import against_rule, success_grid, where_right
+from repro.theory.group_size.validation import (
     GAINS,
     save,
     saving,
@@ -35,7 +35,7 @@ from repro.theory.group_size_validation import (
     simulate_plans,
     simulate_profiles,
 )
-from repro.theory.group_size_verdicts import conclude, judge_rule, judge_savings, judge_simulations
+from repro.theory.group_size.verdicts import conclude, judge_rule, judge_savings, judge_simulations
 from repro.theory.verdict import table
 
 SMALL = Population(

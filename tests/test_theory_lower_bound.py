@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory.lower_bound import (
+from repro.theory.lower_bound.closed_forms import (
     COIN,
     GAUSSIAN,
     capped_bound,
@@ -20,7 +20,7 @@ from repro.theory.lower_bound import (
     prefix_bound,
     prefix_means,
 )
-from repro.theory.lower_bound_gap import (
+from repro.theory.lower_bound.gap import (
     FAMILIES,
     bisection_cost,
     cost_quantiles,
@@ -30,7 +30,7 @@ from repro.theory.lower_bound_gap import (
     small_sums,
     subset_cost,
 )
-from repro.theory.lower_bound_simulation import (
+from repro.theory.lower_bound.simulation import (
     ALGORITHMS,
     cost_to_reach,
     draw_slopes,
@@ -39,7 +39,7 @@ from repro.theory.lower_bound_simulation import (
     run_sgd,
     simulate_all,
 )
-from repro.theory.lower_bound_verdicts import conclude, judge, means, ratio_table, ratios, save
+from repro.theory.lower_bound.verdicts import conclude, judge, means, ratio_table, ratios, save
 
 costs_lists = st.lists(st.floats(1e-2, 1e4), min_size=1, max_size=7)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory import cost_aware_sgd
-from repro.theory import proxy_noise as noise
-from repro.theory.proxy import (
+from repro.theory.proxy import noise as noise
+from repro.theory.proxy.ablation import Batch, ablate, break_even, break_evens, draw_batch
+from repro.theory.proxy.closed_forms import (
     chi_square,
     cost_biased,
     excess,
@@ -19,15 +19,15 @@ from repro.theory.proxy import (
     sampling,
     worst_excess,
 )
-from repro.theory.proxy_ablation import Batch, ablate, break_even, break_evens, draw_batch
-from repro.theory.proxy_validation import (
+from repro.theory.proxy.validation import (
     breaking_points,
     check_identity,
     counter_examples,
     draw_instance,
     noise_curves,
 )
-from repro.theory.proxy_verdicts import conclude, judge, save
+from repro.theory.proxy.verdicts import conclude, judge, save
+from repro.theory.sgd import closed_forms as cost_aware_sgd
 
 magnitudes = st.floats(1e-3, 1e3)
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory import cost_aware_sgd as eq
-from repro.theory import sgd_regimes as theory
-from repro.theory import sgd_regimes_comparisons as comparisons
-from repro.theory import sgd_regimes_rates as bounds
-from repro.theory.least_squares import LeastSquares
-from repro.theory.sgd_regimes_nonconvex import CURVATURE, READINGS, SLOPE, Brier, brier_with_norms, run_brier
-from repro.theory.sgd_regimes_problems import (
+from repro.theory.sgd import closed_forms as eq
+from repro.theory.sgd.least_squares import LeastSquares
+from repro.theory.sgd_regimes import closed_forms as theory
+from repro.theory.sgd_regimes import comparisons as comparisons
+from repro.theory.sgd_regimes import rates as bounds
+from repro.theory.sgd_regimes.nonconvex import CURVATURE, READINGS, SLOPE, Brier, brier_with_norms, run_brier
+from repro.theory.sgd_regimes.problems import (
     Linear,
     balanced_slopes,
     large_but_noiseless,

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.theory import cost_aware_sgd as eq
-from repro.theory import sgd_regimes as theory
-from repro.theory import sgd_regimes_comparisons as comparisons
-from repro.theory import sgd_regimes_validation as validation
-from repro.theory import sgd_regimes_verdicts as verdicts
-from repro.theory.sgd_validation import Measured
+from repro.theory.sgd import closed_forms as eq
+from repro.theory.sgd.validation import Measured
+from repro.theory.sgd_regimes import closed_forms as theory
+from repro.theory.sgd_regimes import comparisons as comparisons
+from repro.theory.sgd_regimes import validation as validation
+from repro.theory.sgd_regimes import verdicts as verdicts
 
 SMALL = dict(dimension=3, radius=1.0, drift=0.2, seed=0)
 

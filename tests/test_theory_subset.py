@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory import subset_sgd
-from repro.theory import subset_validation
-from repro.theory import subset_verdicts
-from repro.theory.cost_aware_sgd import optimal_cost_product, optimal_sampling, second_moment
-from repro.theory.sgd_validation import Measured
-from repro.theory.subset import (
+from repro.theory.sgd.closed_forms import optimal_cost_product, optimal_sampling, second_moment
+from repro.theory.sgd.validation import Measured
+from repro.theory.subset import sgd as subset_sgd
+from repro.theory.subset import validation as subset_validation
+from repro.theory.subset import verdicts as subset_verdicts
+from repro.theory.subset.closed_forms import (
     best_prefix,
     bias,
     cheapest_first,
@@ -28,8 +28,8 @@ from repro.theory.subset import (
     strongly_convex_subset_cost,
     weights,
 )
-from repro.theory.subset_exact import all_sets, enumerated_weight, frontier, milp_set
-from repro.theory.subset_instances import FAMILIES, draw, draw_coverage, three_components, tight_for_two, two_components
+from repro.theory.subset.exact import all_sets, enumerated_weight, frontier, milp_set
+from repro.theory.subset.instances import FAMILIES, draw, draw_coverage, three_components, tight_for_two, two_components
 
 magnitudes = st.floats(1e-2, 1e2)
 

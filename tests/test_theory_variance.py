@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory import variance as theory
-from repro.theory.variance_batches import simulate_usefulness, sizes_to_keep, summarise_usefulness
-from repro.theory.variance_gradients import compare_factors, measure_groups, one_sided_share, tightness, with_bounds
-from repro.theory.variance_policy import SoftmaxPolicy, draw_policy
-from repro.theory.variance_subsets import best_variances, binary_groups, bound_ratios, random_vectors, within_groups
-from repro.theory.variance_validation import Evidence, conclude, judge, save
+from repro.theory.variance import closed_forms as theory
+from repro.theory.variance.batches import simulate_usefulness, sizes_to_keep, summarise_usefulness
+from repro.theory.variance.gradients import compare_factors, measure_groups, one_sided_share, tightness, with_bounds
+from repro.theory.variance.policy import SoftmaxPolicy, draw_policy
+from repro.theory.variance.subsets import best_variances, binary_groups, bound_ratios, random_vectors, within_groups
+from repro.theory.variance.validation import Evidence, conclude, judge, save
 from repro.theory.verdict import table
 
 SMALL = dict(vocabulary=3, length=2, hidden=4, sharpness=1.0, queries=3)

@@ -16,11 +16,11 @@ from repro.engine.embedded.evaluate import decode, score
 from repro.engine.embedded.generate import generate
 from repro.engine.embedded.update import Batch
 from repro.fidelity.gradient_norms import score_norms
-from repro.fidelity.optimality import excess, product, sampling
 from repro.fidelity.proxies import PROXIES, Known
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
+from repro.theory.proxy.closed_forms import excess, product, sampling
 
 BASE = "base"  # the arm's name for the policy before any training
 UNIFORM = "uniform"  # the row for p = 1/N, no proxy but what proxies are held against

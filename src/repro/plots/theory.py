@@ -7,9 +7,9 @@ from matplotlib.ticker import NullFormatter
 from pandas import DataFrame
 
 from repro.plots.style import arm_styles, use_style
-from repro.theory.cost_aware_sgd import SAMPLINGS
-from repro.theory.least_squares import draw_problem
-from repro.theory.sgd_validation import compare_samplings, measure, summarise
+from repro.theory.sgd.closed_forms import SAMPLINGS
+from repro.theory.sgd.least_squares import draw_problem
+from repro.theory.sgd.validation import compare_samplings, measure, summarise
 
 PANELS = (("cost", "total cost (units of c)"), ("iteration", "iterations (one gradient each)"))
 
@@ -17,7 +17,7 @@ PANELS = (("cost", "total cost (units of c)"), ("iteration", "iterations (one gr
 def error_curves(curves: DataFrame, epsilon: float, title: str) -> Figure:
     """Error against total cost and against iterations, side by side: mean and a band of one SD over trials.
 
-    `curves` is repro.theory.sgd_validation.summarise's table; `epsilon` the target error, drawn as a level line.
+    `curves` is repro.theory.sgd.validation.summarise's table; `epsilon` the target error, drawn as a level line.
     """
     use_style()
     figure, axes = plt.subplots(1, 2, figsize=(10.0, 4.8), sharey=True)
@@ -37,7 +37,7 @@ def error_curves(curves: DataFrame, epsilon: float, title: str) -> Figure:
 def explore_costs(cost_high: float, *, n_iterations: int = 1024, n_trials: int = 100, **problem) -> Figure:
     """The same figure for another largest cost, at a size that answers a slider in well under a second.
 
-    `problem` holds the other arguments of repro.theory.least_squares.draw_problem.
+    `problem` holds the other arguments of repro.theory.sgd.least_squares.draw_problem.
     """
     settings = {**problem, "cost_high": max(cost_high, problem["cost_low"])}
     drawn = draw_problem(**settings)

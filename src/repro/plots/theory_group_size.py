@@ -9,11 +9,11 @@ from matplotlib.ticker import NullFormatter, PercentFormatter
 from pandas import DataFrame
 
 from repro.plots.style import BASELINE, COLORS, DASHES, STRIPE, arm_styles, new_figure
-from repro.theory.group_size import criteria, over_sizes, rule_size
-from repro.theory.group_size_plans import SAVINGS, Population, compare
-from repro.theory.group_size_profile import add_one_ratio, inverse_ratio
-from repro.theory.group_size_rule import HALF, LARGEST, RIGHT
-from repro.theory.group_size_verdicts import PAPER_SAVING
+from repro.theory.group_size.closed_forms import criteria, over_sizes, rule_size
+from repro.theory.group_size.plans import SAVINGS, Population, compare
+from repro.theory.group_size.profile import add_one_ratio, inverse_ratio
+from repro.theory.group_size.rule import HALF, LARGEST, RIGHT
+from repro.theory.group_size.verdicts import PAPER_SAVING
 
 Z95 = 1.96
 SIMULATED = {"mean |A|": "mean_advantage", "greatest A": "best_advantage", "one success": "one_success"}

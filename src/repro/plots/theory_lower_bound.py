@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from repro.plots.style import arm_styles, new_figure
-from repro.theory.lower_bound import capped_bound, prefix_bound
-from repro.theory.lower_bound_gap import FAMILIES, cost_quantiles
-from repro.theory.lower_bound_simulation import ALGORITHMS
+from repro.theory.lower_bound.closed_forms import capped_bound, prefix_bound
+from repro.theory.lower_bound.gap import FAMILIES, cost_quantiles
+from repro.theory.lower_bound.simulation import ALGORITHMS
 
 TITLES = {"uniform": "uniform", "pareto": "Pareto", "exponential": "exponentially growing"}
 BOUNDS = {
@@ -22,7 +22,7 @@ BOUNDS = {
 def bounds_figure(table: pd.DataFrame, title: str) -> Figure:
     """Upper and lower bounds in units of Σc against the spread of costs, a panel per family.
 
-    `table`: repro.theory.lower_bound_gap.gap_by_spread. A lower bound of zero has no place on the log axis: the line
+    `table`: repro.theory.lower_bound.gap.gap_by_spread. A lower bound of zero has no place on the log axis: the line
     ends in a cross.
     """
     figure, axes = new_figure(4.9, 1, len(FAMILIES), width=10.0, sharex=True, sharey=True)
@@ -69,7 +69,7 @@ def gap_figure(table: pd.DataFrame, title: str) -> Figure:
 def instance_figure(runs: pd.DataFrame, frontiers: pd.DataFrame, epsilon: float, instance: str, title: str) -> Figure:
     """Mean error against cost on one hard instance, a panel per family; shaded: where no algorithm can be.
 
-    `runs`: repro.theory.lower_bound_verdicts.means; bands are 95% intervals. Cost is in units of the bound at ε.
+    `runs`: repro.theory.lower_bound.verdicts.means; bands are 95% intervals. Cost is in units of the bound at ε.
     """
     families = [f for f in FAMILIES if f in set(frontiers[frontiers["instance"] == instance]["family"])]
     figure, axes = new_figure(4.9, 1, len(families), width=10.0, sharex=True, sharey=True)

@@ -6,15 +6,15 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from repro.plots.style import BASELINE, arm_styles, new_figure
-from repro.theory.proxy_noise import NOISES, noise_of
-from repro.theory.proxy_validation import draw_instance, noise_curves
+from repro.theory.proxy.noise import NOISES, noise_of
+from repro.theory.proxy.validation import draw_instance, noise_curves
 
 CORRELATIONS = (0.999, 0.99, 0.95, 0.8, 0.5)
 REFERENCE = {**BASELINE, "linewidth": 2}
 
 
 def identity_scatter(table: DataFrame, title: str) -> Figure:
-    """J(p)/J(p*) − 1 against χ², one dot an instance (repro.theory.proxy_validation.check_identity's table).
+    """J(p)/J(p*) − 1 against χ², one dot an instance (repro.theory.proxy.validation.check_identity's table).
 
     The drawn line is equality; what rounds to 0 is left out of the log axes, and counted.
     """
@@ -36,7 +36,7 @@ def noise_figure(curves: DataFrame, title: str) -> Figure:
     """The excess of a noisy proxy against the noise, with D.5: absolute, and relative to D.5.
 
     Dots: Monte Carlo means with 95% intervals (Gaussian: medians, for the mean is infinite); lines: exact. A family
-    ends where its excess becomes infinite. `curves`: repro.theory.proxy_validation.noise_curves.
+    ends where its excess becomes infinite. `curves`: repro.theory.proxy.validation.noise_curves.
     """
     figure, axes = new_figure(4.9, 1, 2, width=10.0, sharex=True)
     _noise_panel(axes[0, 0], curves, relative=False)
@@ -49,7 +49,7 @@ def noise_figure(curves: DataFrame, title: str) -> Figure:
 def explore_norms(norm_low: float, *, n_components: int, norm_high: float, seed: int, **costs: float) -> Figure:
     """The right panel of `noise_figure` for another least norm, small enough to follow a slider.
 
-    `costs`: cost_low and cost_high of repro.theory.proxy_validation.draw_instance.
+    `costs`: cost_low and cost_high of repro.theory.proxy.validation.draw_instance.
     """
     norms_n, costs_n = draw_instance(n_components, min(norm_low, 0.99 * norm_high), norm_high, seed=seed, **costs)
     figure, axes = new_figure(4.6)
@@ -60,7 +60,7 @@ def explore_norms(norm_low: float, *, n_components: int, norm_high: float, seed:
 
 
 def ablation_figure(table: DataFrame, beta: float, title: str) -> Figure:
-    """What noise on |A| costs (left) and what it leaves out or wastes (right): repro.theory.proxy_ablation.ablate."""
+    """What noise on |A| costs (left) and what it leaves out or wastes (right): repro.theory.proxy.ablation.ablate."""
     figure, axes = new_figure(4.9, 1, 2, width=10.0, sharex=True)
     left, right = axes[0]
     cost = {

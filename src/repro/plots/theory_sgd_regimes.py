@@ -7,8 +7,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from pandas import DataFrame
 
 from repro.plots.style import COLORS, arm_styles, new_figure
-from repro.theory.cost_aware_sgd import SAMPLINGS, uniform_cost_ratio, variance_cost_ratio
-from repro.theory.sgd_regimes import (
+from repro.theory.sgd.closed_forms import SAMPLINGS, uniform_cost_ratio, variance_cost_ratio
+from repro.theory.sgd_regimes.closed_forms import (
     dramatic_ratios,
     draw_scores,
     lognormal_costs,
@@ -30,7 +30,7 @@ def cost_figure(curves: DataFrame, rates: DataFrame, title: str) -> Figure:
 
     A point is one horizon: what it cost, and the mean error it reached, with its 95% interval.
 
-    `curves` and `rates` are tables of repro.theory.sgd_regimes_validation, of all studies.
+    `curves` and `rates` are tables of repro.theory.sgd_regimes.validation, of all studies.
     """
     names = list(curves["study"].unique())
     figure, axes = new_figure(6.9, 2, 2)

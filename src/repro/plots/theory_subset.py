@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from repro.plots.style import BASELINE, arm_styles, new_figure
-from repro.theory import subset_sgd
-from repro.theory.sgd_validation import Measured
-from repro.theory.subset_instances import FAMILIES
-from repro.theory.subset_validation import METHODS, compare_methods
+from repro.theory.sgd.validation import Measured
+from repro.theory.subset import sgd as subset_sgd
+from repro.theory.subset.instances import FAMILIES
+from repro.theory.subset.validation import METHODS, compare_methods
 
 SHIFT = 0.24  # between the methods of one family
 

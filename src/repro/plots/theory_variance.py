@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from repro.plots.style import BASELINE, COLORS, arm_styles, new_figure
-from repro.theory.variance import (
+from repro.theory.variance.closed_forms import (
     averaged_bound,
     gradient_factor,
     lemma_bound,

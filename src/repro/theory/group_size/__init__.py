@@ -1,0 +1,1 @@
+"""Group size: sGPO's rule, profiles, allocation."""

@@ -1,0 +1,1 @@
+"""The lower bound: what no algorithm can beat."""

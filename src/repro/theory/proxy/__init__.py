@@ -1,0 +1,1 @@
+"""The proxy gap: what sampling by something else than the norm costs."""

@@ -1,0 +1,1 @@
+"""Cost-Aware SGD: the theorem, the least-squares problem, the synthetic validation."""

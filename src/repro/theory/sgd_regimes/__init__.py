@@ -1,0 +1,1 @@
+"""Cost-Aware SGD further: rates, correlation of costs and norms, non-convex problems."""

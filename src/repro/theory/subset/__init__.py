@@ -1,0 +1,1 @@
+"""Subset selection: which components to leave out."""

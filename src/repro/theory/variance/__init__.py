@@ -1,0 +1,1 @@
+"""Advantage variance: D³S's lemma and propositions, and its cross-group step."""
