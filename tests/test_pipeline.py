@@ -38,7 +38,8 @@ task:
 def test_every_stage_leaves_its_data_and_its_report(smoke):
     reports = {path.name for path in (smoke.folder / "reports").glob("*.html")}
     alone = {f"{name}.html" for name in ("policy", "fidelity", "regimes", "results")}
-    theory = {path.name.replace("_", "-", 1).replace("ipynb", "html") for path in (ROOT / "notebooks").glob("theory_*.ipynb")}
+    notebooks = (ROOT / "notebooks").glob("theory_*.ipynb")
+    theory = {path.name.replace("_", "-", 1).replace("ipynb", "html") for path in notebooks}
     assert len(theory) >= 7 and reports == alone | theory | {f"arm-{arm}.html" for arm in ARMS}
     for path in (smoke.folder / "reports").glob("*.html"):
         page = path.read_text()
