@@ -29,14 +29,13 @@ from repro.theory.group_size.plans import (
 from repro.theory.group_size.rule import against_rule, success_grid, where_right
 from repro.theory.group_size.validation import (
     GAINS,
-    save,
     saving,
     simulate_groups,
     simulate_plans,
     simulate_profiles,
 )
 from repro.theory.group_size.verdicts import conclude, judge_rule, judge_savings, judge_simulations
-from repro.theory.verdict import table
+from repro.theory.verdict import save, table
 
 SMALL = Population(
     alpha=0.5, beta=0.8, samples=4, uniform=6, smallest=2, largest=12,

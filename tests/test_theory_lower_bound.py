@@ -39,7 +39,8 @@ from repro.theory.lower_bound.simulation import (
     run_sgd,
     simulate_all,
 )
-from repro.theory.lower_bound.verdicts import conclude, judge, means, ratio_table, ratios, save
+from repro.theory.lower_bound.verdicts import conclude, judge, means, ratio_table, ratios
+from repro.theory.verdict import save
 
 costs_lists = st.lists(st.floats(1e-2, 1e4), min_size=1, max_size=7)
 

@@ -26,8 +26,9 @@ from repro.theory.proxy.validation import (
     draw_instance,
     noise_curves,
 )
-from repro.theory.proxy.verdicts import conclude, judge, save
+from repro.theory.proxy.verdicts import conclude, judge
 from repro.theory.sgd import closed_forms as cost_aware_sgd
+from repro.theory.verdict import save
 
 magnitudes = st.floats(1e-3, 1e3)
 

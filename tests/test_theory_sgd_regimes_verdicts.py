@@ -12,6 +12,7 @@ from repro.theory.sgd_regimes import closed_forms as theory
 from repro.theory.sgd_regimes import comparisons as comparisons
 from repro.theory.sgd_regimes import validation as validation
 from repro.theory.sgd_regimes import verdicts as verdicts
+from repro.theory.verdict import save
 
 SMALL = dict(dimension=3, radius=1.0, drift=0.2, seed=0)
 
@@ -122,7 +123,7 @@ def test_the_worst_of_several_and_their_hull():
 def test_the_same_seed_gives_the_same_bytes(tables, norms_and_costs, tmp_path):
     again = comparisons.compare_dramatic([10, 30], **SMALL, n_iterations=512, n_trials=20)
     for folder, table in (("a", tables["dramatic"]), ("b", again)):
-        verdicts.save(tmp_path / folder, {"dramatic": table}, [{"claim": "x", "holds": True}])
+        save(tmp_path / folder, {"dramatic": table}, [{"claim": "x", "holds": True}])
     for name in ("dramatic.parquet", "verdict.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert json.loads((tmp_path / "a" / "verdict.json").read_text()) == [{"claim": "x", "holds": True}]

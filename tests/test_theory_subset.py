@@ -30,6 +30,7 @@ from repro.theory.subset.closed_forms import (
 )
 from repro.theory.subset.exact import all_sets, enumerated_weight, frontier, milp_set
 from repro.theory.subset.instances import FAMILIES, draw, draw_coverage, three_components, tight_for_two, two_components
+from repro.theory.verdict import save
 
 magnitudes = st.floats(1e-2, 1e2)
 
@@ -257,7 +258,7 @@ def judged(trained, folder):
         *subset_verdicts.judge_training(measured, bounds, predicted),
     ]
     savings = subset_verdicts.compare_savings(measured, predicted)
-    subset_verdicts.save(folder, {"ratios": ratios, "targets": targets, "savings": savings}, verdicts)
+    save(folder, {"ratios": ratios, "targets": targets, "savings": savings}, verdicts)
     return verdicts, subset_verdicts.conclude(ratios, worst, targets, savings, verdicts)
 
 

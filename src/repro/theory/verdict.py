@@ -5,6 +5,12 @@ Each verdict is a dict of plain JSON values: claim, expected, measured, interval
 is true stays unshown.
 """
 
+from pathlib import Path
+
+import pandas as pd
+
+from repro.files import write_json, write_parquet
+
 Interval = tuple[float, float]
 
 
@@ -50,6 +56,23 @@ def table(verdicts: list[dict]) -> str:
         claim = row["claim"].replace("|", "\\|")
         lines.append(f"| {claim} | {outcome(row)} | {numbers} | {row['rule']} |")
     return "\n".join(lines)
+
+
+def tally(verdicts: list[dict]) -> str:
+    """`7 of 9 claims hold; refuted: a; not shown: b.`"""
+    words = [(row["claim"], outcome(row)) for row in verdicts]
+    text = f"{sum(word == 'holds' for _, word in words)} of {len(words)} claims hold"
+    for wanted in ("refuted", "not shown"):
+        claims = [claim for claim, word in words if word == wanted]
+        text += f"; {wanted}: {'; '.join(claims)}" if claims else ""
+    return f"{text}."
+
+
+def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: list[dict]) -> None:
+    """Each table as <name>.parquet and the verdicts as verdict.json into `folder`, each file whole or not at all."""
+    for name, frame in tables.items():
+        write_parquet(frame, Path(folder) / f"{name}.parquet")
+    write_json(verdicts, Path(folder) / "verdict.json")
 
 
 def _verdict(claim, expected, measured, interval, tolerance, rule, holds) -> dict:

@@ -4,13 +4,9 @@ Nothing here reuses a closed form: rewards are drawn one by one and normalised, 
 the groups that a plan asks for are drawn with the p that the plan does not see.
 """
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from repro.files import write_parquet, write_whole
 from repro.theory.group_size.closed_forms import Array, best_advantage, informative, mean_advantage, one_success
 from repro.theory.group_size.plans import Population, plans
 from repro.theory.group_size.profile import add_one_ratio, inverse_ratio, misfiled
@@ -104,15 +100,6 @@ def saving(trials: pd.DataFrame, gain: str, plan: str, rival: str, seed: int) ->
     ratio_B = rate_B_2[:, 0] / rate_B_2[:, 1]
     low, high = np.quantile(ratio_B[1:], [0.025, 0.975])
     return float(ratio_B[0]), (float(low), float(high))
-
-
-def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: list[dict]) -> None:
-    """Write each table as <name>.parquet and the verdicts as verdict.json into `folder`, each file whole or not."""
-    folder = Path(folder)
-    for name, frame in tables.items():
-        write_parquet(frame, folder / f"{name}.parquet")
-    text = json.dumps(verdicts, ensure_ascii=False, indent=1, allow_nan=False)
-    write_whole(folder / "verdict.json", lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
 
 
 def _measure(reward_N_G: np.ndarray) -> dict[str, Array]:

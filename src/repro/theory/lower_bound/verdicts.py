@@ -3,12 +3,9 @@
 B = 1 + bootstrap resamples, row 0 the whole sample.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from repro.files import write_json, write_parquet
 from repro.theory import verdict
 from repro.theory.lower_bound.simulation import ALGORITHMS, SGD
 from repro.theory.sgd.closed_forms import Array
@@ -89,7 +86,6 @@ def conclude(table: pd.DataFrame, spreads: pd.DataFrame, accuracies: pd.DataFram
     gone = (
         f"falls to zero by a spread of {empty.min():.0e}" if len(empty) else "stays above zero at every spread tested"
     )
-    missed = [row["claim"] for row in verdicts if not row["holds"]]
     return (
         f"With equal costs Cost-Aware SGD's bound is **{accuracies['gap'].iloc[-1]:.0f}×** the least that any "
         f"algorithm must pay, at every accuracy. Where costs grow by a constant factor the paper's bound {gone}; "
@@ -99,8 +95,7 @@ def conclude(table: pd.DataFrame, spreads: pd.DataFrame, accuracies: pd.DataFram
         f"times it, a vote of the cheapest slopes {vote.min():.1f} to {vote.max():.1f} times, cost-optimal SGD "
         f"{optimal.min():.0f} to {optimal.max():.0f} times: most of the gap is SGD's, which must allow for other "
         "functions than linear ones. The theorem needs n ≳ G²/ε²: for a single component its formula exceeds "
-        f"what bisection costs. {len(verdicts) - len(missed)} of {len(verdicts)} claims hold"
-        + (f"; not shown: {'; '.join(missed)}." if missed else ".")
+        f"what bisection costs. {verdict.tally(verdicts)}"
     )
 
 
@@ -116,13 +111,6 @@ def means(runs: pd.DataFrame) -> pd.DataFrame:
     grouped = runs.groupby(["instance", "family", "algorithm", "budget"], sort=False)
     table = grouped[["cost", "error"]].mean()
     return table.assign(standard_error=grouped["error"].sem()).reset_index()
-
-
-def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: list[dict]) -> None:
-    """Write each table as parquet under its name, and verdict.json, into `folder`, each file whole or not at all."""
-    for name, frame in tables.items():
-        write_parquet(frame, Path(folder) / f"{name}.parquet")
-    write_json(verdicts, Path(folder) / "verdict.json")
 
 
 def _bounds(frontiers: pd.DataFrame) -> dict[tuple[str, str], float]:

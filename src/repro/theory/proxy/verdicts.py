@@ -1,11 +1,8 @@
 """What the checks of Theorems 4.2 and D.5 amount to: verdicts, a conclusion made from them, and the files."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from repro.files import write_json, write_parquet
 from repro.theory import verdict
 from repro.theory.proxy.ablation import break_even
 from repro.theory.proxy.validation import OFF
@@ -30,7 +27,6 @@ def conclude(
     forgotten, swapped = cases.iloc[0], cases.iloc[1]
     lognormal = curves[curves["family"] == "lognormal"]
     close = (1 - lognormal["exact"] / lognormal["taylor"]).abs().max()
-    missed = [row["claim"] for row in verdicts if not row["holds"]]
     even = break_even(ablation)
     where = (
         f"from noise {even:.2g} (ρ = {1 / np.sqrt(1 + even**2):.2f})"
@@ -48,16 +44,8 @@ def conclude(
         f"ρ = {swapped['correlation']:.0f} only {1 + swapped['excess']:.3f}×. In the noise ablation, noise of one SD "
         f"puts {one['unreachable']:.0%} of the rollouts that have an advantage out of reach and spends "
         f"{one['silent_cost']:.0%} of the cost on those that have none; smoothed, the noisy proxy is no "
-        f"longer cheaper than uniform sampling {where}. {len(verdicts) - len(missed)} of {len(verdicts)} claims hold"
-        + (f"; not shown: {'; '.join(missed)}." if missed else ".")
+        f"longer cheaper than uniform sampling {where}. {verdict.tally(verdicts)}"
     )
-
-
-def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: list[dict]) -> None:
-    """Write each table as parquet under its name, and verdict.json, into `folder`, each file whole or not at all."""
-    for name, frame in tables.items():
-        write_parquet(frame, Path(folder) / f"{name}.parquet")
-    write_json(verdicts, Path(folder) / "verdict.json")
 
 
 def _identity(identity: pd.DataFrame, cases: pd.DataFrame) -> list[dict]:

@@ -8,7 +8,6 @@ Array names: S samplings in the order of SAMPLINGS, M horizons, K trials, B = 1 
 sample and every further row a bootstrap resample of the trials, the same trials for all samplings.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from repro.files import write_parquet, write_whole
 from repro.theory import verdict
 from repro.theory.sgd.closed_forms import (
     SAMPLINGS,
@@ -204,25 +202,19 @@ def judge(problem: LeastSquares, measured: Measured) -> list[dict]:
 def conclude(measured: Measured, ratios: pd.DataFrame, verdicts: list[dict]) -> str:
     """What the figure and the tables show, in three sentences of Markdown made from them."""
     uniform, variance, exponent = ratios.loc["uniform"], ratios.loc["variance"], ratios["cost_exponent"]
-    missed = [row["claim"] for row in verdicts if not row["holds"]]
     return (
         f"To reach ε = {measured.epsilon:.2g}, uniform sampling costs **{uniform.measured:.2f}×** and variance-optimal "
         f"sampling **{variance.measured:.2f}×** what cost-optimal sampling does (equation 8: {uniform.ratio_bound:.2f} "
         f"and {variance.ratio_bound:.2f}; limit: {uniform.ratio_limit:.2f} and {variance.ratio_limit:.2f}). "
         f"Where the bound on the error comes closest it is {1 / verdicts[0]['measured']:.0f} times the mean error, and "
         f"cost grows as ε^−{exponent.min():.1f} to ε^−{exponent.max():.1f} over these horizons, its bound as ε^−2. "
-        f"{len(verdicts) - len(missed)} of {len(verdicts)} claims hold"
-        + (f"; not shown: {'; '.join(missed)}." if missed else ".")
+        f"{verdict.tally(verdicts)}"
     )
 
 
 def save(folder: str | Path, trials: pd.DataFrame, curves: pd.DataFrame, ratios: pd.DataFrame, verdicts: list) -> None:
     """Write trials, curves and ratios as parquet and verdict.json into `folder`, each file whole or not at all."""
-    folder = Path(folder)
-    for name, frame in (("trials", trials), ("curves", curves), ("ratios", ratios.reset_index())):
-        write_parquet(frame, folder / f"{name}.parquet")
-    text = json.dumps(verdicts, ensure_ascii=False, indent=1, allow_nan=False)
-    write_whole(folder / "verdict.json", lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+    verdict.save(folder, {"trials": trials, "curves": curves, "ratios": ratios.reset_index()}, verdicts)
 
 
 def _distributions(problem: LeastSquares) -> dict[str, Array]:

@@ -1,11 +1,8 @@
 """What the tables of sgd_regimes_validation and sgd_regimes_comparisons decide: verdicts and a conclusion."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from repro.files import write_json, write_parquet
 from repro.theory import verdict
 
 # How far the whole interval of a measured value may lie from the predicted one, relative. Eq. 8 compares bounds, which
@@ -153,7 +150,6 @@ def conclude(
     uniform, variance = ratios["uniform / optimal"], ratios["variance / optimal"]
     end = dramatic[dramatic["n"] == dramatic["n"].max()].set_index("pair")["linear"]
     aware, trap = beyond["measured"]
-    missed = [row["claim"] for row in verdicts if not row["holds"]]
     return (
         f"Where gradients are as large as their bounds, cost grows as ε^−{linear.exponent:.2f} (equation 3: 2) and the "
         f"error is {linear.level:.0%} of its bound; on least squares cost grows as ε^−{squares.exponent:.2f} and the "
@@ -164,17 +160,8 @@ def conclude(
         f"With c = i², G = 1/i and n = {dramatic['n'].max()} the two cost **{end['uniform / optimal']:.0f}×** and "
         f"**{end['variance / optimal']:.1f}×**. The theorem minimises a bound, not cost: p* costs {aware:.2f}× what "
         f"sampling by the noise at the minimum does, and **{trap:.1f}×** uniform sampling where large gradients carry "
-        f"no noise. {len(verdicts) - len(missed)} of {len(verdicts)} claims hold"
-        + (f"; not shown: {'; '.join(missed)}." if missed else ".")
+        f"no noise. {verdict.tally(verdicts)}"
     )
-
-
-def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: list[dict]) -> None:
-    """Write every table as parquet under its name, and verdict.json, into `folder`, each file whole or not at all."""
-    folder = Path(folder)
-    for name, table in tables.items():
-        write_parquet(table, folder / f"{name}.parquet")
-    write_json(verdicts, folder / "verdict.json")
 
 
 def _rows(rates: pd.DataFrame, study: str, iterate: str) -> pd.DataFrame:

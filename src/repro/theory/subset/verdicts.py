@@ -1,11 +1,8 @@
 """What the checks of subset selection come to: verdicts, the table of savings, and the conclusion in words."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from repro.files import write_json, write_parquet
 from repro.theory import verdict
 from repro.theory.sgd.closed_forms import Array
 from repro.theory.sgd.validation import Measured
@@ -130,7 +127,6 @@ def conclude(
     first = savings[(savings["kind"] == "convex") & (savings["budget"] == savings["budget"].min())].set_index("case")
     plain, tied = first.loc[UNRELATED], first.loc[TIED]
     loose = savings["looseness"]
-    missed = [row["claim"] for row in verdicts if not row["holds"]]
     return (
         f"Cheapest first is no 2-approximation: it weighs **{extreme[RULE]:,.0f}×** the least on two components and up "
         f"to **{at_random.loc[RULE, 'max']:.1f}×** on random ones (median {at_random.loc[RULE, 'median']:.2f}×), "
@@ -143,16 +139,8 @@ def conclude(
         f"{plain['loose_high']:.2f}) at a loose target and {plain['tight']:.2f}× ({plain['tight_low']:.2f} to "
         f"{plain['tight_high']:.2f}) at the tightest, {tied['tight']:.2f}× where dear components differ; eq. 3 without "
         f"bias has {plain['saving']:.2f}×. "
-        f"{len(verdicts) - len(missed)} of {len(verdicts)} claims hold"
-        + (f"; not: {'; '.join(missed)}." if missed else ".")
+        f"{verdict.tally(verdicts)}"
     )
-
-
-def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: list[dict]) -> None:
-    """Write each table as <name>.parquet and the verdicts as verdict.json into `folder`, each whole or not at all."""
-    for name, frame in tables.items():
-        write_parquet(frame, Path(folder) / f"{name}.parquet")
-    write_json(verdicts, Path(folder) / "verdict.json")
 
 
 def _tightness(key: tuple[str, str], measured: Measured, bounds: pd.DataFrame) -> Array:

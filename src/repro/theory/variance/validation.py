@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from repro.files import write_json, write_parquet
 from repro.theory import verdict
 from repro.theory.variance.closed_forms import averaged_bound, signal_probability
 
@@ -211,15 +210,12 @@ def conclude(evidence: Evidence, alpha: float, beta: float) -> str:
 
 def save(folder: str | Path, evidence: Evidence, tightness: pd.DataFrame, verdicts: list[dict]) -> None:
     """Write the tables as parquet (of `groups` the medians) and verdict.json, each file whole or not at all."""
-    folder = Path(folder)
     tables = {
         name: getattr(evidence, name) for name in ("vectors", "binary", "ratios", "within", "factors", "usefulness")
     }
     numbers = ["norm", "mean_abs", "moment", "variance", "triangle"]
     medians = evidence.groups.groupby(["query", "rate", "subset"], sort=False)[numbers].median().reset_index()
-    for name, frame in {**tables, "norms": medians, "tightness": tightness}.items():
-        write_parquet(frame, folder / f"{name}.parquet")
-    write_json(verdicts, folder / "verdict.json")
+    verdict.save(folder, {**tables, "norms": medians, "tightness": tightness}, verdicts)
 
 
 def _lemma_variances(evidence: Evidence) -> list[tuple[pd.DataFrame, str]]:
