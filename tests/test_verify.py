@@ -1,6 +1,7 @@
 """`make verify`: what counts as the same, as different, and as different within the stated intervals."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -27,6 +28,8 @@ def project(tmp_path, monkeypatch):
     """A repository whose commit states two arms' data and figures."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     (tmp_path / "dvc.lock").write_text(lock(policy="p", train_grpo="a", train_zvf="b"))
+    for path in ("policy", "train/grpo", "train/zvf"):
+        (tmp_path / "results" / path).mkdir(parents=True)
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
     (tmp_path / "params.yaml").write_text("baseline: grpo\n")
     for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"]):
@@ -68,6 +71,13 @@ def test_a_missing_output_is_named(project):
     (project / "dvc.lock").write_text(lock(policy="p", train_grpo="a"))
     outcome = verify()
     assert not outcome.holds and "Not there: results/train/zvf; run `dvc repro` first." in outcome.sentences()
+
+
+def test_a_fresh_clone_has_computed_nothing(project):
+    shutil.rmtree(project / "results")
+    outcome = verify()
+    assert not outcome.holds and outcome.same == [] and len(outcome.missing) == 3
+    assert outcome.sentences().startswith("0 of 3 data outputs are bit-identical")
 
 
 def test_without_a_commit_to_hold_against_there_is_one_sentence(project):

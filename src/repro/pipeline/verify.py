@@ -55,7 +55,9 @@ class Verification:
 
 def verify(revision: str = "HEAD") -> Verification:
     """Compare the working tree's dvc.lock and metrics.json with those of a commit."""
-    stated, found = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock"))), data_outputs(_lock())
+    stated = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock")))
+    # A fresh clone has the lock and no data: what is not on disk was not computed here.
+    found = {path: md5 for path, md5 in data_outputs(_lock()).items() if (paths.ROOT / path).exists()}
     same = [path for path, digest in stated.items() if found.get(path) == digest]
     different = [path for path, digest in stated.items() if found.get(path) not in (digest, None)]
     missing = [path for path in stated if path not in found]
