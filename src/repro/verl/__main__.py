@@ -1,0 +1,131 @@
+"""Train one arm by verl's own main loop on this machine's CPU (on GPUs: `python -m repro.paper_scale run`).
+
+    python -m repro.verl --arm cost-aware --steps 3
+    python -m repro.verl --arm d3s --seed 1 --ranks 2 --scale smoke trainer.save_freq=-1
+
+`key=value` at the end are verl's own settings. The tables go to `<output>/<arm>`.
+"""
+
+import argparse
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from repro.paths import BUILD, ROOT
+from repro.settings import Settings, SettingsError, load
+from repro.verl.version import NAME, UnsupportedVerl, require_plugin, require_verl
+
+# Before verl is imported, for this process and, through Ray, for all others.
+ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",
+    "OMP_NUM_THREADS": "1",  # with two, updates were up to ten times slower: the processes share the cores
+    "TORCHDYNAMO_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "REPRO_ROOT": str(ROOT),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.verl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arm", required=True, help="of params.yaml")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="instead of the settings' own")
+    parser.add_argument("--scale", help="a scale of params.yaml instead of its own")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of data parallelism")
+    parser.add_argument("--policy", type=Path, help="folder of the base policy; else stage policy's, or one made here")
+    parser.add_argument("--output", type=Path, default=BUILD / "verl")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
+    asked = parser.parse_args(arguments)
+    settings = load(**({"scale": asked.scale} if asked.scale else {}))
+    if asked.steps:
+        settings = with_steps(settings, asked.arm, asked.steps)
+    how = {"ranks": asked.ranks, "resume": asked.resume, "overrides": asked.overrides}
+    folder = train(asked.arm, asked.seed, settings, asked.output.resolve(), asked.policy, **how)
+    print(f"tables of {asked.arm}: {folder}")
+
+
+def with_steps(settings: Settings, arm: str, steps: int) -> Settings:
+    """The settings with another number of steps."""
+    arms = {**settings.arms, arm: settings.arm(arm).model_copy(update={"steps": None})}
+    engine = settings.engine.model_copy(update={"steps": steps})
+    return settings.model_copy(update={"engine": engine, "arms": arms})
+
+
+def train(
+    arm: str,
+    seed: int,
+    settings: Settings,
+    output: Path,
+    policy: Path | None = None,
+    *,
+    ranks: int = 1,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+) -> Path:
+    """One run on this machine's CPU. Its folder is `<output>/<arm>/seed-<seed>`; `<output>/<arm>`, which is returned,
+    holds the tables of all seeds trained so far, as repro.study reads them."""
+    require_verl()
+    os.environ.update(ENVIRONMENT)
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    from repro.experiment import policy_for
+    from repro.verl.prepare import prepare
+    from repro.verl.record import gather
+
+    folder = output / arm / f"seed-{seed}"
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    policy = policy or policy_for(settings, None)
+    run(prepare(arm, seed, settings, policy, folder, ranks=ranks, overrides=overrides))
+    gather(sorted((output / arm).glob("seed-*/tables")), output / arm)
+    return output / arm
+
+
+def run(config: Any) -> None:
+    """What verl's main does, with our trainer. Ray is stopped afterwards if it was started here."""
+    require_plugin()
+    import ray
+    from omegaconf import open_dict
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    with open_dict(config):
+        config.trainer.v1.trainer_mode = NAME
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    mine = not ray.is_initialized()
+    try:
+        run_ppo(config, task_runner_class=task_runner())
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def task_runner() -> Any:
+    """verl's task runner, which knows the trainer `repro`: it must be registered in the process that runs it."""
+    import ray
+    from verl.trainer import main_ppo
+
+    base = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class
+
+    class Runner(base):
+        def run(self, config: Any) -> None:
+            import repro.verl.trainer  # noqa: F401
+
+            super().run(config)
+
+    return ray.remote(num_cpus=1)(Runner)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (UnsupportedVerl, SettingsError) as error:
+        raise SystemExit(f"repro.verl: {error}") from None

@@ -1,0 +1,144 @@
+"""One step's rollouts between verl's queue and the samplers: read as `Rollouts`, handed back as rows to train on.
+
+verl keeps a rollout under the key `{uid}_{session}_{output}`, its fields as nested tensors without padding.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from repro.rollouts import Rollouts
+
+# What an update reads of a rollout, beside what the samplers decide. Others (texts, tool calls) stay where they are.
+TRAINED = ("prompts", "responses", "input_ids", "position_ids", "attention_mask", "old_log_probs", "ref_log_prob")
+OPTIONAL = ("rollout_is_weights", "rollout_log_probs", "routed_experts", "multi_modal_inputs")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """N responses with the verifier's verdicts, whether trained on or not: what was paid for.
+
+    group_N (int, 0, 0, 1, …), query_N (what the data set calls each query), prompt_tokens_N, response_tokens_N,
+    verdicts_N (float), finished_N (bool: it ended by itself).
+    """
+
+    group_N: np.ndarray
+    query_N: np.ndarray
+    prompt_tokens_N: np.ndarray
+    response_tokens_N: np.ndarray
+    verdicts_N: np.ndarray
+    finished_N: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.group_N)
+
+    @classmethod
+    def read(cls, keys: Sequence[str], fields: TensorDict, eos: int, limit: int) -> "Scored":
+        """From the queue's rows of `keys`, which stand group by group. A response of `limit` tokens that does not end
+        with `eos` was cut off; a shorter one ended with whatever the model ends with."""
+        uids = [key.split("_")[0] for key in keys]
+        places = {uid: place for place, uid in enumerate(dict.fromkeys(uids))}
+        responses = rows_of(fields["responses"])
+        return cls(
+            group_N=np.array([places[uid] for uid in uids], int),
+            query_N=np.array(plain(fields["index"])),
+            prompt_tokens_N=np.array([len(row) for row in rows_of(fields["prompts"])]),
+            response_tokens_N=np.array([len(row) for row in responses]),
+            verdicts_N=np.array([float(row.sum()) for row in rows_of(fields["rm_scores"])]),
+            finished_N=np.array([len(row) < limit or int(row[-1]) == eos for row in responses]),
+        )
+
+
+def in_plan_order(keys: Sequence[str], place: Mapping[str, int]) -> list[str]:
+    """Keys by the place of their group in the plan, then by session and output: an order that no timing changes."""
+
+    def order(key: str) -> tuple[int, int, int]:
+        uid, session, output = key.rsplit("_", 2)
+        return place[uid], int(session), int(output)
+
+    return sorted(keys, key=order)
+
+
+def plain(field: Any) -> list[Any]:
+    """A field of plain values as a list, whichever of its wrappers the queue gave back."""
+    return field.tolist() if hasattr(field, "tolist") else list(field)
+
+
+def rows_of(field: torch.Tensor) -> list[torch.Tensor]:
+    """The rows of a field, nested or, where all are of one length, plain."""
+    return list(field.unbind())
+
+
+def nested(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Rows of any lengths as one nested tensor. (`nested_tensor_from_jagged` would forget the longest length, and verl
+    then pads to the sum of them.)"""
+    return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
+
+
+def padded(rows: Sequence[torch.Tensor], dtype: Any) -> np.ndarray:
+    """N × T, zeros on the right."""
+    array = np.zeros((len(rows), max(map(len, rows))), dtype)
+    for row, values in enumerate(rows):
+        array[row, : len(values)] = values.float().numpy()
+    return array
+
+
+def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advantages_N: np.ndarray) -> Rollouts:
+    """What samplers see. Entropy and log-probability are those that verl's scoring pass gave; 0 where it left one out
+    (`bypass_mode` gives no entropy)."""
+    mask_N_T = padded(rows_of(fields["response_mask"]), bool)
+    signals = {}
+    for name, field in (("entropy_N_T", "entropy"), ("logprob_N_T", "old_log_probs")):
+        if field in fields:
+            signals[name] = padded(rows_of(fields[field]), np.float32) * mask_N_T
+    return Rollouts.from_batch(
+        group_N=scored.group_N,
+        rewards_N=rewards_N,
+        advantages_N=advantages_N,
+        prompt_tokens_N=scored.prompt_tokens_N,
+        response_tokens_N=scored.response_tokens_N,
+        response_mask_N_T=mask_N_T,
+        **signals,
+    )
+
+
+def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
+    """The rows of one mini-batch as verl trains on them, equally many for each of `ranks` and of like cost.
+
+    A rollout drawn twice is two rows. Its weight multiplies its advantage (see repro.rollouts: the clip commutes with
+    it), the tokens that count are `response_mask` and, for verl's token-mean, `loss_mask`. Where `ranks` do not divide
+    the mini-batch, copies of its shortest row without a token that counts fill it up: they add 0 to every sum.
+    """
+    from verl.utils.tensordict_utils import index_select_tensor_dict
+
+    fill = -len(part) % ranks
+    take = np.concatenate([np.arange(len(part)), np.full(fill, np.argmin(part.costs_N))])
+    counts_M = np.arange(len(take)) < len(part)
+    take, counts_M = (array[balanced(part.costs_N[take], ranks)] for array in (take, counts_M))
+
+    known = [name for name in (*TRAINED, *OPTIONAL) if name in fields]
+    rows = index_select_tensor_dict(fields.select(*known), torch.as_tensor(part.row_N[take]))
+    lengths_M = part.response_tokens_N[take]
+    weighted_M = (part.advantages_N * part.weights_N)[take] * counts_M
+    mask_M_T = part.response_mask_N_T[take] & counts_M[:, None]
+    masks = [torch.as_tensor(mask[:length]).long() for mask, length in zip(mask_M_T, lengths_M, strict=True)]
+    rows["response_mask"], rows["loss_mask"] = nested(masks), nested(masks)
+    rows["advantages"] = nested(
+        [torch.full((int(length),), float(value)) for length, value in zip(lengths_M, weighted_M, strict=True)]
+    )
+    return rows
+
+
+def balanced(costs_M: np.ndarray, ranks: int) -> np.ndarray:
+    """An order of the rows in which each of `ranks` equal chunks costs about the same (verl's own partition)."""
+    from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
+
+    if ranks == 1:
+        return np.arange(len(costs_M))
+    workload = calculate_workload(torch.as_tensor(costs_M)).tolist()
+    parts = get_seqlen_balanced_partitions(workload, k_partitions=ranks, equal_size=True)
+    return np.concatenate([np.array(part, int) for part in parts])

@@ -1,0 +1,191 @@
+"""verl's whole configuration for one run on a CPU, from the settings that the embedded engine has too.
+
+verl's defaults are composed by Hydra; what our settings say is laid over them, then what the caller says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.arms import Method
+from repro.settings import Settings
+from repro.verl.loss import actor_settings
+
+TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
+
+
+@dataclass(frozen=True)
+class Files:
+    """What verl reads (the policy, plan and held-out queries as parquet, the agent's registration, our settings, the
+    profile behind the plan or None) and where it writes."""
+
+    policy: Path
+    train: Path
+    evaluation: Path
+    agents: Path
+    settings: Path
+    checkpoints: Path
+    output: Path
+    profile: Path | None = None
+
+
+def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
+    """verl's default configuration with `values` ({dotted key: value}) and then `overrides` ("key=value") laid over it.
+
+    An override of a key that verl does not have is refused by OmegaConf, as is a value of another type.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from omegaconf import OmegaConf
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra_compose("ppo_trainer")
+    for key, value in values.items():
+        OmegaConf.update(config, key, value, merge=True, force_add=True)
+    config.merge_with_dotlist(list(overrides))
+    return config
+
+
+def cpu_values(
+    settings: Settings,
+    arm: str,
+    seed: int,
+    method: Method,
+    files: Files,
+    *,
+    longest_prompt: int,
+    groups: int,
+    ranks: int,
+) -> dict[str, Any]:
+    """What a run of `arm` says to verl. `groups`: of a typical step; `ranks`: processes of data parallelism."""
+    engine, evaluation = settings.engine, settings.evaluation
+    values = {
+        "repro": {
+            "arm": arm,
+            "seed": seed,
+            "settings": str(files.settings),
+            "rollouts_per_step": engine.rollouts_per_step,
+            "minibatch": engine.minibatch,
+            "output": str(files.output),
+            "profile": str(files.profile) if files.profile else None,
+        },
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.filter_groups.enable": method.filter is not None,
+        **_under("data", _data(files, longest_prompt, engine.max_new_tokens, groups)),
+        **_under("actor_rollout_ref.model", _model(files)),
+        **_under("actor_rollout_ref.actor", _actor(settings, method)),
+        **_under("actor_rollout_ref.rollout", _rollout(settings, seed, files)),
+        **_under("reward", _reward()),
+        **_under("trainer", _trainer(settings, arm, seed, files, ranks)),
+        "trainer.test_freq": evaluation.every,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        **_under("ray_kwargs.ray_init", _ray(ranks)),
+    }
+    if engine.kl > 0:
+        values |= _under("actor_rollout_ref.ref", {"strategy": "fsdp2", "fsdp_config.use_torch_compile": False})
+        values |= {f"actor_rollout_ref.ref.fsdp_config.{key}": value for key, value in _single_precision().items()}
+    return values
+
+
+def _under(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for key, value in values.items()}
+
+
+def _data(files: Files, longest_prompt: int, longest_response: int, groups: int) -> dict[str, Any]:
+    return {
+        "train_files": str(files.train),
+        "val_files": str(files.evaluation),
+        "train_batch_size": groups,
+        "gen_batch_size": 1,
+        "max_prompt_length": longest_prompt,
+        "max_response_length": longest_response,
+        "dataloader_num_workers": 0,
+        "shuffle": False,
+    }
+
+
+def _model(files: Files) -> dict[str, Any]:
+    return {
+        "path": str(files.policy),
+        "use_remove_padding": False,
+        "enable_gradient_checkpointing": False,
+        "override_config.attn_implementation": "sdpa",
+    }
+
+
+def _single_precision() -> dict[str, Any]:
+    return {
+        "model_dtype": "fp32",
+        "mixed_precision": {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+    }
+
+
+def _actor(settings: Settings, method: Method) -> dict[str, Any]:
+    engine = settings.engine
+    return {
+        **actor_settings(method, engine.max_new_tokens),
+        "strategy": "fsdp2",
+        "use_dynamic_bsz": True,
+        "ppo_max_token_len_per_gpu": engine.slice_tokens,
+        "ppo_mini_batch_size": 1,  # mini-batches are ours to form
+        "optim.lr": engine.learning_rate,
+        "optim.weight_decay": engine.weight_decay,
+        "optim.clip_grad": engine.gradient_clip,
+        "use_kl_loss": engine.kl > 0,
+        "kl_loss_coef": engine.kl,
+        "use_torch_compile": False,
+        "fsdp_config.use_torch_compile": False,
+        **_under("fsdp_config", _single_precision()),
+    }
+
+
+def _rollout(settings: Settings, seed: int, files: Files) -> dict[str, Any]:
+    return {
+        "name": "hf",
+        "n": 1,  # the plan's rows say how many
+        "seed": seed,
+        "temperature": settings.engine.temperature,
+        "tensor_model_parallel_size": 1,
+        "free_cache_engine": False,
+        "calculate_log_probs": False,
+        "agent.num_workers": 1,
+        "agent.default_agent_loop": TEXT_AGENT["name"],
+        "agent.agent_loop_config_path": str(files.agents),
+        "val_kwargs.do_sample": True,
+        "val_kwargs.temperature": settings.evaluation.temperature,
+    }
+
+
+def _reward() -> dict[str, Any]:
+    return {
+        "num_workers": 1,
+        "reward_manager.source": "importlib",
+        "reward_manager.name": "Verdict",
+        "reward_manager.module.path": "pkg://repro.verl.reward",
+    }
+
+
+def _trainer(settings: Settings, arm: str, seed: int, files: Files, ranks: int) -> dict[str, Any]:
+    return {
+        "device": "cpu",
+        "n_gpus_per_node": ranks,
+        "nnodes": 1,
+        "logger": ["console"],
+        "project_name": "repro",
+        "experiment_name": f"{arm}-seed-{seed}",
+        "total_training_steps": settings.steps_of(arm),
+        "total_epochs": 10**9,  # steps end the run, not epochs
+        "save_freq": settings.engine.checkpoint_every,
+        "default_local_dir": str(files.checkpoints),
+    }
+
+
+def _ray(ranks: int) -> dict[str, Any]:
+    """A cluster of its own on this machine; `num_gpus` are slots of our CPU platform."""
+    return {
+        "num_cpus": 16,
+        "num_gpus": ranks,
+        "include_dashboard": False,
+        "object_store_memory": 300_000_000,
+    }

@@ -1,0 +1,96 @@
+"""An arm's plan as verl's data set: one row per group, in the plan's order, with its size.
+
+verl reads the order (`data.shuffle: false`) and the group size (column `__rollout_n__`) from the rows, so that a
+curriculum and group sizes per query need nothing else. How many groups make a step is decided where they are trained
+on, by the same rule as in the embedded engine: as many, in order, as fit `rollouts_per_step`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from repro.plans import PlannedGroup, PlanStream
+from repro.tasks.queries import Query
+
+SIZE = "__rollout_n__"  # verl's name for the number of responses to a prompt
+SOURCE = "repro"  # data_source of the queries of repro.tasks
+
+
+def query_rows(queries: Sequence[Query], source: str = SOURCE) -> list[dict[str, Any]]:
+    """A row in verl's format for each query of a pool; `extra_info.index` is its place in the pool."""
+    return [
+        {
+            "data_source": source,
+            "prompt": [{"role": "user", "content": query.prompt}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": query.answer},
+            "extra_info": {"index": index, "family": query.family, "entry": json.dumps(query.entry)},
+        }
+        for index, query in enumerate(queries)
+    ]
+
+
+def query_name(source: str, extra: Mapping[str, Any]) -> Any:
+    """What the tables call a held-out query: its place in our own pool, else its id or its place in its data set."""
+    return extra["index"] if source == SOURCE else extra.get("id") or f"{source}-{extra.get('index', 0)}"
+
+
+def planned_groups(groups: Iterator[PlannedGroup], steps: int, budget: int, rounds: int = 1) -> list[PlannedGroup]:
+    """The groups of `steps` steps of `budget` rollouts, and one step more: what does not fit ends the last one.
+
+    `rounds`: how many times as many, for an arm whose filter drops groups; verl starts over where they do not suffice.
+    """
+    stream, taken = PlanStream(groups), []
+    for _ in range(steps * rounds + 1):
+        taken += stream.fill_step(budget)
+    return taken
+
+
+def plan_table(rows: Sequence[dict[str, Any]], groups: Sequence[PlannedGroup]) -> pd.DataFrame:
+    """The rows of the planned queries in the plan's order; one query may stand in it many times."""
+    return pd.DataFrame([{**rows[group.query], SIZE: group.size} for group in groups])
+
+
+def groups_that_fit(sizes_G: Sequence[int], start: int, budget: int) -> int:
+    """How many groups from place `start` on fit `budget` rollouts; past the end it goes on from the beginning.
+
+    ValueError where not even one does: no step could ever be filled.
+    """
+    count = used = 0
+    while used + (size := int(sizes_G[(start + count) % len(sizes_G)])) <= budget:
+        used, count = used + size, count + 1
+    if count == 0:
+        raise ValueError(f"plan: a group of {size} rollouts does not fit a budget of {budget}")
+    return count
+
+
+def with_samples(batches: Iterator[dict[str, Any]], samples: int) -> list[dict[str, Any]]:
+    """Validation batches with the number of samples of each query."""
+    return [{**batch, SIZE: np.full(len(batch["raw_prompt"]), samples, dtype=object)} for batch in batches]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the tables say of a query."""
+
+    prompt: str
+    family: str
+
+    @classmethod
+    def by_index(cls, rows: Any) -> dict[int, "Asked"]:
+        """{index: what was asked} of training data."""
+        return {extra["index"]: asked for _, extra, asked in cls._each(rows)}
+
+    @classmethod
+    def by_name(cls, rows: Any) -> dict[Any, "Asked"]:
+        """{name: what was asked} of held-out data, which may come from several sources."""
+        return {query_name(source, extra): asked for source, extra, asked in cls._each(rows)}
+
+    @classmethod
+    def _each(cls, rows: Any) -> Iterator[tuple[str, dict[str, Any], "Asked"]]:
+        for prompt, source, extra in zip(rows["prompt"], rows["data_source"], rows["extra_info"], strict=True):
+            yield source, extra, cls(prompt[-1]["content"], extra.get("family") or source)

@@ -1,0 +1,148 @@
+"""A rollout replica for verl that needs no inference server: the embedded engine's sampler in a Ray actor.
+
+For small policies on a CPU; vLLM is the replica of everything else. Responses are drawn by the code that the embedded
+engine draws with (repro.engine.embedded.generate). Which requests share a batch depends on when they arrive, so that a
+run is not the same twice.
+"""
+
+import asyncio
+import os
+from collections import defaultdict
+from typing import Any
+
+import ray
+import torch
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+PAUSE = 0.05  # seconds without a new request, after which those that wait are generated together
+
+
+def server_name(replica: int) -> str:
+    """The Ray actor that serves one replica."""
+    return f"repro_hf_server_{replica}"
+
+
+class HFServer:
+    """One model, one queue of requests. Its weights come from the trainer before the first request."""
+
+    def __init__(self, config: Any, model_path: str, replica: int):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        torch.set_num_threads(1)
+        self.config = config
+        own = AutoConfig.from_pretrained(model_path)
+        self.model = AutoModelForCausalLM.from_config(own, attn_implementation="sdpa").eval()
+        self.generator = torch.Generator().manual_seed(config.seed + replica)
+        self.version: int | None = None
+        self.waiting: list[tuple[list[int], float, int, asyncio.Future]] = []
+        self.worker: asyncio.Task | None = None
+
+    def address(self) -> str:
+        return ray.util.get_node_ip_address()
+
+    async def load_weights(self, weights: dict[str, torch.Tensor], version: int | None) -> None:
+        """Take over all weights; RuntimeError names one that is missing."""
+        missing, _ = self.model.load_state_dict(weights, strict=False)
+        tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
+        if lacking := set(missing) - tied:
+            raise RuntimeError(f"the trainer sent no weights for {sorted(lacking)[0]}; is it of the same model?")
+        self.version = version
+
+    async def generate(
+        self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> TokenOutput:
+        """One response, sampled from the whole distribution at the temperature asked for."""
+        if sampling_params.get("top_p", 1.0) != 1.0 or sampling_params.get("top_k", -1) not in (-1, 0, None):
+            raise ValueError("rollout hf samples the whole distribution: set top_p to 1 and top_k to -1, or use vllm")
+        limit = int(sampling_params.get("max_tokens") or self.config.response_length)
+        answer = asyncio.get_running_loop().create_future()
+        self.waiting.append((list(prompt_ids), float(sampling_params["temperature"]), limit, answer))
+        if self.worker is None or self.worker.done():
+            self.worker = asyncio.create_task(self._serve())
+        return await answer
+
+    async def _serve(self) -> None:
+        while self.waiting:
+            count = -1
+            while count != len(self.waiting):
+                count = len(self.waiting)
+                await asyncio.sleep(PAUSE)
+            requests, self.waiting = self.waiting, []
+            alike = defaultdict(list)
+            for prompt, temperature, limit, answer in requests:
+                alike[temperature, limit].append((prompt, answer))
+            for (temperature, limit), part in alike.items():
+                try:
+                    outputs = self._sample([prompt for prompt, _ in part], temperature, limit)
+                    for (_, answer), output in zip(part, outputs, strict=True):
+                        answer.set_result(output)
+                except Exception as error:
+                    for _, answer in part:
+                        answer.set_exception(error)
+
+    def _sample(self, prompts_N: list[list[int]], temperature: float, limit: int) -> list[TokenOutput]:
+        """Requests with one prompt are a group: its prefill is shared."""
+        from repro.engine.embedded.generate import generate
+
+        rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for row, prompt in enumerate(prompts_N):
+            rows[tuple(prompt)].append(row)
+        responses = generate(
+            self.model,
+            [list(prompt) for prompt in rows],
+            [len(members) for members in rows.values()],
+            max_new_tokens=limit,
+            eos=self.model.config.eos_token_id,
+            pad=self.model.config.pad_token_id,
+            temperature=max(temperature, 1e-6),  # verl says 0 for greedy
+            generator=self.generator,
+        )
+        outputs: list[TokenOutput] = [None] * len(prompts_N)  # type: ignore[list-item]
+        for place, row in enumerate(row for members in rows.values() for row in members):
+            length = int(responses.mask_N_T[place].sum())
+            outputs[row] = TokenOutput(
+                token_ids=responses.ids_N_T[place, :length].tolist(),
+                log_probs=responses.logprob_N_T[place, :length].tolist(),
+                stop_reason="completed",
+                num_preempted=0,
+                extra_fields={"global_steps": self.version},
+            )
+        return outputs
+
+    async def _nothing(self, *_: Any, **__: Any) -> None:
+        """The model stays in memory: nothing to free, nothing to bring back."""
+
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    resume_generation = start_profile = stop_profile = abort_all_requests = _nothing
+
+
+class HFReplica(RolloutReplica):
+    """Starts one server; as many replicas as there are ranks."""
+
+    async def launch_servers(self) -> None:
+        server = ray.remote(num_cpus=0)(HFServer).options(
+            name=server_name(self.replica_rank), max_concurrency=self.max_concurrency
+        )
+        self._server_handle = server.remote(self.config, self.model_config.path, self.replica_rank)
+        self.servers = [self._server_handle]
+        self._server_address = f"{await self._server_handle.address.remote()}:{self.replica_rank}"
+
+
+class HFAdapter(BaseRollout):
+    """In the trainer's process: sends the weights to the server of its rank."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1):
+        super().__init__(config, model_config, device_mesh)
+        self.server = server_name(int(os.environ["RANK"]) if replica_rank == -1 else replica_rank)
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing was released."""
+
+    async def release(self) -> None:
+        """Nothing to release."""
+
+    @torch.no_grad()
+    async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights}
+        await ray.get_actor(self.server).load_weights.remote(copies, global_steps)

@@ -1,0 +1,81 @@
+"""An arm's objective as a loss of verl: verl's own where it is the same function, else ours under the name `repro`.
+
+The three objectives of the papers are verl's own, value and gradient (tests/test_verl_losses.py); aggregations are its
+`loss_agg_mode`s. An objective of your own (a file in repro/objectives) is sent to the workers by `set_loss_fn`, and
+reaches verl's ppo_loss through its registry of policy losses, so that KL and entropy terms stay verl's.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from repro.arms import Method
+from repro.verl.version import NAME
+
+OWN = NAME  # policy_loss.loss_mode for an objective that verl has not
+LOSSES = {"grpo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
+AGGREGATIONS = {
+    "sequence-mean": "seq-mean-token-mean",
+    "token-mean": "token-mean",
+    "constant-length": "seq-mean-token-sum-norm",
+}
+NO_DUAL_CLIP = 1e9  # verl bounds the loss at A < 0 by clip_ratio_c times |A|, which GRPO does not
+
+
+def actor_settings(method: Method, max_tokens: int) -> dict[str, Any]:
+    """Keys of verl's `actor_rollout_ref.actor` that say the arm's objective and aggregation; `max_tokens`: the longest
+    response there can be."""
+    objective = method.objective
+    name = getattr(objective, "func", objective).__name__
+    settings = {"policy_loss.loss_mode": LOSSES.get(name, OWN), "loss_agg_mode": AGGREGATIONS[method.aggregation]}
+    if method.aggregation == "constant-length":
+        settings["loss_scale_factor"] = max_tokens
+    if name in LOSSES:
+        low, high = objective.keywords["clip_low"], objective.keywords["clip_high"]
+        settings |= {"clip_ratio": low, "clip_ratio_low": low, "clip_ratio_high": high, "clip_ratio_c": NO_DUAL_CLIP}
+    return settings
+
+
+def policy_loss(objective: Callable[..., Any]) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """One of our objectives with the signature of verl's policy losses, aggregated by verl."""
+
+    def loss(
+        old_log_prob: Any,
+        log_prob: Any,
+        advantages: Any,
+        response_mask: Any,
+        loss_agg_mode: str = "token-mean",
+        config: Any = None,
+        rollout_is_weights: Any = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        from verl.trainer.ppo.core_algos import agg_loss
+
+        mask_N_T = response_mask.bool()
+        loss_N_T, clipped_N_T = objective(log_prob, old_log_prob, advantages[:, 0], mask_N_T)  # one A for all tokens
+        if rollout_is_weights is not None:
+            loss_N_T = loss_N_T * rollout_is_weights
+        total = agg_loss(loss_N_T, response_mask, loss_agg_mode, **config.global_batch_info)
+        tokens = mask_N_T.sum().clamp(min=1)
+        kl = ((old_log_prob - log_prob) * mask_N_T).sum() / tokens
+        return total, {
+            "actor/pg_clipfrac": (clipped_N_T.sum() / tokens).item(),
+            "actor/ppo_kl": kl.detach().item(),
+        }
+
+    return loss
+
+
+def arm_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, objective: Callable) -> Any:
+    """verl's ppo_loss, its policy loss being `objective`; called in the workers."""
+    from verl.trainer.ppo.core_algos import register_policy_loss
+    from verl.workers.utils.losses import ppo_loss
+
+    register_policy_loss(OWN)(policy_loss(objective))
+    return ppo_loss(config, model_output, data, dp_group)
+
+
+def own_loss(method: Method, actor_config: Any) -> Callable | None:
+    """What to give to the workers' `set_loss_fn`; None where the arm's objective is verl's own."""
+    if actor_config.policy_loss.loss_mode != OWN:
+        return None
+    return partial(arm_loss, config=actor_config, objective=method.objective)

@@ -1,0 +1,94 @@
+"""verl's synchronous trainer, its steps filled from an arm's plan: how many groups, and what generating them cost."""
+
+from typing import Any
+
+import transfer_queue as tq
+from omegaconf import open_dict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from repro.settings import SettingsError
+from repro.verl.batch import Scored, in_plan_order, plain
+from repro.verl.data import SIZE, Asked, groups_that_fit
+from repro.verl.run import RunOnVerl, check_config
+from repro.verl.version import require_verl
+
+SCORED = ("index", "prompts", "responses", "rm_scores")
+
+
+class PlannedTrainer(PPOTrainerSync):
+    """Steps hold as many groups of the plan, in order, as fit `engine.rollouts_per_step`; verl would hold
+    `data.train_batch_size` of them, whatever their sizes. Groups that verl's filter throws away are remembered."""
+
+    # verl takes every mode but "sync" for an asynchronous one (replay buffer, checkpoints, dataloader).
+    trainer_mode = property(lambda self: "sync", lambda self, value: None)
+
+    def __init__(self, config: Any):
+        require_verl()
+        self.run = RunOnVerl.of(config)
+        check_config(config, self.run.method)
+        with open_dict(config):
+            config.data.gen_batch_size = 1  # a step holds any number of groups
+        self.discarded: list[Scored] = []
+        self.place: dict[str, int] = {}  # of each group of this step in the plan
+        self.cursor = self.refills = 0
+        super().__init__(config)
+
+    def _build_replay_buffer(self) -> Any:
+        """verl's own, which also tells what its filter throws away, since that was paid for."""
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = 0.05  # seconds; verl's 2 are no setting of its own and would outlast a small step
+        clear = buffer._clear_groups
+
+        def clear_groups(partition_id: str, uids: set[str]) -> None:
+            keys = [key for key in buffer.partitions[partition_id] if key.split("_")[0] in uids]
+            if partition_id == "train" and keys:
+                keys = in_plan_order(keys, self.place)
+                fields = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(SCORED))
+                self.discarded.append(self._scored(keys, fields))
+            clear(partition_id, uids)
+
+        buffer._clear_groups = clear_groups
+        return buffer
+
+    def _scored(self, keys: list[str], fields: Any) -> Scored:
+        return Scored.read(keys, fields, self.tokenizer.eos_token_id, self.config.data.max_response_length)
+
+    def _init_dataloader(self) -> None:
+        """verl moves its learning-rate schedule once per call of `update_actor`; ours makes a call per mini-batch."""
+        super()._init_dataloader()
+        rows = self.train_dataset.dataframe
+        same = [self.config.actor_rollout_ref.rollout.n] * len(rows)
+        if SIZE in rows.column_names and self.config.data.shuffle:
+            raise SettingsError("data.shuffle would undo the order of the plan in data.train_files: set it to false")
+        self.sizes_G = list(rows[SIZE]) if SIZE in rows.column_names else same
+        self.queries, self.held_out = Asked.by_index(rows), Asked.by_name(self.val_dataset.dataframe)
+        optim = self.config.actor_rollout_ref.actor.optim
+        with open_dict(self.config):
+            optim.total_training_steps *= self.run.updates
+            if optim.lr_warmup_steps and optim.lr_warmup_steps > 0:
+                optim.lr_warmup_steps *= self.run.updates
+
+    def prepare_step(self) -> dict[str, Any]:
+        self.discarded, self.refills, self.place = [], 0, {}
+        self.groups = groups_that_fit(self.sizes_G, self.cursor, self.run.rollouts_per_step)
+        self._submit_batch_to_rollout(self._next_train_batch(self.groups))
+        return {}
+
+    def _fetch_one_gen_batch(self) -> Any:
+        batch = super()._fetch_one_gen_batch()
+        for uid in plain(batch["uid"]):
+            self.place[uid] = self.cursor
+            self.cursor += 1
+        return batch
+
+    def _add_prompts_to_generate(self, num_prompts: int) -> int:
+        self.refills += 1
+        return super()._add_prompts_to_generate(num_prompts)
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
+        return super()._step_once(metrics, timing_raw, self.groups)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        self.ranks = dp_size
+        return dp_size  # mini-batches are formed after the selection

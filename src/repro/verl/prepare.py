@@ -1,0 +1,87 @@
+"""From an arm's name to everything that verl reads: files in a folder, and the configuration that names them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from repro.arms import Method, build
+from repro.engine.embedded.runs import Run, profile_for
+from repro.engine.embedded.train import stream_seed
+from repro.files import write_json, write_parquet, write_text
+from repro.plans import Queries
+from repro.policy.model import load_policy
+from repro.settings import Settings
+from repro.tasks.queries import Query, make_pools
+from repro.verl.config import TEXT_AGENT, Files, compose, cpu_values
+from repro.verl.data import plan_table, planned_groups, query_rows
+from repro.verl.run import PROFILE, check_arm
+
+
+def prepare(
+    arm: str,
+    seed: int,
+    settings: Settings,
+    policy: Path,
+    folder: Path,
+    *,
+    ranks: int = 1,
+    profiles: Path | None = None,
+    overrides: Sequence[str] = (),
+) -> Any:
+    """verl's configuration for one run of `arm` on this machine's CPU, its data written to `folder`.
+
+    `ranks`: processes of data parallelism. `profiles`: the folder of stage `profile`'s profiles, for an arm with one;
+    None: measured here, as the embedded engine does. `overrides`: verl's own keys, "key=value", last word.
+    """
+    method = build(arm, settings.arm(arm))
+    check_arm(arm, method)
+    files = Files(
+        policy=Path(policy).resolve(),
+        train=folder / "train.parquet",
+        evaluation=folder / "evaluation.parquet",
+        agents=folder / "agents.json",
+        settings=folder / "settings.json",
+        checkpoints=folder / "checkpoints",
+        output=folder / "tables",
+        profile=folder / "profile" if settings.arm(arm).profile else None,
+    )
+    pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
+    model, tokenizer = load_policy(policy)
+    prompts = tokenizer([query.prompt for query in [*pools.train, *pools.evaluation]])["input_ids"]
+    known = Queries(np.array([len(prompt) for prompt in prompts[: len(pools.train)]]))
+    if files.profile:
+        run = Run(arm, seed, settings, Path(policy), None, folder, "", profiles)
+        profile, _ = profile_for(run, model, tokenizer, pools.train)
+        profile.save(files.profile, PROFILE)
+        known = profile.known()
+    groups = write_plan(method, settings, arm, seed, known, pools.train, files.train)
+    write_rows(pools.evaluation, files.evaluation)
+    write_text(settings.model_dump_json(indent=2) + "\n", files.settings)
+    write_json([TEXT_AGENT], files.agents)
+    longest = max(map(len, prompts))
+    values = cpu_values(settings, arm, seed, method, files, longest_prompt=longest, groups=groups, ranks=ranks)
+    return compose(values, overrides)
+
+
+def write_plan(
+    method: Method, settings: Settings, arm: str, seed: int, known: Queries, queries: Sequence[Query], path: Path
+) -> int:
+    """The plan that the embedded engine would make with this seed, as verl's training data; the groups of a typical
+    step are returned."""
+    engine = settings.engine
+    rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
+    plan = method.plan(known, engine.rollouts_per_step, rng)
+    rounds = engine.refill_rounds if method.filter is not None else 1
+    groups = planned_groups(plan, settings.steps_of(arm), engine.rollouts_per_step, rounds)
+    write_parquet(plan_table(query_rows(queries), groups), path)
+    mean = float(np.mean([group.size for group in groups]))
+    return max(1, round(engine.rollouts_per_step / mean))
+
+
+def write_rows(queries: Sequence[Query], path: Path) -> None:
+    """Held-out queries; how many samples of each is said at every evaluation."""
+    import pandas as pd
+
+    write_parquet(pd.DataFrame(query_rows(queries)), path)

@@ -1,0 +1,189 @@
+"""What a run on verl leaves: the tables and the ledger of the embedded engine, so that the same reports read them.
+
+Where the engines differ: `scored_tokens` also counts verl's pass for π_old, which the embedded engine does not make;
+`clipped` is a mean over micro-batches; `entropy` is of the rollouts that passed the filter, since verl scores no
+others; `padding` is not measured, and `kl` is where verl has the reference policy at hand anyway (a KL term); both are
+NaN elsewhere. Seconds are wall-clock of the controller.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from repro.advantages import groups_without_signal
+from repro.engine.embedded.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
+from repro.engine.embedded.runs import tables_of
+from repro.engine.embedded.update import UPDATED
+from repro.engine.ledger import Ledger
+from repro.files import write_parquet, write_text
+from repro.policy.flops import FlopCounter
+from repro.rollouts import Rollouts
+from repro.verl.batch import Scored
+from repro.verl.data import Asked
+
+PHASES = {
+    "gen": "generate",
+    "old_log_prob": "score",
+    "ref": "score",
+    "adv": "select",
+    "update_actor": "update",
+    "update_weights": "synchronise",
+    "testing": "evaluate",
+    "save_checkpoint": "checkpoint",
+}
+
+
+@dataclass
+class Record:
+    """Log and ledger of one run. `every`: steps between two looks at single rollouts; `kept`: how many keep a text."""
+
+    seed: int
+    every: int
+    kept: int
+    flops: FlopCounter
+    ledger: Ledger = field(default_factory=Ledger)
+    log: Log = field(default_factory=Log)
+
+    def charge(self, scored: Scored) -> None:
+        """Generation of whole groups."""
+        _, first = np.unique(scored.group_N, return_index=True)
+        sizes = np.bincount(scored.group_N)
+        self.ledger.charge_generation(self.flops, scored.prompt_tokens_N[first], sizes, scored.response_tokens_N)
+
+    def add_step(
+        self, step: int, metrics: Mapping[str, float], selected: Rollouts | None, updates: Sequence[Mapping[str, float]]
+    ) -> None:
+        """A training step: `metrics` on all that was generated, what was selected, what each update measured."""
+        row = {"seed": self.seed, "step": step, "skipped": selected is None, **metrics}
+        row |= dict.fromkeys((*SELECTED, *UPDATED), float("nan"))
+        if selected is not None:
+            row |= describe_selection(selected)
+        if updates:
+            row |= mean_update(updates)
+        self.log.steps.append({**row, **self.ledger.row()})
+
+    def add_rollouts(
+        self,
+        step: int,
+        scored: Scored,
+        queries: Mapping[int, Asked],
+        rollouts: Rollouts,
+        selected: Rollouts | None,
+        texts: Sequence[str],
+    ) -> None:
+        """The rollouts of a step in numbers, some as texts."""
+        at = {"seed": self.seed, "step": step}
+        rows = selection_rows(at, scored.query_N, queries, rollouts, selected)
+        self.log.selection += rows
+        self.log.rollouts += rollout_rows(rows, texts[: self.kept], queries)
+
+    def add_evaluation(
+        self,
+        step: int,
+        samples: int,
+        infos: Mapping[str, Sequence[float]],
+        queries: Mapping[int, Asked],
+        *,
+        diverged: bool,
+        last: bool,
+    ) -> None:
+        """An evaluation from the reward manager's words on every sample; per question too at the last one."""
+        unknown = [float("nan")] * len(infos["acc"])
+        columns = {"successes": infos["acc"]}
+        columns |= {"tokens": infos.get("response_tokens", unknown), "truncated": infos.get("truncated", unknown)}
+        table = pd.DataFrame({"query": infos["query"], **columns})
+        means = {name: float(table[name].mean()) for name in columns}
+        summary = {"accuracy": means["successes"], "response_tokens": means["tokens"], "truncated": means["truncated"]}
+        if any(row["step"] == step for row in self.log.evaluations):
+            return  # a resumed run evaluates once more where it was interrupted
+        row = {"seed": self.seed, "step": step, "samples": samples, **summary, "diverged": diverged}
+        self.log.evaluations.append({**row, **self.ledger.row()})
+        if last:
+            self.log.questions = []  # of a shorter run that goes on
+            for name, counts in table.groupby("query", sort=True).sum().iterrows():
+                query = int(name) if isinstance(name, int | np.integer) else name
+                asked = {"query": query, "family": queries[query].family, "prompt": queries[query].prompt}
+                totals = {column: int(counts[column]) for column in columns if np.isfinite(counts[column])}
+                self.log.questions.append({"seed": self.seed, **asked, "samples": samples, **totals})
+
+    def add_seconds(self, step: int, timing: Mapping[str, float]) -> None:
+        """verl's timings of one step, by the phases of the embedded engine."""
+        totals: dict[str, float] = {}
+        for name, phase in PHASES.items():
+            if name in timing:
+                totals[phase] = totals.get(phase, 0.0) + float(timing[name])
+        self.log.seconds += [
+            {"seed": self.seed, "step": step, "phase": phase, "seconds": seconds} for phase, seconds in totals.items()
+        ]
+
+    def write(self, folder: Path) -> None:
+        """One parquet for each table that has rows."""
+        for name, table in tables_of([self.log]).items():
+            if len(table):
+                write_parquet(table, folder / f"{name}.parquet")
+
+    def save(self, path: Path, **more: Any) -> None:
+        """Beside a checkpoint of verl's; `more`: whatever else a resumed run must know."""
+        write_text(json.dumps({"log": asdict(self.log), "ledger": self.ledger.row(), **more}, default=float), path)
+
+    def restore(self, path: Path) -> dict[str, Any]:
+        """What `save` wrote; all of it is returned."""
+        state = json.loads(path.read_text())
+        self.log, self.ledger = Log(**state["log"]), Ledger.from_row(state["ledger"])
+        return state
+
+
+def describe(parts: Sequence[tuple[Scored, np.ndarray]]) -> dict[str, float]:
+    """Numbers on all that was generated in a step, kept or not: (responses, rewards_N) of each part."""
+    groups, seen = [], 0
+    for scored, _ in parts:
+        groups.append(scored.group_N + seen)
+        seen += int(scored.group_N.max()) + 1
+    rewards_N = np.concatenate([rewards for _, rewards in parts])
+    together = {
+        name: np.concatenate([getattr(scored, name) for scored, _ in parts])
+        for name in ("verdicts_N", "response_tokens_N", "finished_N")
+    }
+    return {
+        "reward": float(rewards_N.mean()),
+        "accuracy": float((together["verdicts_N"] == 1.0).mean()),
+        "groups_without_signal": groups_without_signal(rewards_N, np.concatenate(groups)),
+        "response_tokens": float(together["response_tokens_N"].mean()),
+        "truncated": float(1.0 - together["finished_N"].mean()),
+    }
+
+
+def mean_update(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """UPDATED from each mini-batch's loss, grad_norm, limit (at which the norm is clipped), clipped and tokens."""
+    columns = {name: np.array([update[name] for update in updates]) for name in updates[0]}
+    values = (
+        float(columns["loss"].mean()),
+        float(columns["grad_norm"].mean()),
+        float((columns["grad_norm"] > columns["limit"]).mean()),
+        float((columns["clipped"] * columns["tokens"]).sum() / max(1.0, columns["tokens"].sum())),
+        float("nan"),
+        float(columns["tokens"].sum()),
+    )
+    return dict(zip(UPDATED, values, strict=True))
+
+
+def gather(runs: Sequence[Path], folder: Path) -> None:
+    """The tables of several runs, one folder each (seeds of one arm), as one arm's: what repro.study reads."""
+    for name in asdict(Log()):
+        parts = [pd.read_parquet(run / f"{name}.parquet") for run in runs if (run / f"{name}.parquet").exists()]
+        if parts:
+            write_parquet(pd.concat(parts, ignore_index=True), folder / f"{name}.parquet")
+
+
+def flop_counter(model_path: str) -> FlopCounter:
+    """Of the model that verl trains, counted without its weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return FlopCounter.of(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_path)))

@@ -1,0 +1,95 @@
+"""What verl's configuration says of our part: section `repro`, beside verl's own.
+
+    repro:
+      arm: cost-aware             # a name under `arms` of params.yaml
+      seed: 0
+      scale: paper-qwen3-4b       # of params.yaml; null: its own
+      settings: settings.json     # instead of params.yaml: a dump of the settings (`Settings.model_dump_json`)
+      output: folder              # of the run's tables; null: `tables` beside verl's checkpoints
+      profile: folder             # the profile behind the plan, as `Profile.save` writes it; null: none
+      rollouts_per_step: 160      # null: data.train_batch_size × rollout.n, and
+      minibatch: 40               # null: actor.ppo_mini_batch_size × rollout.n, as verl itself counts them
+
+Only `arm` must be there.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.arms import Method, build
+from repro.profiling.profile import Profile
+from repro.settings import Settings, SettingsError, load
+
+PROFILE = "profile"  # name of the profile's files in its folder
+
+
+@dataclass(frozen=True)
+class RunOnVerl:
+    """One training run: its arm's functions, and the sizes that our trainer keeps."""
+
+    arm: str
+    seed: int
+    settings: Settings
+    method: Method
+    rollouts_per_step: int
+    updates: int  # optimiser steps per batch, unless a sampler says otherwise
+    output: Path
+    profile: Profile | None
+
+    @classmethod
+    def of(cls, config: Any) -> "RunOnVerl":
+        """From verl's configuration; SettingsError where section `repro` is missing or asks for what verl cannot do."""
+        section = config.get("repro", None)
+        if not section or not section.get("arm"):
+            raise SettingsError("verl's configuration has no `repro.arm`: name an arm of params.yaml")
+        settings = settings_of(section)
+        arm = settings.arm(section.arm)
+        method = build(section.arm, arm)
+        check_arm(section.arm, method)
+        rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+        per_step = section.get("rollouts_per_step") or config.data.train_batch_size * rollout.n
+        minibatch = section.get("minibatch") or actor.ppo_mini_batch_size * rollout.n
+        if per_step % minibatch:
+            raise SettingsError(f"{per_step} rollouts a step are no multiple of the mini-batch, {minibatch} rollouts")
+        output = Path(section.get("output") or Path(config.trainer.default_local_dir) / "tables")
+        profile = None
+        if arm.profile and section.get("profile"):
+            profile = Profile.load(Path(section.profile), PROFILE).first(arm.profile.samples)
+        seed = int(section.get("seed") or 0)
+        return cls(section.arm, seed, settings, method, per_step, per_step // minibatch, output, profile)
+
+
+def settings_of(section: Any) -> Settings:
+    """The settings that section `repro` names."""
+    if dumped := section.get("settings"):
+        return Settings.model_validate_json(Path(dumped).read_text())
+    return load(**({"scale": section.scale} if section.get("scale") else {}))
+
+
+def check_arm(name: str, method: Method) -> None:
+    """SettingsError where an arm does what verl's trainer has no place for."""
+    filter = method.filter
+    if filter is not None and getattr(filter, "func", filter).__name__ != "zero_variance":
+        raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")
+    if filter is not None and getattr(method.reward, "func", method.reward).__name__ != "verified":
+        raise SettingsError(f"arms.{name}: verl's filter sees the verifier's reward, so only `verified` goes with it")
+    if method.profile_again:
+        raise SettingsError(f"arms.{name}: verl reads its plan once; profile.again works on the embedded engine alone")
+
+
+def check_config(config: Any, method: Method) -> None:
+    """SettingsError where verl's configuration would quietly do something else than the arm says."""
+    actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
+    demands = {
+        "algorithm.adv_estimator=grpo": algorithm.adv_estimator == "grpo",
+        "algorithm.use_kl_in_reward=false": not algorithm.use_kl_in_reward,
+        f"algorithm.filter_groups.enable={str(method.filter is not None).lower()}": (
+            bool(algorithm.filter_groups.enable) == (method.filter is not None)
+        ),
+        "actor_rollout_ref.actor.use_dynamic_bsz=true": actor.use_dynamic_bsz,  # mini-batches come in any size
+        "actor_rollout_ref.actor.ppo_epochs=1": actor.ppo_epochs == 1,
+        "trainer.critic_warmup=0": config.trainer.critic_warmup == 0,
+    }
+    if failed := [demand for demand, met in demands.items() if not met]:
+        raise SettingsError(f"the trainer `repro` needs {', '.join(failed)} in verl's configuration")

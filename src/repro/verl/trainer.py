@@ -1,0 +1,234 @@
+"""verl's trainer with an arm's samplers between advantage and actor update.
+
+Advantages, selection and the forming of mini-batches are the embedded engine's, drawn from the same random streams, so
+that one batch gives one selection on both engines. Each mini-batch is one call of verl's `update_actor`, however many
+rollouts it holds. All else (generation, scoring, losses, optimiser, weights to the replicas, checkpoints) is verl's.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from repro.engine.embedded.train import stream_seed
+from repro.rollouts import NoSignal, Rollouts
+from repro.samplers import apply_chain
+from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, rollouts_of, rows_of, training_rows
+from repro.verl.data import with_samples
+from repro.verl.loss import own_loss
+from repro.verl.planned import SCORED, PlannedTrainer
+from repro.verl.record import Record, describe, flop_counter
+from repro.verl.version import NAME
+
+SELECTED = "selected"  # the queue's partition for the rows that train
+STATE = "repro.json"  # beside each of verl's checkpoints
+
+
+@register_trainer(NAME)  # trainer.v1.trainer_mode
+class ArmTrainer(PlannedTrainer):
+    """One run of one arm. The methods stand in the order in which verl calls them."""
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.diverged, self.serial = False, itertools.count()
+        flops, every = flop_counter(config.actor_rollout_ref.model.path), max(1, config.trainer.test_freq)
+        self.record = Record(self.run.seed, every, self.run.settings.engine.kept_rollouts, flops)
+
+    def on_init_end(self) -> None:
+        super().on_init_end()
+        actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
+        if (loss := own_loss(self.run.method, actor)) is not None:
+            self.actor_rollout_wg.set_loss_fn(loss)
+        if self.global_steps == 0 and (profile := self.run.profile) is not None:
+            self.record.ledger.charge_profile(self.record.flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
+
+    # scores and advantages
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        correction = self.config.algorithm.get("rollout_correction", None)
+        if not (correction and correction.get("bypass_mode", False)):
+            self._charge_scoring(batch)
+        return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        self._charge_scoring(batch)
+        return super()._compute_ref_log_prob(batch, metrics)
+
+    def _charge_scoring(self, batch: KVBatchMeta) -> None:
+        costs_N = np.array([tag["seq_len"] for tag in batch.tags if not tag.get("is_padding", False)])
+        self.record.ledger.charge_scoring(self.record.flops, costs_N)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's (for its metrics and its importance weights), then the arm's over the same rollouts."""
+        batch = super()._compute_advantage(batch, metrics)
+        real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        keys = in_plan_order(real, self.place)
+        wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
+        self.fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=sorted(wanted))
+        self.scored = self._scored(keys, self.fields)
+        rewards_N = self.run.method.reward(self.scored.verdicts_N, self._rng("reward"))
+        advantages_N = self.run.method.advantage(rewards_N, self.scored.group_N)
+        self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)
+        return batch
+
+    def _rng(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(stream_seed(self.run.seed, self.global_steps - 1, purpose))
+
+    # selection and update
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        step = self.global_steps - 1
+        for scored in (*self.discarded, self.scored):
+            self.record.charge(scored)
+        selected = self._select(step)
+        updates = self._train_on(selected) if selected is not None else []
+        self._write_step(step, selected, updates)
+        metrics.update(_for_verl(updates))
+        return batch  # the whole of it: verl measures it, then clears exactly its keys
+
+    def _select(self, step: int) -> Rollouts | None:
+        progress = step / self.total_training_steps
+        try:
+            return apply_chain(self.run.method.samplers, self.rollouts, progress, self._rng("sample"))
+        except NoSignal:
+            return None
+
+    def _train_on(self, selected: Rollouts) -> list[dict[str, float]]:
+        """All mini-batches of a step; each row of `selected` trains once, in random order."""
+        order = self._rng("shuffle").permutation(len(selected))
+        updates = []
+        for rows in np.array_split(order, selected.minibatches or self.run.updates):
+            if len(rows) and not self.diverged:
+                updates.append(self._update(selected.take(rows)))
+        return updates
+
+    def _update(self, part: Rollouts) -> dict[str, float]:
+        """One optimiser step on the whole of `part`."""
+        actor = self.config.actor_rollout_ref.actor
+        with self._queued(training_rows(self.fields, part, self.ranks)) as rows:
+            rows.extra_info = {
+                "calculate_entropy": actor.calculate_entropy or actor.entropy_coeff != 0.0,
+                "distillation_use_topk": False,
+                "distillation_only": False,
+                "global_batch_size": len(part),  # what sequence means divide by: rows that fill up do not count
+                "mini_batch_size": len(rows),
+                "epochs": 1,
+                "seed": actor.data_loader_seed,
+                "dataloader_kwargs": {"shuffle": False},
+                "temperature": self.config.actor_rollout_ref.rollout.temperature,
+            }
+            output = self.actor_rollout_wg.update_actor(rows)
+        values = {name: float(value) for name, value in reduce_metrics(dict(output["metrics"])).items()}
+        finite = bool(np.isfinite(values["grad_norm"]))  # verl itself leaves out an update whose gradient is not
+        self.record.ledger.charge_update(self.record.flops, part.costs_N, steps=int(finite))
+        if not finite:  # ends the run, as on the embedded engine
+            self.diverged, self.total_training_steps = True, self.global_steps
+        own = {"limit": float(actor.optim.clip_grad), "tokens": float(part.response_mask_N_T.sum())}
+        return {**values, **own, "clipped": values["actor/pg_clipfrac"]}
+
+    @contextmanager
+    def _queued(self, rows: Any) -> Iterator[KVBatchMeta]:
+        """Rows as a batch in the queue, under keys of their own, for as long as they train."""
+        keys = [f"{self.global_steps}_{next(self.serial)}" for _ in range(len(rows))]
+        tags = [{"seq_len": len(row)} for row in rows_of(rows["input_ids"])]
+        tq.kv_batch_put(keys=keys, partition_id=SELECTED, fields=rows, tags=tags)
+        try:
+            yield KVBatchMeta(partition_id=SELECTED, keys=keys, tags=tags)
+        finally:
+            tq.kv_clear(keys=keys, partition_id=SELECTED)
+
+    # what is left of it
+
+    def _write_step(self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]) -> None:
+        mask_N_T = self.rollouts.response_mask_N_T
+        parts = [(scored, scored.verdicts_N) for scored in self.discarded]
+        measured = describe([*parts, (self.scored, self.rollouts.rewards_N)])
+        measured["entropy"] = float(self.rollouts.entropy_N_T[mask_N_T].mean())
+        measured |= {"refill_rounds": self.refills, "kl": self._kl()}
+        self.record.add_step(step, measured, selected, [] if self.diverged else updates)
+        if step % self.record.every == 0:
+            responses = rows_of(self.fields["responses"])[: self.record.kept]
+            ends = [row[:-1] if done else row for row, done in zip(responses, self.scored.finished_N, strict=False)]
+            texts = self.tokenizer.batch_decode([row.tolist() for row in ends])
+            self.record.add_rollouts(step, self.scored, self.queries, self.rollouts, selected, texts)
+
+    def _kl(self) -> float:
+        """KL(π‖base policy) in nats per token by the k3 estimator, where verl computed the reference; else NaN."""
+        if "ref_log_prob" not in self.fields:
+            return float("nan")
+        pairs = zip(rows_of(self.fields["ref_log_prob"]), rows_of(self.fields["old_log_probs"]), strict=True)
+        gap = np.concatenate([(reference - own).float().numpy() for reference, own in pairs])
+        return float((np.exp(gap) - 1 - gap).mean())
+
+    def _validate(self) -> dict[str, float]:
+        """verl's, with as many samples of each query as the settings say."""
+        evaluation, loader = self.run.settings.evaluation, self.val_dataloader
+        self.val_dataloader = with_samples(loader, evaluation.final_samples if self._last else evaluation.samples)
+        try:
+            return super()._validate()
+        finally:
+            self.val_dataloader = loader
+
+    @property
+    def _last(self) -> bool:
+        return self.global_steps >= self.total_training_steps
+
+    def _val_metrics_update(
+        self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *_: Any, **__: Any
+    ) -> dict[str, float]:
+        samples = len(sample_uids) // len(set(sample_uids))
+        self.record.add_evaluation(
+            self.global_steps, samples, reward_extra_infos_dict, self.held_out, diverged=self.diverged, last=self._last
+        )
+        correct = defaultdict(list)
+        for source, value in zip(data_sources, reward_extra_infos_dict["acc"], strict=True):
+            correct[source].append(value)
+        return {f"val-core/{source}/acc/mean@{samples}": float(np.mean(values)) for source, values in correct.items()}
+
+    def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        self.record.add_seconds(global_steps - 1, timing_raw)
+        if global_steps % self.record.every == 0 or self._last:
+            self.record.write(self.run.output)
+
+    def on_train_end(self) -> None:
+        """Only a run that diverged leaves verl's loop this way: its last evaluation."""
+        super().on_train_end()
+        self.global_steps -= 1
+        if self.diverged:
+            self._validate()
+            self.record.write(self.run.output)
+
+    # checkpoints: verl's, and beside them what was spent and logged
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        self.record.save(folder / STATE, cursor=self.cursor, diverged=self.diverged)
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps > 0:
+            trainer = self.config.trainer
+            folder = Path(trainer.default_local_dir) / f"global_step_{self.global_steps}"
+            folder = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else folder
+            state = self.record.restore(folder / STATE)
+            self.cursor, self.diverged = state["cursor"], state["diverged"]
+
+
+def _for_verl(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The updates' means under verl's names, for its own loggers."""
+    if not updates:
+        return {}
+    means = {name: float(np.mean([update[name] for update in updates])) for name in updates[0]}
+    return rename_dict(means, "actor/")

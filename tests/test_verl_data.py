@@ -1,0 +1,114 @@
+"""What goes into verl and what comes out: plans as data sets, verdicts, tables, and refusals in one sentence."""
+
+import json
+import sys
+from importlib import metadata
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from repro.arms import build
+from repro.plans import PlannedGroup, PlanStream, Queries
+from repro.plans.sgpo import sgpo
+from repro.settings import Arm, SettingsError, load
+from repro.tasks.queries import Query, make_pools, verify
+from repro.verl.data import SIZE, Asked, groups_that_fit, plan_table, planned_groups, query_name, query_rows
+from repro.verl.run import check_arm
+from repro.verl.version import SUPPORTED, UnsupportedVerl, require_plugin, require_verl
+
+
+def curriculum(seed: int = 0):
+    queries = Queries(np.full(60, 5), np.arange(60) % 9, np.full(60, 8))
+    return sgpo(queries, 64, np.random.default_rng(seed), largest=16)
+
+
+def test_steps_filled_from_the_file_are_those_of_the_plan():
+    steps, budget = 12, 64
+    stream = PlanStream(curriculum())
+    expected = [stream.fill_step(budget) for _ in range(steps)]
+    groups = planned_groups(curriculum(), steps, budget)
+    sizes, start = [group.size for group in groups], 0
+    for step in expected:
+        count = groups_that_fit(sizes, start, budget)
+        assert groups[start : start + count] == step
+        start += count
+    assert len({group.size for group in groups}) > 3
+
+
+def test_a_file_that_ends_begins_anew():
+    assert groups_that_fit([4, 2, 2], 2, 8) == 3  # 2, then 4 and 2 from the front
+    with pytest.raises(ValueError, match="a group of 9 rollouts does not fit a budget of 8"):
+        groups_that_fit([9], 0, 8)
+
+
+def test_rows_carry_the_query_the_size_and_all_that_the_verifier_needs(tmp_path):
+    settings = load(scale="smoke")
+    pool = make_pools(settings.task).train
+    groups = [PlannedGroup(5, 4), PlannedGroup(0, 2), PlannedGroup(5, 8)]
+    path = tmp_path / "train.parquet"
+    plan_table(query_rows(pool), groups).to_parquet(path)
+    table = pd.read_parquet(path)
+    assert table[SIZE].tolist() == [4, 2, 8]
+    assert [row["index"] for row in table["extra_info"]] == [5, 0, 5]
+    assert table["prompt"][0][0]["content"] == pool[5].prompt
+    for query, row in zip(pool, query_rows(pool), strict=True):
+        again = Query("", row["reward_model"]["ground_truth"], query.family, json.loads(row["extra_info"]["entry"]))
+        for response in (f"#{query.answer}", f"#{query.answer}1"):
+            assert verify(response, again) == verify(response, query)
+
+
+def test_held_out_queries_of_several_data_sets_keep_their_names():
+    rows = {
+        "prompt": [[{"content": "a"}], [{"content": "b"}], [{"content": "c"}]],
+        "data_source": ["repro", "aime24", "math500"],
+        "extra_info": [{"index": 0, "family": "gcd"}, {"index": 0, "id": "2024-I-1"}, {"index": 0}],
+    }
+    asked = Asked.by_name(rows)
+    assert list(asked) == [0, "2024-I-1", "math500-0"]
+    assert [query.family for query in asked.values()] == ["gcd", "aime24", "math500"]
+    assert query_name("aime24", {"index": 3}) == "aime24-3"
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        ({"filter": "zero_variance", "reward": "coin_flip"}, "only `verified` goes with it"),
+        ({"plan": "sgpo", "profile": {"samples": 8, "again": 1}}, "works on the embedded engine alone"),
+    ],
+)
+def test_what_verl_cannot_do_is_said_before_it_starts(arm, message):
+    with pytest.raises(SettingsError, match=message):
+        check_arm("x", build("x", Arm(title="", about="", group="", **arm)))
+
+
+def test_every_other_arm_goes():
+    settings = load()
+    for name, arm in settings.arms.items():
+        if not (arm.profile and arm.profile.again):
+            check_arm(name, build(name, arm))
+
+
+def test_another_verl_is_refused_with_the_mend(monkeypatch):
+    for found, message in (("0.8.0", f"verl 0.8.0 is installed, .* of verl {SUPPORTED}: `make extra-verl`"),):
+        monkeypatch.setattr("repro.verl.version.version", lambda name, found=found: found)
+        with pytest.raises(UnsupportedVerl, match=message):
+            require_verl()
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("repro.verl.version.version", missing)
+    with pytest.raises(UnsupportedVerl, match="verl is not installed: `make extra-verl`"):
+        require_verl()
+    monkeypatch.setattr("repro.verl.version.entry_points", lambda group: [])
+    with pytest.raises(UnsupportedVerl, match="does not announce its verl plugin"):
+        require_plugin()
+
+
+def test_the_plugin_stays_out_of_another_verl(monkeypatch):
+    monkeypatch.setattr("repro.verl.version.version", lambda name: "0.8.0")
+    monkeypatch.delitem(sys.modules, "repro.verl.plugin", raising=False)
+    with pytest.warns(UserWarning, match="repro's plugin stays out: verl 0.8.0 is installed"):
+        import repro.verl.plugin  # noqa: F401
+    monkeypatch.delitem(sys.modules, "repro.verl.plugin")

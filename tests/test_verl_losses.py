@@ -1,0 +1,102 @@
+"""An arm's objective and aggregation in verl's words: the same function, value and gradient, on random tensors."""
+
+import pytest
+import torch
+
+from repro.arms import build
+from repro.objectives.aggregate import token_coefficients
+from repro.settings import Arm
+from repro.verl.loss import actor_settings, own_loss, policy_loss
+
+pytestmark = pytest.mark.verl
+
+LONGEST = 40
+OBJECTIVES = {
+    "grpo": {"grpo": {}},
+    "narrow": {"grpo": {"clip_low": 0.1, "clip_high": 0.05}},
+    "gspo": {"gspo": {"clip_low": 0.02, "clip_high": 0.03}},
+    "cispo": {"cispo": {}},
+}
+AGGREGATIONS = ["sequence-mean", "token-mean", "constant-length"]
+
+
+@pytest.fixture(scope="module")
+def core_algos():
+    reason = "verl is not installed here: `make extra-verl` installs it"
+    return pytest.importorskip("verl.trainer.ppo.core_algos", reason=reason, exc_type=ImportError)
+
+
+def batch(seed: int, n: int = 10, t: int = 12):
+    """(logprob, old, advantages, mask) of ragged sequences, one of them wholly masked."""
+    rng = torch.Generator().manual_seed(seed)
+    old_N_T = -torch.rand(n, t, generator=rng, dtype=torch.float64) * 4 - 0.01
+    logprob_N_T = old_N_T + 0.4 * torch.randn(n, t, generator=rng, dtype=torch.float64)
+    mask_N_T = torch.arange(t) < torch.randint(1, t + 1, (n,), generator=rng)[:, None]
+    mask_N_T &= torch.rand(n, t, generator=rng) < 0.8
+    mask_N_T[3] = False
+    return logprob_N_T.requires_grad_(), old_N_T, torch.randn(n, generator=rng, dtype=torch.float64), mask_N_T
+
+
+def config_of(method, loss_mode=None):
+    from verl.workers.config import ActorConfig, PolicyLossConfig
+
+    values = actor_settings(method, LONGEST)
+    mode = values.pop("policy_loss.loss_mode")
+    policy = PolicyLossConfig(loss_mode=loss_mode or mode)
+    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, policy_loss=policy, **values)
+    config.global_batch_info["loss_scale_factor"] = config.loss_scale_factor
+    return config
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_verl_computes_the_arms_own_function(core_algos, objective, aggregation):
+    arm = Arm(title="", about="", group="", objective=OBJECTIVES[objective], aggregation=aggregation)
+    method = build("an arm", arm)
+    config = config_of(method)
+    assert own_loss(method, config) is None
+    for seed in range(10):
+        logprob_N_T, old_N_T, advantages_N, mask_N_T = batch(seed)
+        info = {"dp_size": 1, "batch_num_tokens": int(mask_N_T.sum()), "global_batch_size": len(mask_N_T)}
+        config.global_batch_info.update(info)
+        ours = method.objective(logprob_N_T, old_N_T, advantages_N, mask_N_T)
+        loss = (ours.loss_N_T * token_coefficients(mask_N_T.double(), aggregation, LONGEST)).sum()
+        arguments = dict(
+            old_log_prob=old_N_T,
+            log_prob=logprob_N_T,
+            advantages=advantages_N[:, None].expand_as(old_N_T),
+            response_mask=mask_N_T,
+            loss_agg_mode=config.loss_agg_mode,
+            config=config,
+        )
+        verls, _ = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)(**arguments)
+        registered, metrics = policy_loss(method.objective)(**arguments)
+        gradients = [torch.autograd.grad(value, logprob_N_T)[0] for value in (loss, verls, registered)]
+        for value, gradient in zip((verls, registered), gradients[1:], strict=True):
+            torch.testing.assert_close(value, loss, rtol=1e-7, atol=1e-9)  # verl adds 1e-8 to each length
+            torch.testing.assert_close(gradient, gradients[0], rtol=1e-7, atol=1e-12)
+        assert metrics["actor/pg_clipfrac"] == pytest.approx((ours.clipped_N_T.sum() / mask_N_T.sum()).item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_weight_in_the_advantage_is_verls_own_importance_weight(core_algos, objective):
+    """clip(r) · wA = w · clip(r) · A: what training_rows relies on, for verl's losses."""
+    arm = Arm(title="", about="", group="", objective=OBJECTIVES[objective])
+    config = config_of(build("an arm", arm))
+    loss = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)
+    logprob_N_T, old_N_T, advantages_N, mask_N_T = batch(0)
+    weights_N_T = torch.rand(len(mask_N_T), 1, dtype=torch.float64).expand_as(old_N_T) * 3 + 0.1
+    advantages_N_T = advantages_N[:, None].expand_as(old_N_T)
+    common = dict(
+        old_log_prob=old_N_T, log_prob=logprob_N_T, response_mask=mask_N_T, loss_agg_mode="token-mean", config=config
+    )
+    folded, _ = loss(advantages=advantages_N_T * weights_N_T, **common)
+    apart, _ = loss(advantages=advantages_N_T, rollout_is_weights=weights_N_T, **common)
+    gradients = [torch.autograd.grad(value, logprob_N_T)[0] for value in (folded, apart)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
+
+
+def test_an_objective_of_ones_own_goes_to_the_workers(core_algos):
+    method = build("an arm", Arm(title="", about="", group=""))
+    config = config_of(method, "repro")
+    assert own_loss(method, config).keywords == {"config": config, "objective": method.objective}

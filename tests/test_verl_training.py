@@ -1,0 +1,154 @@
+"""verl's own main loop trains our policy on a CPU: two ranks, group sizes from a profile, a filter, weighted draws
+with replacement, a token mask, a KL term; and leaves the tables that the embedded engine leaves."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from tiny_run import new_trainer, run
+
+from repro.engine.embedded.checkpoint import Checkpoints
+from repro.engine.embedded.train import stream_seed
+from repro.rollouts import Rollouts
+from repro.samplers.cost_aware import cost_aware
+from repro.study.runs import load as load_tables
+from repro.verl.version import UnsupportedVerl, require_plugin, require_verl
+
+pytestmark = [pytest.mark.verl, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[1]
+ARM = {
+    "title": "Everything",
+    "about": "",
+    "group": "Objectives",
+    "plan": {"sgpo": {"drop_trivial": False, "unsolvable_share": 0.5, "largest": 8}},
+    "profile": {"samples": 4},
+    "filter": "zero_variance",
+    "samplers": [{"cost_aware": {"beta": 0.3, "tokens": 0.7}}, {"top_tokens": {"tokens": 0.5}}],
+    "aggregation": "token-mean",
+}
+STEPS, SEED = 2, 3
+
+
+def small_project(folder: Path) -> None:
+    """params.yaml at scale smoke, its arms `grpo` and `everything`, mostly sums of two terms, which are soon learnt."""
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["scale"] = "smoke"
+    params["arms"] = {"grpo": params["arms"]["grpo"], "everything": ARM}
+    for study in ("fidelity", "drift", "regimes"):
+        params[study]["arms"] = ["grpo"]
+    for name, family in params["task"]["families"].items():
+        family["share"] = {"sum-2": 0.7, "sum-3": 0.3}.get(name, 0.0)
+    smoke = params["scales"]["smoke"]
+    smoke["policy"] |= {"steps": 300, "hidden": 48}
+    smoke["engine"] = {
+        "steps": STEPS,
+        "rollouts_per_step": 32,
+        "minibatch": 16,
+        "max_new_tokens": 32,
+        "kl": 0.01,
+        "learning_rate": 2e-4,
+        "checkpoint_every": STEPS,
+        "kept_rollouts": 4,
+    }
+    smoke["evaluation"] = {"every": 1, "samples": 1, "final_samples": 2}
+    smoke["task"] = {"train_queries": 24, "evaluation_queries": 12, "pretraining_queries": 1000}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False, allow_unicode=True))
+
+
+def verl(folder: Path, *arguments: str) -> str:
+    """`python -m repro.verl` in a project of its own; its output."""
+    environment = {**os.environ, "REPRO_ROOT": str(folder)}
+    command = [sys.executable, "-m", "repro.verl", "--arm", "everything", "--seed", str(SEED), *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    try:
+        require_verl()
+        require_plugin()
+    except UnsupportedVerl as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("verl")
+    small_project(folder)
+    verl(folder, "--ranks", "2")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(project) -> dict[str, pd.DataFrame]:
+    names = ("steps", "evaluations", "questions", "rollouts", "selection", "seconds")
+    return {name: load_tables(name, ["everything"], project / "build" / "verl") for name in names}
+
+
+def test_the_tables_have_the_columns_of_the_embedded_engine(tables, tmp_path):
+    log = run(new_trainer("cost-aware"), Checkpoints(tmp_path, "a"))
+    for name, rows in log.items():
+        assert set(tables[name].columns) - {"arm"} == set(rows[0])
+        assert (tables[name]["seed"] == SEED).all()
+    assert tables["steps"]["step"].tolist() == list(range(STEPS))
+    assert tables["evaluations"]["step"].tolist() == list(range(STEPS + 1))
+    assert tables["evaluations"]["samples"].tolist() == [1] * STEPS + [2]
+    assert len(tables["questions"]) == 12 and (tables["questions"]["samples"] == 2).all()
+
+
+def test_the_policy_moves_and_both_replicas_follow_it(tables):
+    kl = tables["steps"]["kl"]
+    assert abs(kl[0]) < 1e-6 < kl[1]
+    assert (tables["steps"]["gradient_norm"] > 0).all()
+    assert not tables["evaluations"]["diverged"].any()
+    assert tables["evaluations"]["accuracy"].between(0, 1).all()
+
+
+def test_groups_have_the_sizes_of_the_plan(tables, project):
+    plan = pd.read_parquet(project / "build/verl/everything" / f"seed-{SEED}" / "train.parquet")
+    sizes = {extra["index"]: size for extra, size in zip(plan["extra_info"], plan["__rollout_n__"], strict=True)}
+    first = tables["selection"].query("step == 0")
+    found = first.groupby("query").size()
+    assert len(set(found)) > 1
+    assert all(size % sizes[query] == 0 for query, size in found.items())  # a query may open the next epoch
+    assert (first.groupby("query")["reward"].nunique() == 2).all()  # verl's filter left the mixed groups alone
+
+
+def test_the_selection_is_that_of_the_same_sampler_on_the_same_batch(tables):
+    for step, rows in tables["selection"].groupby("step"):
+        prompt_N = rows["cost"] - rows["response_tokens"]
+        batch = Rollouts.from_batch(
+            group_N=rows["query"].to_numpy(),
+            rewards_N=rows["reward"].to_numpy(),
+            advantages_N=rows["advantage"].to_numpy(),
+            prompt_tokens_N=prompt_N.to_numpy(),
+            response_tokens_N=rows["response_tokens"].to_numpy(),
+        )
+        rng = np.random.default_rng(stream_seed(SEED, step, "sample"))
+        chosen = cost_aware(batch, step / STEPS, rng, beta=0.3, tokens=0.7)
+        times_N = np.bincount(chosen.row_N, minlength=len(rows))
+        assert rows["times_trained"].tolist() == times_N.tolist()
+        weight_N = np.zeros(len(rows))
+        weight_N[chosen.row_N] = chosen.weights_N
+        assert rows["weight"].to_numpy() == pytest.approx(weight_N, rel=1e-12)
+        assert (times_N > 1).any()
+
+
+def test_the_ledger_adds_up(tables, project):
+    steps, selection = tables["steps"], tables["selection"]
+    trained = steps["trained_tokens"].diff().fillna(steps["trained_tokens"])
+    assert trained.tolist() == steps["selected_tokens"].tolist()
+    assert steps["updates"].tolist() == [2 * (step + 1) for step in range(STEPS)]
+    scored = steps["scored_tokens"].diff().fillna(steps["scored_tokens"])
+    kept = selection.groupby("step")["cost"].sum()
+    assert scored.tolist() == (2 * kept).tolist()  # for the policy that sampled, and for the reference
+    profile = pd.read_parquet(project / "build/verl/everything" / f"seed-{SEED}" / "profile" / "profile.parquet")
+    assert (steps["profile_tokens"] == profile["response_tokens"].sum()).all()
+    kept_tokens = selection.query("step == 0")["response_tokens"].sum()
+    assert steps["generated_tokens"][0] >= steps["profile_tokens"][0] + kept_tokens  # what the filter threw away too
+    tokens = selection.groupby("step")["response_tokens"].sum()
+    assert (steps["loss_tokens"] <= 0.5 * tokens.to_numpy() * 2 + 1).all()
