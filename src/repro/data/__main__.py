@@ -1,0 +1,74 @@
+"""`python -m repro.data prepare NAME… --out FOLDER [--from [NAME=]FILE] [--mirror FOLDER|URL]` and `… list`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from repro.data.files import DataBroken, DataMissing
+from repro.data.prepare import PROMPTS, prepare, sentence
+from repro.data.sources import SOURCES, SUITES, names_of
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0, or 1 after one sentence on stderr."""
+    parser = argparse.ArgumentParser(
+        prog="python -m repro.data", description="The papers' data sets as verl reads them."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the data sets and the suites of them")
+    preparing = commands.add_parser("prepare", help="write NAME.parquet and its manifest NAME.json")
+    preparing.add_argument("names", nargs="+", metavar="NAME", help="a data set, or a suite: what one paper uses")
+    preparing.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    preparing.add_argument(
+        "--from",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="a local file in place of the hub's; the name may be left out where only one is prepared",
+    )
+    preparing.add_argument("--mirror", metavar="FOLDER|URL", help="a folder that holds <hub id>/<file>, or another hub")
+    preparing.add_argument("--prompt", choices=PROMPTS, default="boxed", help="the wording; default: %(default)s")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "list":
+        print(listing())
+        return 0
+    try:
+        names = names_of(chosen.names)
+        files = local_files(chosen.files, names)
+        manifests = prepare(names, chosen.out, files=files, mirror=chosen.mirror, prompt=chosen.prompt)
+    except (DataMissing, DataBroken, ValueError) as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return 1
+    for manifest in manifests:
+        print(sentence(manifest))
+    return 0
+
+
+def local_files(given: list[str], names: list[str]) -> dict[str, Path]:
+    """{name: file} of the `--from` options; ValueError where one names no data set that is prepared."""
+    files = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not (equals and name in SOURCES):
+            if len(names) != 1:
+                raise ValueError(f"--from {each}: {len(names)} data sets are prepared; say which one, as NAME=FILE")
+            name, path = names[0], each
+        if name not in names:
+            raise ValueError(f"--from {each}: {name} is not among the data sets to prepare")
+        files[name] = Path(path)
+    return files
+
+
+def listing() -> str:
+    """A line for each data set, then one for each suite."""
+    width = max(map(len, [*SOURCES, *SUITES]))
+    lines = [
+        f"{name:{width}}  {'train' if source.trains else 'evaluate'}  {source.hub}: {source.files}"
+        for name, source in SOURCES.items()
+    ]
+    return "\n".join([*lines, *(f"{name:{width}}  {' '.join(suite)}" for name, suite in SUITES.items())])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+r"""Odd column formats, one small function each: from what a row holds to a question or an answer as plain text.
+
+An answer is what goes between the braces of `\boxed{}`: no dollar signs, no working, no thousands commas.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+DAPO_BEFORE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
+)
+DAPO_AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
+BOX = r"\boxed"
+
+
+def plain(value: Any) -> str:
+    """Text, stripped; a number without a needless fraction (27.0 is 27); nothing for a missing value."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+def undollared(value: Any) -> str:
+    """Without the dollar signs around it, where they enclose the whole of it."""
+    text = plain(value)
+    inner = text.strip("$")
+    return inner.strip() if text != inner and "$" not in inner else text
+
+
+def boxed(solution: Any) -> str:
+    r"""The content of the last `\boxed{…}`, braces counted; the whole text where nothing is boxed and closed."""
+    text = plain(solution)
+    start = text.rfind(BOX)
+    opening = text.find("{", start) if start >= 0 else -1
+    if opening < 0:
+        return text
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += (text[position] == "{") - (text[position] == "}")
+        if depth == 0:
+            return text[opening + 1 : position].strip()
+    return text
+
+
+def whole_number(solution: Any) -> str:
+    """AIME and AMC: an integer, boxed or bare, in its plain form (025 is 25, and 27.0 is 27)."""
+    text = boxed(solution)
+    found = re.fullmatch(r"(\d+)(?:\.0*)?", text)
+    return str(int(found[1])) if found else text
+
+
+def after_hashes(answer: Any) -> str:
+    """GSM8K: the number behind the last `####`, its thousands commas gone; nothing where there is no mark."""
+    _, mark, number = plain(answer).rpartition("####")
+    return number.strip().replace(",", "") if mark else ""
+
+
+def bare_dapo_question(prompt: Sequence[Mapping[str, str]]) -> str:
+    """DAPO-Math: the user's last message without the instructions before and after the question."""
+    text = [message["content"] for message in prompt if message["role"] == "user"][-1]
+    return text.strip().removeprefix(DAPO_BEFORE.strip()).removesuffix(DAPO_AFTER.strip()).strip()
+
+
+def ground_truth(reward_model: Mapping[str, Any]) -> str:
+    """verl's own format: the answer inside `reward_model`."""
+    return plain(reward_model["ground_truth"])
+
+
+def index_of(extra_info: Mapping[str, Any]) -> str:
+    """verl's own format: the identity inside `extra_info`."""
+    return plain(extra_info["index"])
+
+
+def joined(final_answer: Sequence[Any] | str | None) -> str:
+    """OlympiadBench: a list of answers, mostly of one, each perhaps between dollar signs."""
+    if final_answer is None or isinstance(final_answer, str):
+        return undollared(final_answer)
+    return ", ".join(undollared(answer) for answer in final_answer)
+
+
+def in_context(context: Any, question: Any) -> str:
+    """OlympiadBench: what a question refers to stands in a column of its own; most have none."""
+    return "\n".join(part for part in (plain(context), plain(question)) if part)

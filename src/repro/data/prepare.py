@@ -1,0 +1,193 @@
+"""From a data set's rows to verl's parquet, with a manifest beside it: what was read, left out and written."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.data.clean import Count, Item, cleaned, normalise, usable
+from repro.data.files import DataBroken, Found, find, read_rows
+from repro.data.formats import DAPO_AFTER, DAPO_BEFORE
+from repro.data.sources import SOURCES, Source
+from repro.files import write_json, write_whole
+
+QUESTION = "{question}"
+# The papers leave the wording out, so the default is ours: what Qwen2.5-Math's own template asks for. With `dapo`,
+# DAPO-Math's prompts are upstream's to the letter.
+PROMPTS = {
+    "boxed": QUESTION + "\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
+    "dapo": DAPO_BEFORE + QUESTION + DAPO_AFTER,
+}
+ID_DIGITS = 12  # of SHA-256, hexadecimal
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One data set, ready to be written: its items with their ids, and what became of the rows."""
+
+    name: str
+    items: list[Item]
+    ids: list[str]
+    found: Found
+    count: Count
+
+    @property
+    def source(self) -> Source:
+        return SOURCES[self.name]
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of ids, questions and answers in their order: the content, whatever the file format or the prompt."""
+        digest = hashlib.sha256()
+        for identity, item in zip(self.ids, self.items, strict=True):
+            digest.update(json.dumps([identity, item.question, item.answer], ensure_ascii=False).encode() + b"\n")
+        return digest.hexdigest()
+
+
+def prepare(
+    names: Sequence[str],
+    out: Path,
+    *,
+    files: Mapping[str, Path] | None = None,
+    mirror: str | None = None,
+    prompt: str = "boxed",
+) -> list[dict[str, Any]]:
+    """Write OUT/NAME.parquet and OUT/NAME.json for each data set of SOURCES, and return the manifests.
+
+    A training set loses the questions of the evaluation sets that are prepared with it, in this one call, and of no
+    others: what is left out follows from the call alone. `files`: a local file for some of the names; `mirror`: see
+    `find`. DataMissing, DataBroken.
+    """
+    found = {name: find(name, SOURCES[name], (files or {}).get(name), mirror) for name in names}
+    prepared = {name: _evaluated_on(name, found[name]) for name in names if not SOURCES[name].trains}
+    questions = {name: frozenset(normalise(item.question) for item in each.items) for name, each in prepared.items()}
+    for name in names:
+        if SOURCES[name].trains:
+            count = Count()
+            items = cleaned(read_items(name, found[name].paths), questions, count)
+            prepared[name] = Prepared(name, _some(name, items), stable_ids(name, items), found[name], count)
+    return [write(prepared[name], Path(out), prompt) for name in names]
+
+
+def _evaluated_on(name: str, found: Found) -> Prepared:
+    count = Count()
+    items = usable(read_items(name, found.paths), count)
+    return Prepared(name, _some(name, items), stable_ids(name, items), found, count)
+
+
+def _some(name: str, items: list[Item]) -> list[Item]:
+    if not items:
+        raise DataBroken(f"{name}: not one row is left that has a question and an answer: look at the file")
+    return items
+
+
+def read_items(name: str, paths: Iterable[Path]) -> Iterator[Item]:
+    """Every row as an item; DataBroken names a row that is not of the data set's format."""
+    source = SOURCES[name]
+    for path in paths:
+        for number, row in enumerate(read_rows(name, source, path), start=1):
+            try:
+                identity = source.identity.of(row) if source.identity else ""
+                yield Item(source.question.of(row), source.answer.of(row), identity)
+            except (KeyError, IndexError, TypeError, AttributeError) as error:
+                raise DataBroken(
+                    f"{name}: row {number} of {path} is not in the format of {source.hub} "
+                    f"({type(error).__name__}: {error})"
+                ) from error
+
+
+def stable_ids(name: str, items: Sequence[Item]) -> list[str]:
+    """An id for each, from the wording of its question alone, so that it survives reordering and other rows; a wording
+    that stands there again gets a number."""
+    ids, seen = [], {}
+    for item in items:
+        identity = f"{name}-{hashlib.sha256(item.question.encode()).hexdigest()[:ID_DIGITS]}"
+        seen[identity] = seen.get(identity, 0) + 1
+        ids.append(identity if seen[identity] == 1 else f"{identity}-{seen[identity]}")
+    return ids
+
+
+def verl_row(name: str, index: int, identity: str, item: Item, prompt: str) -> dict[str, Any]:
+    """One row as verl's RLHFDataset reads it."""
+    content = PROMPTS[prompt].replace(QUESTION, item.question)
+    return {
+        "data_source": name,
+        "prompt": [{"role": "user", "content": content}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": item.answer},
+        "extra_info": {
+            "split": "train" if SOURCES[name].trains else "test",
+            "index": index,
+            "id": identity,
+            "source_id": item.source_id,
+            "question": item.question,
+        },
+    }
+
+
+def write(prepared: Prepared, out: Path, prompt: str) -> dict[str, Any]:
+    """OUT/NAME.parquet and its manifest OUT/NAME.json; returns the manifest."""
+    from pyarrow import Table, parquet
+
+    rows = [
+        verl_row(prepared.name, index, identity, item, prompt)
+        for index, (identity, item) in enumerate(zip(prepared.ids, prepared.items, strict=True))
+    ]
+    table = Table.from_pylist(rows, schema=_schema())
+    path = write_whole(out / f"{prepared.name}.parquet", lambda partial: parquet.write_table(table, partial))
+    manifest = {
+        "name": prepared.name,
+        "hub": prepared.source.hub,
+        "split": prepared.source.split,
+        "commit": prepared.found.commit,
+        "read": {each.name: file_hash(each) for each in prepared.found.paths},
+        "upstream_rows": prepared.source.rows,
+        "rows": asdict(prepared.count),
+        "prompt": prompt,
+        "content": prepared.checksum,
+        "file": file_hash(path),
+    }
+    write_json(manifest, out / f"{prepared.name}.json")
+    return manifest
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": text}),
+            "extra_info": pa.struct(
+                {"split": text, "index": pa.int64(), "id": text, "source_id": text, "question": text}
+            ),
+        }
+    )
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sentence(manifest: Mapping[str, Any]) -> str:
+    """What became of a data set's rows, for the terminal."""
+    rows = manifest["rows"]
+    parts = [f"{manifest['name']}: {rows['written']} of {rows['read']} rows"]
+    for what in ("unusable", "repeats", "contradictory"):
+        if rows[what]:
+            parts.append(f"{rows[what]} {what}")
+    if rows["by_set"]:
+        shares = ", ".join(f"{name} {number}" for name, number in rows["by_set"].items())
+        parts.append(f"{rows['evaluated']} in evaluation sets ({shares})")
+    elif SOURCES[manifest["name"]].trains:
+        parts.append("held against no evaluation set, since none was named with it")
+    if rows["read"] != manifest["upstream_rows"]:
+        parts.append(f"upstream had {manifest['upstream_rows']}: is the file whole?")
+    return "; ".join(parts)

@@ -1,0 +1,158 @@
+"""The data sets: where each one is, which columns it has, and how a question and its answer are taken from a row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from repro.data.formats import (
+    after_hashes,
+    bare_dapo_question,
+    ground_truth,
+    in_context,
+    index_of,
+    joined,
+    plain,
+    undollared,
+    whole_number,
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """What `read` makes of some columns of a row."""
+
+    columns: tuple[str, ...]
+    read: Callable[..., str] = plain
+
+    def of(self, row: Mapping[str, Any]) -> str:
+        return self.read(*(row[column] for column in self.columns))
+
+
+def field(*columns: str, read: Callable[..., str] = plain) -> Field:
+    return Field(columns, read)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One split of one data set.
+
+    hub       id on the Hugging Face hub
+    files     pattern of the split's files there; they are read in the order of their names
+    split     what upstream calls the split
+    rows      how many rows upstream had when this table was written; another number is reported, not refused
+    identity  upstream's own id, where it has one
+    trains    whether it is trained on, and therefore cleaned (`repro.data.clean`), or evaluated on, and left alone
+    """
+
+    hub: str
+    files: str
+    split: str
+    rows: int
+    question: Field
+    answer: Field
+    identity: Field | None = None
+    trains: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column that is read."""
+        fields = (self.question, self.answer, *([self.identity] if self.identity else []))
+        return list(dict.fromkeys(column for each in fields for column in each.columns))
+
+
+SOURCES = {
+    # Every question stands there about a hundred times.
+    "dapo-math-17k": Source(
+        "BytedTsinghua-SIA/DAPO-Math-17k",
+        "data/*.parquet",
+        "train",
+        1_791_700,
+        field("prompt", read=bare_dapo_question),
+        field("reward_model", read=ground_truth),
+        field("extra_info", read=index_of),
+        trains=True,
+    ),
+    "deepscaler": Source(
+        "agentica-org/DeepScaleR-Preview-Dataset",
+        "deepscaler.json",
+        "train",
+        40_315,
+        field("problem"),
+        field("answer", read=undollared),
+        trains=True,
+    ),
+    "gsm8k-train": Source(
+        "openai/gsm8k",
+        "main/train-*.parquet",
+        "train",
+        7_473,
+        field("question"),
+        field("answer", read=after_hashes),
+        trains=True,
+    ),
+    # The problem set that Cost-Aware Learning cites (Veeraboina, 2023), in the columns of its CSV.
+    "aime-1983-2024": Source(
+        "gneubig/aime-1983-2024",
+        "*.csv",
+        "train",
+        933,
+        field("Question"),
+        field("Answer", read=whole_number),
+        field("ID"),
+    ),
+    # D³S cites these three by their hub ids.
+    "aime24": Source(
+        "math-ai/aime24",
+        "test*.parquet",
+        "test",
+        30,
+        field("problem"),
+        field("solution", read=whole_number),
+        field("id"),
+    ),
+    "aime25": Source(
+        "math-ai/aime25", "test.jsonl", "test", 30, field("problem"), field("answer", read=whole_number), field("id")
+    ),
+    "amc23": Source(
+        "math-ai/amc23",
+        "test*.parquet",
+        "test",
+        40,
+        field("question"),
+        field("answer", read=whole_number),
+        field("id"),
+    ),
+    "math500": Source(
+        "HuggingFaceH4/MATH-500", "test.jsonl", "test", 500, field("problem"), field("answer"), field("unique_id")
+    ),
+    "gsm8k": Source(
+        "openai/gsm8k", "main/test-*.parquet", "test", 1_319, field("question"), field("answer", read=after_hashes)
+    ),
+    "minerva-math": Source(
+        "math-ai/minervamath", "test.jsonl", "test", 272, field("question"), field("answer", read=undollared)
+    ),
+    # Open-ended, text only, mathematics, English, competitions: the part that is answered in text and verified by rule.
+    "olympiadbench": Source(
+        "Hothan/OlympiadBench",
+        "OlympiadBench/OE_TO_maths_en_COMP/*.parquet",
+        "train",
+        674,
+        field("context", "question", read=in_context),
+        field("final_answer", read=joined),
+        field("id"),
+    ),
+}
+
+# What each paper trains and evaluates on. D³S says MATH and no size: its MATH-500 is our choice.
+SUITES = {
+    "cost-aware-learning": ("dapo-math-17k", "aime-1983-2024", "amc23", "math500", "gsm8k"),
+    "d3s": ("deepscaler", "aime24", "aime25", "amc23", "gsm8k", "math500", "minerva-math", "olympiadbench"),
+}
+
+
+def names_of(chosen: list[str]) -> list[str]:
+    """Data sets by name, suites spelled out, each once; ValueError for an unknown name."""
+    for name in chosen:
+        if name not in SOURCES and name not in SUITES:
+            raise ValueError(f"there is no data set {name!r}: choose from {', '.join([*SOURCES, *SUITES])}")
+    return list(dict.fromkeys(each for name in chosen for each in SUITES.get(name, (name,))))

@@ -1,0 +1,233 @@
+"""The papers' data sets: small files of our own in each one's real columns, and what becomes of them."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from upstream_files import FILES, dapo, write_rows
+
+from repro.data.__main__ import main
+from repro.data.clean import Count, Item, cleaned, normalise
+from repro.data.files import DataBroken, DataMissing, find
+from repro.data.formats import DAPO_AFTER, DAPO_BEFORE, bare_dapo_question, boxed, joined, undollared, whole_number
+from repro.data.prepare import prepare, stable_ids
+from repro.data.sources import SOURCES, SUITES, names_of
+from repro.files import read_parquet
+
+
+@pytest.fixture
+def mirror(tmp_path) -> Path:
+    """Every data set, laid out as `hf download --local-dir mirror/<hub id>` does."""
+    for name, (file, rows, _) in FILES.items():
+        write_rows(tmp_path / "mirror" / SOURCES[name].hub / file, rows)
+    return tmp_path / "mirror"
+
+
+def test_every_source_has_a_file_here_and_every_suite_names_sources():
+    assert FILES.keys() == SOURCES.keys()
+    for suite in SUITES.values():
+        assert [SOURCES[name].trains for name in suite] == [True] + [False] * (len(suite) - 1)
+    assert names_of(["d3s", "amc23"]) == list(SUITES["d3s"])
+    with pytest.raises(ValueError, match="no data set 'math'"):
+        names_of(["math"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_real_format_becomes_verls(name, mirror, tmp_path):
+    """Question, answer and id are read from upstream's columns, from a mirror and from a file alike; the result has
+    verl's columns, and its manifest says what became of the rows."""
+    file, rows, expected = FILES[name]
+    (manifest,) = prepare([name], tmp_path / "out", mirror=str(mirror))
+    table = read_parquet(tmp_path / "out" / f"{name}.parquet", "prepare")
+    assert list(table) == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+    found = [
+        (info["question"], reward["ground_truth"], info["source_id"])
+        for info, reward in zip(table["extra_info"], table["reward_model"], strict=True)
+    ]
+    assert found == expected
+    assert [prompt[0]["role"] for prompt in table["prompt"]] == ["user"] * len(rows)
+    assert all(prompt[0]["content"].startswith(info["question"]) and "\\boxed{}" in prompt[0]["content"]
+               for prompt, info in zip(table["prompt"], table["extra_info"], strict=True))  # fmt: skip
+    assert [info["index"] for info in table["extra_info"]] == list(range(len(rows)))
+    assert {reward["style"] for reward in table["reward_model"]} == {"rule"} and set(table["data_source"]) == {name}
+    assert manifest["rows"] | {"by_set": {}} == {
+        "read": len(rows), "unusable": 0, "repeats": 0, "contradictory": 0, "evaluated": 0, "written": len(rows),
+        "by_set": {},
+    }  # fmt: skip
+    local = write_rows(tmp_path / f"local{Path(file).suffix}", rows)
+    (again,) = prepare([name], tmp_path / "again", files={name: local})
+    assert {key: again[key] for key in ("content", "file")} == {key: manifest[key] for key in ("content", "file")}
+
+
+def test_ids_follow_the_question_alone():
+    """Reordering, or a row less, moves no id; a wording that is there twice gets a number."""
+    one, two = Item("one?", "1"), Item("two?", "2", "x")
+    first, second = stable_ids("aime24", [one, two])
+    assert stable_ids("aime24", [two, one]) == [second, first]
+    assert stable_ids("aime24", [Item("two?", "3")]) == [second]
+    assert stable_ids("aime24", [two, two]) == [second, f"{second}-2"]
+    assert first.startswith("aime24-") and first != second
+
+
+def test_training_sets_lose_repeats_contradictions_and_evaluation_questions(mirror, tmp_path):
+    """Every row is counted in one place, and the right ones are left."""
+    rows = [
+        dapo("What is $2+3$?", "5", "a"),
+        dapo("What is $2+3$?", "5", "a"),
+        dapo("what is  2 + 3", " 5", "b"),  # the same, worded with other spacing
+        dapo("What is $2-3$?", "-1", "c"),  # another one
+        dapo("Contested?", "1", "d"),
+        dapo("Contested?", "2", "e"),
+        dapo("Find $p$.", "25", "f"),  # AIME 2024's
+        dapo("$\\text{Find}\\ p$", "25", "g"),
+        dapo("Convert \\left the point", "0", "h"),  # MATH-500's
+        dapo("No answer?", "", "i"),
+    ]
+    write_rows(mirror / SOURCES["dapo-math-17k"].hub / FILES["dapo-math-17k"][0], rows)
+    names = ["dapo-math-17k", "aime24", "math500"]
+    manifest = prepare(names, tmp_path / "out", mirror=str(mirror))[0]
+    counted = {"read": 10, "unusable": 1, "repeats": 3, "contradictory": 2, "evaluated": 2, "written": 2}
+    assert manifest["rows"] == counted | {"by_set": {"aime24": 1, "math500": 1}}
+    assert counted["read"] == sum(counted.values()) - counted["read"]
+    kept = read_parquet(tmp_path / "out" / "dapo-math-17k.parquet", "prepare")["extra_info"]
+    assert [info["question"] for info in kept] == ["What is $2+3$?", "What is $2-3$?"]
+    alone = prepare(["dapo-math-17k"], tmp_path / "alone", mirror=str(mirror))[0]
+    assert (alone["rows"]["evaluated"], alone["rows"]["written"]) == (0, 4)
+
+
+def test_an_evaluation_set_is_left_as_it_is(mirror, tmp_path):
+    rows = [{"id": str(i), "problem": "Twice?", "answer": str(i)} for i in range(2)]
+    write_rows(mirror / SOURCES["aime25"].hub / "test.jsonl", rows)
+    (manifest,) = prepare(["aime25"], tmp_path, mirror=str(mirror))
+    assert manifest["rows"]["written"] == 2
+    ids = [info["id"] for info in read_parquet(tmp_path / "aime25.parquet", "prepare")["extra_info"]]
+    assert ids[1] == f"{ids[0]}-2"
+
+
+def test_dapos_own_prompt_survives_to_the_letter(mirror, tmp_path):
+    prepare(["dapo-math-17k", "aime25"], tmp_path, mirror=str(mirror), prompt="dapo")
+    upstream = [row["prompt"][0]["content"] for row in FILES["dapo-math-17k"][1]]
+    for name, expected in (("dapo-math-17k", upstream), ("aime25", [DAPO_BEFORE + "Find $b$." + DAPO_AFTER])):
+        written = read_parquet(tmp_path / f"{name}.parquet", "prepare")["prompt"]
+        assert [prompt[0]["content"] for prompt in written] == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Find $\\dfrac{1}{2}$ of 10.", "find \\frac12 of 10", True),
+        ("Let $\\left(1,\\,2\\right)$.", "Let $(1, 2)$", True),
+        ("5 − 3 = ?", "5-3=?", True),
+        ("What is 1.5?", "What is 15?", False),
+        ("$2+3$", "$2-3$", False),
+        ("$x \\leftarrow 1$", "$x arrow 1$", False),
+        ("求和", "求积", False),
+        ("???", "...", False),
+    ],
+)
+def test_questions_are_compared_without_their_typesetting(one, other, same):
+    assert (normalise(one) == normalise(other)) is same
+
+
+def test_odd_formats():
+    assert boxed("thus \\boxed{1} and \\boxed{\\frac{1}{2}}.") == "\\frac{1}{2}"
+    assert boxed("no box") == "no box" and boxed("\\boxed{open") == "\\boxed{open" and boxed(None) == ""
+    assert whole_number("\\boxed{000}") == "0" and whole_number(7) == "7" and whole_number("1.5") == "1.5"
+    assert undollared("$x$") == "x" and undollared("$x$ or $y$") == "$x$ or $y$" and undollared("x") == "x"
+    assert joined(["$1$"]) == "1" and joined(None) == "" and joined("$(1,2)$") == "(1,2)"
+    assert bare_dapo_question([{"role": "system", "content": "s"}, {"role": "user", "content": " q "}]) == "q"
+
+
+def test_the_first_of_equal_questions_is_kept():
+    count = Count()
+    kept = cleaned([Item("A b?", "1", "x"), Item("a  B", "1", "y")], {}, count)
+    assert [item.source_id for item in kept] == ["x"] and (count.repeats, count.written) == (1, 1)
+
+
+def test_what_is_missing_says_what_to_fetch_and_where_to_put_it(tmp_path, monkeypatch):
+    """The hub id, the file and the folder, in one sentence; no network is touched here."""
+    import huggingface_hub
+
+    def offline(*_, **options):
+        raise huggingface_hub.errors.LocalEntryNotFoundError(f"no network for {options['endpoint']}")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    for mirror in (None, str(tmp_path), "https://hub.example.org"):
+        with pytest.raises(DataMissing) as raised:
+            find("math500", SOURCES["math500"], mirror=mirror)
+        message = str(raised.value)
+        assert all(part in message for part in ("HuggingFaceH4/MATH-500", "test.jsonl", "--local-dir", "--mirror"))
+        assert "\n" not in message
+    with pytest.raises(DataMissing, match="there is no file"):
+        find("math500", SOURCES["math500"], file=tmp_path / "absent.jsonl")
+
+
+def test_the_hubs_files_and_commit_are_found_in_its_cache(mirror, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def cached(repo, **options):
+        asked.append((repo, options["repo_type"], options["allow_patterns"], options["endpoint"]))
+        return str(mirror / repo)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
+    found = find("math500", SOURCES["math500"], mirror="https://hub.example.org")
+    assert asked == [("HuggingFaceH4/MATH-500", "dataset", ["test.jsonl"], "https://hub.example.org")]
+    assert ([path.name for path in found.paths], found.commit) == (["test.jsonl"], "MATH-500")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("test.jsonl", '{"problem": "p", "solution": "s"}\n', "no column answer and no id, but problem, solution"),
+        ("test.jsonl", '{"problem": "p", "ans', "cannot be read"),
+        ("test.jsonl", "[1]\n", "a row is list"),
+        ("test.parquet", "version https://git-lfs.github.com/spec/v1\n", "cannot be read"),
+        ("test.txt", "p", "is none of"),
+        ("test.json", "[]", "not one row"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_is_wrong(name, content, message, tmp_path):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(DataBroken, match=message) as raised:
+        prepare(["aime25"], tmp_path / "out", files={"aime25": path})
+    assert str(raised.value).startswith("aime25: ")
+    assert not (tmp_path / "out" / "aime25.parquet").exists()
+
+
+def test_a_row_of_another_format_is_named(tmp_path):
+    rows = [dapo("Fine?", "1", "a"), dapo("Not?", "1", "b") | {"prompt": [{"role": "system", "content": "s"}]}]
+    path = write_rows(tmp_path / "dapo.parquet", rows)
+    with pytest.raises(DataBroken, match=r"row 2 of .* is not in the format of BytedTsinghua-SIA/DAPO-Math-17k"):
+        prepare(["dapo-math-17k"], tmp_path / "out", files={"dapo-math-17k": path})
+
+
+def test_the_command_line(mirror, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["prepare", "cost-aware-learning", "--out", str(out), "--mirror", str(mirror)]) == 0
+    assert sorted(path.stem for path in out.glob("*.parquet")) == sorted(SUITES["cost-aware-learning"])
+    printed = capsys.readouterr().out
+    assert "dapo-math-17k: 2 of 2 rows" in printed and "upstream had 1791700: is the file whole?" in printed
+    file = mirror / SOURCES["aime25"].hub / "test.jsonl"
+    assert main(["prepare", "aime25", "--out", str(out), "--from", str(file)]) == 0
+    assert main(["prepare", "d3s", "--out", str(out), "--from", str(file)]) == 1
+    assert "say which one, as NAME=FILE" in capsys.readouterr().err
+    assert main(["prepare", "aime24", "--out", str(out), "--from", f"aime25={file}"]) == 1
+    assert "aime25 is not among" in capsys.readouterr().err
+    assert main(["list"]) == 0 and "math-ai/aime24" in capsys.readouterr().out
+
+
+@pytest.mark.verl
+def test_verls_own_data_set_reads_it(mirror, tmp_path):
+    """RLHFDataset takes the file: prompts, index and ground truth come back."""
+    rl_dataset = pytest.importorskip("verl.utils.dataset.rl_dataset", reason="make extra-verl", exc_type=ImportError)
+    prepare(["olympiadbench"], tmp_path, mirror=str(mirror))
+    config = {"filter_overlong_prompts": False, "cache_dir": str(tmp_path)}
+    dataset = rl_dataset.RLHFDataset(str(tmp_path / "olympiadbench.parquet"), None, config)
+    assert len(dataset) == 2
+    row = dataset[1]
+    assert (row["index"], row["data_source"], row["reward_model"]["ground_truth"]) == (1, "olympiadbench", "2, -7")
+    assert row["raw_prompt"][0]["content"].startswith("Let $n$ be even.\nWhich two?")
+    assert pq.read_schema(tmp_path / "olympiadbench.parquet").names[0] == "data_source"
