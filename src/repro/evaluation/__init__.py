@@ -1,0 +1,1 @@
+"""How well a real language model answers prepared data sets: `python -m repro.evaluation`."""

@@ -1,0 +1,71 @@
+"""What an evaluation comes to: per question, and over the questions of a data set."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from repro.evaluation.questions import Question
+from repro.study.pass_at_k import pass_at_k
+
+
+def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.DataFrame:
+    """One row a question, in their order: samples, successes, truncated, response_tokens (mean), and what was asked.
+
+    `responses`: the table of `run.evaluate`. ValueError where a question has none.
+    """
+    groups = responses.groupby("id", sort=False)
+    table = pd.DataFrame(
+        {
+            "samples": groups.size(),
+            "successes": groups["correct"].sum(),
+            "truncated": groups["finished"].size() - groups["finished"].sum(),
+            "response_tokens": groups["response_tokens"].mean(),
+        }
+    )
+    ids = [question.id for question in questions]
+    if missing := [each for each in ids if each not in table.index]:
+        raise ValueError(f"evaluation: {len(missing)} questions have no responses, {missing[0]} among them")
+    asked = pd.DataFrame(
+        {
+            "id": ids,
+            "data_source": [question.data_source for question in questions],
+            "question": [question.question for question in questions],
+            "answer": [question.answer for question in questions],
+        }
+    )
+    return asked.join(table, on="id")
+
+
+def powers_up_to(samples: int) -> list[int]:
+    """The k of pass@k: powers of two, and the number of samples itself."""
+    return sorted({2**power for power in range(samples.bit_length()) if 2**power <= samples} | {samples})
+
+
+def summary(table: pd.DataFrame, ks: Sequence[int] | None = None) -> dict[str, Any]:
+    """Means over the questions of `per_question`'s table, all with the same number n of samples.
+
+    accuracy         avg@n: the mean share of right responses, which is also pass@1
+    standard_error   of it, over questions: n responses to one question are not n questions; None for one question
+    pass             {k: pass@k}, without bias (`repro.study.pass_at_k`); ks: powers of two up to n
+    truncated        share of responses cut off at the longest length
+    response_tokens  mean length; tokens
+
+    ValueError where the number of samples differs between questions.
+    """
+    samples = table["samples"].to_numpy()
+    if len(np.unique(samples)) != 1:
+        raise ValueError(f"evaluation: from {samples.min()} to {samples.max()} samples per question; evaluate it anew")
+    n, successes_Q = int(samples[0]), table["successes"].to_numpy()
+    rates_Q = successes_Q / n
+    error = float(rates_Q.std(ddof=1) / np.sqrt(len(rates_Q))) if len(rates_Q) > 1 else None
+    return {
+        "questions": len(table),
+        "samples": n,
+        "accuracy": float(rates_Q.mean()),
+        "standard_error": error,
+        "pass": {str(k): float(pass_at_k(successes_Q, n, k).mean()) for k in (ks or powers_up_to(n))},
+        "truncated": float(table["truncated"].sum() / (n * len(table))),
+        "response_tokens": float(table["response_tokens"].mean()),
+    }

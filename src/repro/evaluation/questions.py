@@ -1,0 +1,69 @@
+"""Questions from the parquet that `repro.data` writes and verl reads, and their prompts as a model's tokens."""
+
+import glob
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Question:
+    """`messages`: the prompt as a chat; `answer`: what is right."""
+
+    id: str
+    data_source: str
+    question: str
+    answer: str
+    messages: tuple[Mapping[str, str], ...]
+
+
+class QuestionsMissing(OSError):
+    """One sentence: which file of questions is not there or not of the format, and the mend."""
+
+
+def load_questions(path: Path) -> list[Question]:
+    """All rows of one file, in their order. QuestionsMissing where there is none, or of another format."""
+    from pyarrow import ArrowInvalid, parquet
+
+    path = Path(path)
+    if not path.is_file():
+        known = sorted(Path(each).stem for each in glob.glob(str(path.parent / "*.parquet")))
+        there = f"; {path.parent} holds {', '.join(known)}" if known else ""
+        raise QuestionsMissing(
+            f"there is no {path}{there}: `python -m repro.data prepare {path.stem} --out {path.parent}` makes it"
+        )
+    try:
+        rows = parquet.read_table(path).to_pylist()
+        found = [
+            Question(
+                row["extra_info"]["id"],
+                row["data_source"],
+                row["extra_info"]["question"],
+                row["reward_model"]["ground_truth"],
+                tuple(row["prompt"]),
+            )
+            for row in rows
+        ]
+    except (ArrowInvalid, KeyError, TypeError) as error:
+        raise QuestionsMissing(
+            f"{path} is not of the format that `python -m repro.data prepare` writes ({type(error).__name__}: {error})"
+        ) from error
+    if len({question.id for question in found}) != len(found) or not found:
+        raise QuestionsMissing(f"{path} holds no questions, or two of one id: prepare it anew")
+    return found
+
+
+def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[str, Any]) -> list[list[int]]:
+    """ids_Q: each prompt through the tokenizer's chat template, up to where the answer begins; a tokenizer without one
+    gets the messages' text alone, as a base model does. `template`: options of the template (Qwen3's enable_thinking).
+    """
+    texts = []
+    for question in questions:
+        if getattr(tokenizer, "chat_template", None):
+            options = {"tokenize": False, "add_generation_prompt": True}
+            texts.append(tokenizer.apply_chat_template(list(question.messages), **options, **template))
+        else:
+            texts.append("\n\n".join(message["content"] for message in question.messages) + "\n\n")
+    # The template writes the special tokens itself.
+    return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
