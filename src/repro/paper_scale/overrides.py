@@ -1,0 +1,141 @@
+"""From a paper scale and an arm of params.yaml to what verl is told: Hydra overrides on top of verl's own defaults.
+
+What an arm says in verl's own words is set here: objective and clip, aggregation, filter, group size. What verl has no
+words for, plan and samplers, goes along as the arm's name and the settings (section `repro`), read by our trainer.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repro.arms import build
+from repro.paper_scale.at_scale import settings_at
+from repro.paper_scale.values import PaperScale
+from repro.settings.errors import SettingsError
+from repro.verl.loss import actor_settings
+
+if TYPE_CHECKING:
+    from repro.settings import Arm, Settings
+
+DATA = Path(
+    "data/verl"
+)  # NAME.parquet of each data set, as `python -m repro.data prepare … --out data/verl` writes them
+RUNS = Path("runs")  # a folder per run: plan, settings, tables, checkpoints
+
+
+def folder_of(scale: PaperScale, arm: str, seed: int, runs: Path = RUNS) -> Path:
+    """Where a run reads its plan and writes what it leaves; the same run goes on from what stands there."""
+    return runs / scale.name / arm / f"seed-{seed}"
+
+
+def overrides(
+    scale: PaperScale,
+    settings: "Settings",
+    arm: str,
+    *,
+    seed: int = 0,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    data: Path = DATA,
+    runs: Path = RUNS,
+) -> list[str]:
+    """`key=value` for each setting, in a fixed order. `nodes` and `gpus` (per node) replace the scale's.
+
+    SettingsError where the arm is not in `settings`, or the GPUs cannot share a batch evenly.
+    """
+    own, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
+    told = {
+        **_run(scale, own, arm, seed, folder, nodes, gpus),
+        **_data(scale, data, folder, seed),
+        **_actor(scale, own, arm, seed),
+        **_rollout(scale, seed),
+    }
+    workers = told["trainer.nnodes"] * told["trainer.n_gpus_per_node"]
+    if scale.rollouts_per_step % workers:
+        raise SettingsError(
+            f"{scale.name}: {workers} GPUs cannot share a batch of {scale.rollouts_per_step} rollouts evenly; choose a "
+            "number of GPUs that divides it"
+        )
+    return [f"{key}={_written(value)}" for key, value in told.items()]
+
+
+def _run(
+    scale: PaperScale, own: "Settings", arm: str, seed: int, folder: Path, nodes: int | None, gpus: int | None
+) -> dict[str, Any]:
+    return {
+        "repro.scale": scale.name,
+        "repro.arm": arm,
+        "repro.seed": seed,
+        "repro.settings": str(folder / "settings.json"),
+        "repro.output": str(folder / "tables"),
+        "repro.profile": str(folder / "profile") if own.arm(arm).profile else None,
+        "trainer.project_name": scale.name,
+        "trainer.experiment_name": f"{arm}-seed-{seed}",
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "trainer.nnodes": nodes or scale.nodes.value,
+        "trainer.n_gpus_per_node": gpus or scale.gpus_per_node.value,
+        "trainer.total_training_steps": own.steps_of(arm),
+        "trainer.save_freq": own.engine.checkpoint_every,
+        "trainer.test_freq": own.evaluation.every,
+    }
+
+
+def _data(scale: PaperScale, data: Path, folder: Path, seed: int) -> dict[str, Any]:
+    """Training data is the arm's plan, written by repro.paper_scale.prepare: its rows have the order and the sizes."""
+    return {
+        "data.train_files": str(folder / "plan.parquet"),
+        "data.val_files": [str(data / f"{name}.parquet") for name in scale.validation_data.value],
+        "data.train_batch_size": scale.train_batch.value,
+        "data.max_prompt_length": scale.max_prompt_tokens.value,
+        "data.max_response_length": scale.max_response_tokens.value,
+        "data.seed": seed,
+    }
+
+
+def _actor(scale: PaperScale, own: "Settings", arm: str, seed: int) -> dict[str, Any]:
+    actor, entry = "actor_rollout_ref.actor", own.arm(arm)
+    said = actor_settings(build(arm, entry), scale.max_response_tokens.value)
+    if "clip_ratio_c" in said:
+        said["clip_ratio_c"] = scale.dual_clip.value  # verl's second clip, which the papers' runs had; GRPO's has none
+    return {
+        "actor_rollout_ref.model.path": scale.model.value,
+        **{f"{actor}.{key}": value for key, value in said.items()},
+        f"{actor}.ppo_mini_batch_size": scale.minibatch.value,
+        f"{actor}.use_kl_loss": scale.kl.value > 0,
+        f"{actor}.kl_loss_coef": scale.kl.value,
+        f"{actor}.entropy_coeff": scale.entropy.value,
+        f"{actor}.optim.lr": scale.learning_rate.value,
+        f"{actor}.optim.lr_warmup_steps": scale.warmup_steps.value,
+        f"{actor}.optim.weight_decay": scale.weight_decay.value,
+        f"{actor}.optim.clip_grad": scale.gradient_clip.value,
+        f"{actor}.grad_clip": scale.gradient_clip.value,
+        f"{actor}.data_loader_seed": seed,
+        f"{actor}.fsdp_config.seed": seed,
+        "algorithm.norm_adv_by_std_in_grpo": _normalised(entry),
+        "algorithm.filter_groups.enable": entry.filter is not None,
+    }
+
+
+def _normalised(arm: "Arm") -> bool:
+    """For verl's own metrics; the advantages that train are the arm's."""
+    return arm.advantage[0] == "group_normalised"
+
+
+def _rollout(scale: PaperScale, seed: int) -> dict[str, Any]:
+    rollout = "actor_rollout_ref.rollout"
+    return {
+        f"{rollout}.n": scale.group_size.value,
+        f"{rollout}.temperature": scale.temperature.value,
+        f"{rollout}.top_p": scale.top_p.value,
+        f"{rollout}.seed": seed,
+        f"{rollout}.max_model_len": scale.max_prompt_tokens.value + scale.max_response_tokens.value,
+        f"{rollout}.val_kwargs.temperature": scale.temperature.value,
+        f"{rollout}.val_kwargs.top_p": scale.top_p.value,
+    }
+
+
+def _written(value: Any) -> str:
+    """As Hydra's grammar reads it back: the same type, the same value."""
+    if isinstance(value, list):
+        return "[" + ",".join(_written(entry) for entry in value) + "]"
+    return value if isinstance(value, str) else json.dumps(value)

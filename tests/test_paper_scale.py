@@ -1,0 +1,257 @@
+"""Paper scales: the papers' tables to the letter, and what verl is told by them."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from repro import settings as settings_module
+from repro.files import write_parquet
+from repro.paper_scale import SCALES, describe, find
+from repro.paper_scale.__main__ import main
+from repro.paper_scale.at_scale import arm_at, settings_at
+from repro.paper_scale.compose import check, compose
+from repro.paper_scale.d3s import SELECTION
+from repro.paper_scale.overrides import overrides
+from repro.paper_scale.prepare import prepare
+from repro.paper_scale.values import PaperScale, ours
+from repro.settings import SettingsError
+
+SETTINGS = settings_module.load(scale="cpu")
+# What the tables print, copied from the papers once more: Cost-Aware Learning, Tables 2 to 5; D³S, Tables 4 and 5.
+TABLES = {
+    "paper-qwen2.5-math-1.5b-instruct": {
+        "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
+        "weight_decay": 0.1,
+        "train_batch": 256,
+        "group_size": 16,
+        "temperature": 1.0,
+        "minibatch": 64,
+        "kl": 0.001,
+        "clips.grpo.low": 0.2,
+        "clips.grpo.high": 0.28,
+        "hours.grpo": 48,
+        "hours.zvf": 72,
+    },
+    "paper-qwen2.5-math-1.5b-instruct-cispo": {
+        "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
+        "warmup_steps": 100,
+        "weight_decay": 0.01,
+        "train_batch": 512,
+        "minibatch": 128,
+        "gradient_clip": 1.0,
+        "kl": 0.001,
+        "entropy": 0,
+        "clips.cispo.low": 0.0,
+        "clips.cispo.high": 5.0,
+        "dual_clip": 3.0,
+        "hours.cispo": 72,
+    },
+    **{
+        f"paper-qwen3-{size.lower()}": {
+            "model": f"Qwen/Qwen3-{size}",
+            "epochs": 15,
+            "train_batch": 512,
+            "minibatch": 256,
+            "group_size": group,
+            "temperature": 1.0,
+            "max_prompt_tokens": 1024,
+            "max_response_tokens": 4096,
+            "kl": 0.001,
+            "gpu": "H100",
+        }
+        for size, group in {"4B": 8, "8B": 5}.items()
+    },
+    **{
+        f"paper-{name}": {
+            "epochs": epochs,
+            "temperature": temperature,
+            "top_p": top_p,
+            "learning_rate": rate,
+            "group_size": 32,
+            **{f"clips.{objective}.{end}": 0.2 for objective in ("grpo", "gspo") for end in ("low", "high")},
+        }
+        for name, (epochs, temperature, top_p, rate) in {
+            "qwen2.5-math-7b": (1, 1.0, 0.9, 5e-7),
+            "qwen2.5-math-1.5b": (1, 1.0, 0.9, 5e-7),
+            "llama3.1-8b-instruct": (2, 0.6, 0.9, 1e-8),
+            "openmath2-llama3.1-8b": (2, 0.7, 0.95, 2e-7),
+        }.items()
+    },
+}
+OF_THE_TEXT = {"train_data", "validation_data", "model"}  # given in the text, whatever the table says
+
+
+def test_scales_are_the_tables_scales():
+    assert list(SCALES) == list(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_values_marked_as_the_papers_are_those_of_its_table_and_no_others(name):
+    given = {key: entry.value for key, entry in SCALES[name].values.items() if entry.source == "paper"}
+    assert TABLES[name].items() <= given.items()
+    assert given.keys() - TABLES[name].keys() <= OF_THE_TEXT
+
+
+def test_every_value_says_where_or_why():
+    for scale in SCALES.values():
+        for key, entry in scale.values.items():
+            assert entry.why, f"{scale.name}.{key}"
+            assert entry.source == "ours" or entry.why.startswith(("Table", "§", "G.5")), f"{scale.name}.{key}"
+        assert len(describe.table(scale).splitlines()) == 2 + len(scale.values) + len(scale.aside)
+
+
+def test_selection_of_d3s_is_what_the_sampler_does_by_default():
+    import inspect
+
+    from repro.samplers.d3s import d3s
+
+    defaults = {key: value.default for key, value in inspect.signature(d3s).parameters.items()}
+    assert {key: entry.value for key, entry in SELECTION.items()}.items() <= defaults.items()
+
+
+def test_steps_leave_out_an_incomplete_batch():
+    scale = SCALES["paper-qwen3-8b"]
+    assert scale.rollouts_per_step == 512 * 5
+    assert scale.steps == 15 * (scale.train_queries.value // 512)
+    assert scale.steps * 512 <= 15 * scale.train_queries.value
+
+
+def test_a_value_of_the_wrong_type_is_refused():
+    scale = SCALES["paper-qwen3-8b"]
+    with pytest.raises(ValueError, match="group_size"):
+        PaperScale(**{**dict(scale), "group_size": scale.kl})
+
+
+def told(name: str, arm: str, **where) -> dict[str, str]:
+    return dict(entry.split("=", 1) for entry in overrides(SCALES[name], SETTINGS, arm, **where))
+
+
+def test_an_arm_says_objective_aggregation_and_filter():
+    actor, name = "actor_rollout_ref.actor", "paper-qwen2.5-math-7b"
+    grpo = told(name, "grpo")
+    assert grpo[f"{actor}.policy_loss.loss_mode"] == "vanilla"
+    assert grpo[f"{actor}.loss_agg_mode"] == "seq-mean-token-mean"
+    assert (grpo[f"{actor}.clip_ratio_low"], grpo[f"{actor}.clip_ratio_high"]) == ("0.2", "0.2")
+    assert (grpo["algorithm.filter_groups.enable"], grpo["repro.profile"]) == ("false", "null")
+    assert grpo["actor_rollout_ref.rollout.n"] == "32"
+    gspo = told(name, "d3s-gspo")
+    assert gspo[f"{actor}.policy_loss.loss_mode"] == "gspo"
+    assert gspo[f"{actor}.clip_ratio_high"] == "0.2"  # the table's, not the objective's own default
+    assert gspo[f"{actor}.loss_agg_mode"] == "token-mean"
+    dr_grpo = told(name, "dr-grpo")
+    assert dr_grpo["algorithm.norm_adv_by_std_in_grpo"] == "false"
+    assert dr_grpo[f"{actor}.loss_scale_factor"] == dr_grpo["data.max_response_length"]
+    assert told(name, "zvf")["algorithm.filter_groups.enable"] == "true"
+    assert told(name, "sgpo")["repro.profile"].endswith("sgpo/seed-0/profile")
+
+
+def test_settings_at_a_scale_are_the_tables_and_an_arms_own_come_first():
+    scale = SCALES["paper-qwen2.5-math-1.5b-instruct-cispo"]
+    own = settings_at(scale, SETTINGS)
+    assert (own.engine.rollouts_per_step, own.engine.minibatch, own.engine.steps) == (512 * 16, 128 * 16, scale.steps)
+    assert own.engine.max_new_tokens == scale.max_response_tokens.value
+    assert own.arm("cispo").objective == ("cispo", {"clip_low": 0.0, "clip_high": 5.0})
+    assert own.arm("grpo").plan == ("uniform", {"group_size": 16})
+    assert own.arm("sgpo-filter").plan[1]["group_size"] == 16  # its equal groups
+    arm = SETTINGS.arm("cispo").model_copy(
+        update={"objective": ("cispo", {"clip_low": 1.0}), "plan": ("uniform", {"group_size": 4})}
+    )
+    assert arm_at(scale, arm).objective == ("cispo", {"clip_low": 1.0, "clip_high": 5.0})
+    assert arm_at(scale, arm).plan == ("uniform", {"group_size": 4})
+    share = SETTINGS.steps_of("grpo-longer") / SETTINGS.engine.steps
+    assert own.steps_of("grpo-longer") == round(share * scale.steps) > own.steps_of("grpo")
+
+
+def test_seeds_nodes_and_names():
+    run = told("paper-qwen3-8b", "grpo", seed=3, nodes=2, gpus=4)
+    assert (run["trainer.nnodes"], run["trainer.n_gpus_per_node"], run["data.seed"]) == ("2", "4", "3")
+    assert run["trainer.default_local_dir"] == "runs/paper-qwen3-8b/grpo/seed-3/checkpoints"
+    with pytest.raises(SettingsError, match="7 GPUs cannot share a batch of 2560 rollouts"):
+        told("paper-qwen3-8b", "grpo", gpus=7)
+
+
+def small_scale() -> PaperScale:
+    sizes = {"train_batch": 4, "minibatch": 2, "train_queries": 12, "epochs": 2}
+    changed = {name: ours(value, "small enough to test") for name, value in sizes.items()}
+    return SCALES["paper-qwen2.5-math-1.5b-instruct"].model_copy(update=changed)
+
+
+def write_prompts(folder: Path) -> None:
+    rows = [
+        {"data_source": "x", "prompt": [{"role": "user", "content": f"{n}?"}], "extra_info": {"index": n}}
+        for n in range(12)
+    ]
+    write_parquet(pd.DataFrame(rows), folder / "dapo-math-17k.parquet")
+
+
+def test_the_plan_is_written_in_its_order_with_its_sizes(tmp_path):
+    write_prompts(tmp_path)
+    scale, folder = small_scale(), tmp_path / "run"
+    assert prepare(scale, SETTINGS, "grpo", folder, tmp_path) == 4 * (scale.steps + 1) == 28
+    rows = pd.read_parquet(folder / "plan.parquet")
+    index = [extra["index"] for extra in rows["extra_info"]]
+    assert sorted(index[:12]) == sorted(index[12:24]) == list(range(12)) and index[:12] != list(range(12))
+    assert set(rows["__rollout_n__"]) == {16}
+    again = settings_module.Settings.model_validate(json.loads((folder / "settings.json").read_text()))
+    assert again == settings_at(scale, SETTINGS)
+    assert prepare(scale, SETTINGS, "zvf", tmp_path / "zvf", tmp_path) == 4 * (2 * scale.steps + 1)
+
+
+def test_a_missing_profile_or_data_set_is_a_sentence(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"python -m repro\.data prepare dapo-math-17k"):
+        prepare(small_scale(), SETTINGS, "grpo", tmp_path / "run", tmp_path)
+    write_prompts(tmp_path)
+    with pytest.raises(SettingsError, match=r"arms\.sgpo plans from a profile"):
+        prepare(small_scale(), SETTINGS, "sgpo", tmp_path / "run", tmp_path)
+    with pytest.raises(SettingsError, match=r"profile\.again"):
+        prepare(small_scale(), SETTINGS, "sgpo-again-1", tmp_path / "run", tmp_path)
+
+
+def test_wrong_names_have_a_nearest_one(capsys):
+    with pytest.raises(SettingsError, match="did you mean 'paper-qwen3-8b'"):
+        find("paper-qwen3-8")
+    assert main(["overrides", "paper-qwen3-8b", "grpoo"]) == 1
+    assert "did you mean 'grpo'" in capsys.readouterr().err
+
+
+def test_the_command_prints_one_override_a_line(capsys):
+    assert main(["overrides", "paper-qwen3-8b", "cost-aware", "--nodes", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "repro.arm=cost-aware" in lines and "trainer.nnodes=2" in lines
+    assert all("=" in line and " " not in line for line in lines)
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize("name", SCALES)
+def test_verl_accepts_every_scale_with_every_kind_of_arm(name):
+    first = name == next(iter(SCALES))
+    for arm in ("grpo", "cispo", "gspo", "dr-grpo", "zvf-cost-aware", "d3s", "sgpo") if first else ("grpo", "d3s-gspo"):
+        config = compose(overrides(SCALES[name], SETTINGS, arm))
+        check(config)
+        scale, actor = SCALES[name], config.actor_rollout_ref.actor
+        assert actor.optim.lr == scale.learning_rate.value
+        assert config.actor_rollout_ref.rollout.n == scale.group_size.value
+        assert config.data.train_batch_size == scale.train_batch.value
+        assert actor.ppo_mini_batch_size == scale.minibatch.value
+        assert (actor.use_kl_loss, actor.kl_loss_coef) == (True, scale.kl.value)
+        assert config.actor_rollout_ref.rollout.response_length == scale.max_response_tokens.value
+
+
+@pytest.mark.verl
+def test_verls_refusal_is_a_sentence():
+    told = overrides(SCALES["paper-qwen3-8b"], SETTINGS, "grpo")
+    with pytest.raises(SettingsError, match="verl refuses paper-qwen3-8b with arm grpo"):
+        check(compose([*told, "actor_rollout_ref.actor.loss_agg_mode=no-such"]))
+    with pytest.raises(SettingsError, match="no_such_key"):
+        compose([*told, "trainer.no_such_key=1"])
+
+
+@pytest.mark.verl
+def test_losses_are_registered_in_verl():
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+    for arm in ("grpo", "gspo", "cispo"):
+        run = told("paper-qwen3-8b", arm)
+        assert callable(get_policy_loss_fn(run["actor_rollout_ref.actor.policy_loss.loss_mode"]))
