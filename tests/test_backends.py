@@ -24,6 +24,7 @@ from repro.language_model.profile import newline_token
 
 PROMPTS = ("1 + 2 =", "abc", "Question: what?\nAnswer:")
 OPTIONS = {"max_new_tokens": 20, "temperature": 1.0}
+LONGEST = 512  # prompt and response, of the vLLM engine here; tokens
 NO_VLLM = why_not_vllm()
 
 
@@ -43,7 +44,7 @@ def plain(folder):
 def vllm(folder):
     if NO_VLLM:
         pytest.skip(NO_VLLM)
-    with open_backend("vllm", folder) as backend:
+    with open_backend("vllm", folder, max_length=LONGEST) as backend:
         yield backend
 
 
@@ -87,6 +88,49 @@ def test_transformers_draws_by_the_interface_and_its_log_probabilities_are_the_m
     assert not same(drawn, plain.sample(prompts(plain), 30, stop=stop, seed=4, **OPTIONS))
 
 
+def nucleus(log_p_V: np.ndarray, top_p: float) -> dict[int, float]:
+    """{token: log-probability} of the fewest likeliest tokens that hold `top_p`, by hand."""
+    kept, held = {}, 0.0
+    for token in np.argsort(-log_p_V):
+        kept[int(token)] = float(log_p_V[token])
+        held += math.exp(log_p_V[token])
+        if held >= top_p:
+            break
+    return {token: log_p - math.log(held) for token, log_p in kept.items()}
+
+
+def check_nucleus(backend, plain) -> None:
+    """At temperature 0.5 only the nucleus is drawn, all of it, and with the probabilities of the nucleus."""
+    prompt, samples = prompts(plain)[0], 2000
+    with torch.no_grad():
+        logits_V = plain.model(input_ids=torch.tensor([prompt])).logits[0, -1].double()
+    expected = nucleus(torch.log_softmax(logits_V / 0.5, -1).numpy(), 0.9)
+    assert 2 < len(expected) < len(logits_V) // 2
+    drawn = backend.sample([prompt], samples, max_new_tokens=1, temperature=0.5, stop=0, seed=0, top_p=0.9)
+    tokens_N = np.concatenate(drawn.ids_N)
+    assert set(tokens_N) <= expected.keys()
+    assert np.concatenate(drawn.logprob_N) == pytest.approx([expected[token] for token in tokens_N], abs=AGREE / 10)
+    for token, log_p in expected.items():
+        p = math.exp(log_p)
+        assert abs((tokens_N == token).mean() - p) < 5 * math.sqrt(p * (1 - p) / samples) + 1e-3
+
+
+def test_top_p_draws_from_the_nucleus_alone(plain):
+    check_nucleus(plain, plain)
+
+
+def test_any_of_several_stop_tokens_ends_a_response(plain):
+    """As if each were the only one, whichever comes first."""
+    one, other = likely(plain), 5
+    alone = plain.sample(prompts(plain), 30, stop=one, seed=3, **OPTIONS)
+    both = plain.sample(prompts(plain), 30, stop=[one, other], seed=3, **OPTIONS)
+    for ids, expected, finished in zip(both.ids_N, alone.ids_N, both.finished_N, strict=True):
+        end = next((place + 1 for place, token in enumerate(expected) if token in (one, other)), len(expected))
+        assert np.array_equal(ids, expected[:end]) and finished == (ids[-1] in (one, other))
+    assert any(ids[-1] == other for ids in both.ids_N)
+    assert [len(logprob) for logprob in both.logprob_N] == both.tokens_N.tolist()
+
+
 def test_rescoring_by_hand(plain):
     prompt, ids = prompts(plain)[1], [7, 9]
     with torch.no_grad():
@@ -106,6 +150,8 @@ def test_an_engine_that_is_not_there_is_said_and_replaced(folder, monkeypatch):
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(backends.shutil, "which", lambda tool: None if tool == "lscpu" else tool)
     assert "`lscpu`, which is not on the path" in why_not_vllm()
+    monkeypatch.setattr(backends, "_gpu", lambda: True)
+    assert why_not_vllm() is None
 
 
 def test_naming_the_engines_imports_neither():
@@ -146,6 +192,16 @@ def test_a_temperature_divides_the_logits_in_both(vllm, plain):
         drawn = backend.sample([prompt], 20, max_new_tokens=1, temperature=0.5, stop=0, seed=0)
         for ids, logprob in zip(drawn.ids_N, drawn.logprob_N, strict=True):
             assert logprob == pytest.approx(log_p_V[ids], abs=AGREE / 10)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_vllm_knows_the_nucleus_and_several_stop_tokens_too(vllm, plain):
+    check_nucleus(vllm, plain)
+    one, other = likely(plain), 5
+    drawn = vllm.sample(prompts(vllm), 30, stop=[one, other], seed=3, **OPTIONS)
+    ends = {int(ids[-1]) for ids, finished in zip(drawn.ids_N, drawn.finished_N, strict=True) if finished}
+    assert ends == {one, other} and not any({one, other} & set(ids[:-1]) for ids in drawn.ids_N)
 
 
 @pytest.mark.vllm
@@ -199,6 +255,7 @@ def test_new_weights_reach_a_live_engine_and_stale_ones_are_noticed(folder, plai
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_what_vllm_refuses_is_one_sentence_and_the_engine_lives_on(vllm):
-    with pytest.raises(BackendError, match=r"^vLLM: "):
-        vllm.sample([[1] * 5000], 1, stop=0, seed=0, **OPTIONS)
+    assert len(vllm.sample([[1] * (LONGEST - 20)], 1, stop=0, seed=0, **OPTIONS)) == 1
+    with pytest.raises(BackendError, match=rf"^vLLM: .*{LONGEST}"):
+        vllm.sample([[1] * (LONGEST + 1)], 1, stop=0, seed=0, **OPTIONS)
     assert len(vllm.sample([[1, 2]], 2, stop=0, seed=0, **OPTIONS)) == 2

@@ -133,6 +133,7 @@ def test_odd_formats():
     assert boxed("thus \\boxed{1} and \\boxed{\\frac{1}{2}}.") == "\\frac{1}{2}"
     assert boxed("no box") == "no box" and boxed("\\boxed{open") == "\\boxed{open" and boxed(None) == ""
     assert whole_number("\\boxed{000}") == "0" and whole_number(7) == "7" and whole_number("1.5") == "1.5"
+    assert whole_number("336^\\circ") == whole_number("336^{\\circ}") == "336" and whole_number(float("nan")) == ""
     assert undollared("$x$") == "x" and undollared("$x$ or $y$") == "$x$ or $y$" and undollared("x") == "x"
     assert joined(["$1$"]) == "1" and joined(None) == "" and joined("$(1,2)$") == "(1,2)"
     assert bare_dapo_question([{"role": "system", "content": "s"}, {"role": "user", "content": " q "}]) == "q"
@@ -175,6 +176,36 @@ def test_the_hubs_files_and_commit_are_found_in_its_cache(mirror, monkeypatch):
     found = find("math500", SOURCES["math500"], mirror="https://hub.example.org")
     assert asked == [("HuggingFaceH4/MATH-500", "dataset", ["test.jsonl"], "https://hub.example.org")]
     assert ([path.name for path in found.paths], found.commit) == (["test.jsonl"], "MATH-500")
+
+
+def test_all_that_is_missing_is_said_at_once(mirror, capsys):
+    """A command a line for each data set, so that one trip to a network is enough."""
+    for name in ("aime24", "math500"):
+        next((mirror / SOURCES[name].hub).glob("test*")).unlink()
+    assert main(["prepare", "d3s", "--out", str(mirror / "out"), "--mirror", str(mirror)]) == 1
+    first, *commands = capsys.readouterr().err.strip().splitlines()
+    assert first.startswith("repro: 2 of 8 data sets are not to be had") and "aime24" in first and "FOLDER" in first
+    assert [command.split()[:3] for command in commands] == [
+        ["hf", "download", SOURCES[name].hub] for name in ("aime24", "math500")
+    ]
+    assert not (mirror / "out").exists()
+
+
+def test_a_file_cut_short_and_rows_without_an_answer(mirror, tmp_path):
+    file, rows, _ = FILES["aime24"]
+    whole = mirror / SOURCES["aime24"].hub / file
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(whole.read_bytes()[:-100])
+    with pytest.raises(DataBroken, match=r"cut\.parquet cannot be read .*fetch math-ai/aime24 anew"):
+        prepare(["aime24"], tmp_path, files={"aime24": cut})
+    bad = [rows[0] | {"solution": answer, "problem": f"{answer}?"} for answer in ("", None, "\\boxed{}")]
+    some = write_rows(tmp_path / "some.parquet", [*rows, *bad])
+    (manifest,) = prepare(["aime24"], tmp_path / "out", files={"aime24": some})
+    assert (manifest["rows"]["unusable"], manifest["rows"]["written"]) == (3, 1)
+    lines = tmp_path / "nan.jsonl"
+    lines.write_text('{"problem": "a?", "answer": NaN, "id": 1}\n{"problem": "b?", "answer": 5.0, "id": 2}\n')
+    (manifest,) = prepare(["aime25"], tmp_path / "out", files={"aime25": lines})
+    assert (manifest["rows"]["unusable"], manifest["rows"]["written"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,15 @@ BATCH_ROWS = 8192
 
 
 class DataMissing(OSError):
-    """One sentence: which data set is not to be had, what to fetch and where to put it."""
+    """One sentence: which data set is not to be had, what to fetch and where to put it.
+
+    reason   the first part of it
+    command  what fetches the data set, where there is a network
+    """
+
+    def __init__(self, sentence: str, reason: str = "", command: str = ""):
+        super().__init__(sentence)
+        self.reason, self.command = reason, command
 
 
 class DataBroken(ValueError):
@@ -38,12 +46,12 @@ def find(name: str, source: Source, file: Path | None = None, mirror: str | None
     """
     if file is not None:
         if not Path(file).is_file():
-            raise DataMissing(f"{name}: there is no file {file}: {_mend(source)}")
+            raise _missing(source, f"{name}: there is no file {file}")
         return Found([Path(file)])
     if mirror is not None and not mirror.startswith(("http://", "https://")):
         paths = _matching(Path(mirror, source.hub), source)
         if not paths:
-            raise DataMissing(f"{name}: {Path(mirror, source.hub)} holds no {source.files}: {_mend(source)}")
+            raise _missing(source, f"{name}: {Path(mirror, source.hub)} holds no {source.files}")
         return Found(paths)
     return _download(name, source, mirror)
 
@@ -56,9 +64,9 @@ def _download(name: str, source: Source, endpoint: str | None) -> Found:
             snapshot_download(source.hub, repo_type="dataset", allow_patterns=[source.files], endpoint=endpoint)
         )
     except Exception as error:  # of the hub's client: no network, no such data set, no permission
-        raise DataMissing(
-            f"{name}: {source.hub} cannot be fetched from {endpoint or 'the hub'} ({type(error).__name__}): "
-            f"{_mend(source)}"
+        where = endpoint or "the hub"
+        raise _missing(
+            source, f"{name}: {source.hub} cannot be fetched from {where} ({type(error).__name__})"
         ) from error
     paths = _matching(folder, source)
     if not paths:
@@ -68,9 +76,10 @@ def _download(name: str, source: Source, endpoint: str | None) -> Found:
     return Found(paths, commit=folder.name)
 
 
-def _mend(source: Source) -> str:
+def _missing(source: Source, reason: str) -> DataMissing:
     command = f"hf download {source.hub} --repo-type dataset --include '{source.files}' --local-dir FOLDER/{source.hub}"
-    return f"where there is a network, run `{command}`, bring FOLDER here, and give it as --mirror FOLDER"
+    mend = f"where there is a network, run `{command}`, bring FOLDER here, and give it as --mirror FOLDER"
+    return DataMissing(f"{reason}: {mend}", reason, command)
 
 
 def _matching(folder: Path, source: Source) -> list[Path]:
@@ -89,8 +98,9 @@ def read_rows(name: str, source: Source, path: Path) -> Iterator[dict[str, Any]]
     while True:
         try:
             row = next(rows, None)
-        except (OSError, ValueError) as error:  # pyarrow's and json's errors are ValueErrors
-            raise DataBroken(f"{name}: {path} cannot be read ({error}): fetch {source.hub} anew") from error
+        except (OSError, ValueError, csv.Error) as error:  # pyarrow's and json's errors are ValueErrors
+            why = " ".join(str(error).split())
+            raise DataBroken(f"{name}: {path} cannot be read ({why}): fetch {source.hub} anew") from error
         if row is None:
             return
         if missing := [column for column in source.columns if column not in row]:

@@ -16,8 +16,8 @@ BOX = r"\boxed"
 
 
 def plain(value: Any) -> str:
-    """Text, stripped; a number without a needless fraction (27.0 is 27); nothing for a missing value."""
-    if value is None:
+    """Text, stripped; a number without a needless fraction (27.0 is 27); nothing for a missing value or NaN."""
+    if value is None or value != value:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -47,9 +47,10 @@ def boxed(solution: Any) -> str:
 
 
 def whole_number(solution: Any) -> str:
-    """AIME and AMC: an integer, boxed or bare, in its plain form (025 is 25, and 27.0 is 27)."""
+    """AIME and AMC: an integer, boxed or bare, in its plain form (025 is 25, 27.0 is 27, and so is 27^\\circ: of AIME
+    2025 copies go round in which one answer has its degrees)."""
     text = boxed(solution)
-    found = re.fullmatch(r"(\d+)(?:\.0*)?", text)
+    found = re.fullmatch(r"(\d+)(?:\.0*)?(?:\^\{?\\circ\}?)?", text)
     return str(int(found[1])) if found else text
 
 

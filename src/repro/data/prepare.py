@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.clean import Count, Item, cleaned, normalise, usable
-from repro.data.files import DataBroken, Found, find, read_rows
+from repro.data.files import DataBroken, DataMissing, Found, find, read_rows
 from repro.data.formats import DAPO_AFTER, DAPO_BEFORE
 from repro.data.sources import SOURCES, Source
 from repro.files import write_json, write_whole
@@ -60,7 +60,7 @@ def prepare(
     others: what is left out follows from the call alone. `files`: a local file for some of the names; `mirror`: see
     `find`. DataMissing, DataBroken.
     """
-    found = {name: find(name, SOURCES[name], (files or {}).get(name), mirror) for name in names}
+    found = find_all(names, files or {}, mirror)
     prepared = {name: _evaluated_on(name, found[name]) for name in names if not SOURCES[name].trains}
     questions = {name: frozenset(normalise(item.question) for item in each.items) for name, each in prepared.items()}
     for name in names:
@@ -69,6 +69,26 @@ def prepare(
             items = cleaned(read_items(name, found[name].paths), questions, count)
             prepared[name] = Prepared(name, _some(name, items), stable_ids(name, items), found[name], count)
     return [write(prepared[name], Path(out), prompt) for name in names]
+
+
+def find_all(names: Sequence[str], files: Mapping[str, Path], mirror: str | None) -> dict[str, Found]:
+    """`find` for each. DataMissing for several at once has a command a line, so that one trip fetches all of them."""
+    found, missing = {}, []
+    for name in names:
+        try:
+            found[name] = find(name, SOURCES[name], files.get(name), mirror)
+        except DataMissing as error:
+            missing.append(error)
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        commands = "".join(f"\n    {error.command}" for error in missing)
+        raise DataMissing(
+            f"{len(missing)} of {len(names)} data sets are not to be had, the first of them for this reason: "
+            f"{missing[0].reason}; where there is a network, run what follows, bring FOLDER here, and give it as "
+            f"--mirror FOLDER{commands}"
+        )
+    return found
 
 
 def _evaluated_on(name: str, found: Found) -> Prepared:

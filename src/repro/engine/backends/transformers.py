@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.backends import Samples
+from repro.engine.backends import Samples, stop_tokens
 
 BATCH_ROLLOUTS = 64  # at once, whole queries together; a 135 M model is not faster with more
 
@@ -40,13 +40,16 @@ class Transformers:
         *,
         max_new_tokens: int,
         temperature: float,
-        stop: int,
+        stop: int | Sequence[int],
         seed: int,
+        top_p: float = 1.0,
     ) -> Samples:
         import torch
 
         from repro.engine.embedded.generate import generate
 
+        stops = stop_tokens(stop)  # a response runs to the first of them, and is cut where another one came before
+        model = self.model if top_p == 1.0 else Nucleus(self.model, top_p, temperature)
         generator = torch.Generator(device=self.model.device).manual_seed(seed)
         chunk = max(1, BATCH_ROLLOUTS // samples)
         started, rows = time.monotonic(), []
@@ -54,19 +57,19 @@ class Transformers:
             for start in range(0, len(prompts_Q), chunk):
                 part = [list(prompt) for prompt in prompts_Q[start : start + chunk]]
                 responses = generate(
-                    self.model,
+                    model,
                     part,
                     [samples] * len(part),
                     max_new_tokens=max_new_tokens,
-                    eos=stop,
-                    pad=stop,
+                    eos=stops[0],
+                    pad=stops[0],
                     temperature=temperature,
                     generator=generator,
                 )
                 arrays = (responses.ids_N_T, responses.logprob_N_T, responses.mask_N_T)
                 for ids, logprob, mask in zip(*(array.cpu().numpy() for array in arrays), strict=True):
                     rows.append((ids[mask], logprob[mask]))
-        return Samples.of(self.tokenizer, rows, stop, time.monotonic() - started)
+        return Samples.of(self.tokenizer, rows, stops, time.monotonic() - started)
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         import torch
@@ -100,3 +103,22 @@ class Transformers:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+class Nucleus:
+    """A model whose next token comes from the nucleus: tokens outside of it have the logit -inf.
+
+    transformers' own processor decides which, on the tempered distribution, as vLLM does.
+    """
+
+    def __init__(self, model: Any, top_p: float, temperature: float):
+        from transformers import TopPLogitsWarper
+
+        self.model, self.device, self.config = model, model.device, model.config
+        self.temperature, self.process = temperature, TopPLogitsWarper(top_p)
+
+    def __call__(self, **inputs: Any) -> Any:
+        out = self.model(**inputs)
+        logits_B_V = out.logits[:, -1].float() / self.temperature
+        out.logits = (self.process(None, logits_B_V) * self.temperature)[:, None]
+        return out

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.backends import AGREE, BackendError, Samples, largest_difference
+from repro.engine.backends import AGREE, MAX_LENGTH, BackendError, Samples, largest_difference, stop_tokens
 
-MAX_LENGTH = 2048  # prompt and response; tokens
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its default is half the memory
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in the child itself, where weights can be replaced
@@ -43,14 +42,15 @@ class Vllm:
 
     name = "vllm"
 
-    def __init__(self, folder: Path, *, dtype: str = "float32", threads: int = 1):
+    def __init__(self, folder: Path, *, dtype: str = "float32", threads: int = 1, max_length: int = MAX_LENGTH):
         from transformers import AutoTokenizer
 
         self.tokenizer, self.dtype = AutoTokenizer.from_pretrained(folder), dtype
         self._pipe, theirs = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        module = [sys.executable, "-m", "repro.engine.backends.vllm"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "repro.engine.backends.vllm", str(theirs.fileno()), str(folder), dtype],
+            [*module, str(theirs.fileno()), str(folder), dtype, str(max_length)],
             pass_fds=[theirs.fileno()],
             env={**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.DEVNULL,
@@ -71,14 +71,16 @@ class Vllm:
         *,
         max_new_tokens: int,
         temperature: float,
-        stop: int,
+        stop: int | Sequence[int],
         seed: int,
+        top_p: float = 1.0,
     ) -> Samples:
         # Every sample is a request of its own: with n > 1 in one request, seeds have crashed vLLM 0.31.
         prompts_N = [list(prompt) for prompt in prompts_Q for _ in range(samples)]
-        options = {"max_tokens": max_new_tokens, "temperature": temperature, "stop_token_ids": [stop], "seed": seed}
-        rows, seconds = self._ask("sample", prompts_N, options)
-        return Samples.of(self.tokenizer, rows, stop, seconds)
+        stops = stop_tokens(stop)
+        options = {"max_tokens": max_new_tokens, "temperature": temperature, "stop_token_ids": stops, "top_p": top_p}
+        rows, seconds = self._ask("sample", prompts_N, options, seed)
+        return Samples.of(self.tokenizer, rows, stops, seconds)
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         whole = [[*map(int, prompt), *map(int, ids)] for prompt, ids in zip(prompts_N, ids_N, strict=True)]
@@ -166,14 +168,15 @@ class Vllm:
 class Engine:
     """vLLM itself; lives in the child."""
 
-    def __init__(self, folder: str, dtype: str):
+    def __init__(self, folder: str, dtype: str, max_length: str):
         from vllm import LLM
+        from vllm.platforms import current_platform
 
         self.llm = LLM(
             folder,
             dtype=dtype,
-            enforce_eager=True,  # compiling costs more than a profile
-            max_model_len=min(MAX_LENGTH, _longest(folder)),
+            enforce_eager=current_platform.is_cpu(),  # on a CPU compiling costs more than a profile
+            max_model_len=min(int(max_length), _longest(folder, int(max_length))),
             logprobs_mode="processed_logprobs",  # of the tempered distribution, the one that is sampled
             block_size=32,  # tokens; samples of one query share whole blocks of their prompt
             generation_config="vllm",  # the model's own sampling defaults (top-p, say) would change the distribution
@@ -181,14 +184,14 @@ class Engine:
         )
         self.rescore([[0, 0]])  # the first request compiles kernels, which may take ten seconds: part of starting
 
-    def sample(self, prompts_N: list[list[int]], options: dict[str, Any]) -> tuple[list[tuple], float]:
+    def sample(self, prompts_N: list[list[int]], options: dict[str, Any], seed: int) -> tuple[list[tuple], float]:
         """(ids, log-probabilities) per prompt, and the seconds."""
         import torch
         from vllm import SamplingParams
 
         # Requests without a seed of their own draw from torch's generator. With one they would crash where a prompt is
         # prefilled in parts: CPU generators know no offset.
-        torch.manual_seed(options.pop("seed"))
+        torch.manual_seed(seed)
         parameters = SamplingParams(**options, logprobs=0, ignore_eos=True, detokenize=False)
         started = time.monotonic()
         done = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts_N], parameters, use_tqdm=False)
@@ -228,13 +231,13 @@ def _repack(model: Any) -> None:
     model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
 
 
-def _longest(folder: str) -> int:
+def _longest(folder: str, otherwise: int) -> int:
     from transformers import AutoConfig
 
-    return getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", MAX_LENGTH)
+    return getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", otherwise)
 
 
-def serve(pipe: Connection, folder: str, dtype: str) -> None:
+def serve(pipe: Connection, folder: str, dtype: str, max_length: str) -> None:
     """Answer requests (method of Engine, arguments) with (failed, result or sentence) until the pipe is closed."""
 
     _stop_with_parent()
@@ -248,7 +251,7 @@ def serve(pipe: Connection, folder: str, dtype: str) -> None:
             pipe.send((True, f"{type(error).__name__}: {error}"))
             return None
 
-    engine = attempt(Engine, folder, dtype)
+    engine = attempt(Engine, folder, dtype, max_length)
     while engine is not None:
         try:
             what, arguments = pipe.recv()
