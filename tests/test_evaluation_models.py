@@ -8,15 +8,21 @@ import pytest
 
 from repro.data.prepare import prepare
 from repro.data.verify import Verdict
-from repro.engine.backends import BackendError, Samples, why_not_vllm
+from repro.engine.backends import BackendError, Samples
 from repro.engine.backends.transformers import Transformers
 from repro.evaluation import __main__ as command
+from repro.evaluation.__main__ import Asked, fitting
+from repro.evaluation.kept import Kept, OtherEvaluation
 from repro.evaluation.measures import per_question, powers_up_to, summary
+from repro.evaluation.model import fingerprint, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Sampling, evaluate
-from repro.language_model.load import TINY, build_tiny, fetch
+from repro.language_model.load import TINY, ModelMissing, build_tiny, fetch
 
 QUESTIONS = [Question(f"toy-{i}", "toy", f"{i}?", str(i), ({"role": "user", "content": f"{i}?"},)) for i in range(5)]
+PROMPTS = [[i] for i in range(5)]
+TEXTS_Q_K = [["0", "x"], ["1", "1"], ["2", "long"], ["x", "x"], ["4", "x"]]  # what `Script` says
+CHUNKED = Sampling(2, 4, 1.0, 7, chunk=4)  # two questions at a time
 
 
 class Letters:
@@ -26,23 +32,26 @@ class Letters:
     chat_template = None
 
     def __call__(self, texts, add_special_tokens):
-        assert not add_special_tokens
+        assert add_special_tokens == (self.chat_template is None)
         return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
 
 
 class Script:
-    """A backend that says what is written down: response k to question q, in the order of the questions."""
+    """A backend that says what is written down, response k to question q; it fails at the question `fails_at`."""
 
     name, tokenizer = "script", Letters()
 
-    def __init__(self, texts_Q_K):
-        self.texts_Q_K, self.asked, self.seeds = texts_Q_K, 0, []
+    def __init__(self, fails_at=None):
+        self.fails_at, self.asked, self.seeds = fails_at, [], []
 
-    def sample(self, prompts_Q, samples, *, max_new_tokens, temperature, stop, seed):
-        part = self.texts_Q_K[self.asked : self.asked + len(prompts_Q)]
-        self.asked += len(prompts_Q)
+    def sample(self, prompts_Q, samples, *, max_new_tokens, temperature, stop, seed, top_p):
+        assert (temperature, stop, top_p) == (1.0, [0], 1.0)
+        places = [prompt[0] for prompt in prompts_Q]
+        if self.fails_at in places:
+            raise BackendError("pulled the plug")
+        self.asked += places
         self.seeds.append(seed)
-        texts_N = [text for texts in part for text in texts]
+        texts_N = [text for place in places for text in TEXTS_Q_K[place][:samples]]
         ids_N = [np.arange(1, len(text) + 1) for text in texts_N]
         return Samples(ids_N, ids_N, np.array([len(text) < max_new_tokens for text in texts_N]), texts_N, 1.0)
 
@@ -87,24 +96,42 @@ def test_figures_need_every_question_equally_often():
         summary(per_question(QUESTIONS, responses.iloc[1:]))
 
 
-def test_each_response_is_held_against_its_own_question(monkeypatch):
+def test_each_response_is_held_against_its_own_question():
     """In chunks of two questions, with a seed for each chunk; the table keeps every response."""
-    monkeypatch.setattr("repro.evaluation.run.CHUNK_RESPONSES", 4)
-    backend = Script([["0", "x"], ["1", "1"], ["2", "long"], ["x", "x"], ["4", "x"]])
-    found = evaluate(backend, QUESTIONS, Equal(), Sampling(2, 4, 1.0, 7))
+    backend, again = Script(), Script()
+    found = evaluate(backend, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
     assert found.questions["successes"].tolist() == [1, 2, 1, 0, 1] and found.questions["samples"].unique() == [2]
     assert found.questions["truncated"].tolist() == [0, 0, 1, 0, 0] and found.summary["accuracy"] == 0.5
     assert found.responses["response"].tolist()[:4] == ["0", "x", "1", "1"]
     assert found.responses["sample"].tolist() == [0, 1] * 5
     assert len(set(backend.seeds)) == 3 and found.seconds["sample"] == 3.0
-    again = Script(backend.texts_Q_K)
-    evaluate(again, QUESTIONS, Equal(), Sampling(2, 4, 1.0, 7))
+    evaluate(again, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
     assert again.seeds == backend.seeds
 
 
+def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
+    """Whole chunks survive, the rest is sampled with the seeds that it would have had; what is complete is read."""
+    whole = evaluate(Script(), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
+    facts, folder = {"model": "m", "stops": [0]}, tmp_path / "toy"
+    with pytest.raises(BackendError):
+        evaluate(Script(fails_at=4), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], kept=Kept(folder, facts))
+    resumed = Script()
+    found = evaluate(resumed, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], kept=Kept(folder, facts))
+    assert resumed.asked == [4] and found.seconds["sample"] == 3.0 and found.summary == whole.summary
+    pd.testing.assert_frame_equal(found.responses, whole.responses)
+    assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "responses.parquet"]
+    again = evaluate(None, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], ks=[2], kept=Kept(folder, facts))
+    pd.testing.assert_frame_equal(again.responses, whole.responses)
+    assert again.summary["pass"] == {"2": found.summary["pass"]["2"]} and again.seconds == {}
+    with pytest.raises(OtherEvaluation, match=r"toy holds another evaluation, of model 'm' where 'n' is asked for"):
+        Kept(folder, facts | {"model": "n"})
+
+
 def test_a_prompt_that_does_not_fit_is_named():
-    with pytest.raises(BackendError, match=r"toy-0: a prompt of 4 tokens .* of up to 7 are more than the 10"):
-        evaluate(Script([]), QUESTIONS, Equal(), Sampling(1, 7, 1.0, 0), longest=10)
+    asked = {"toy": Asked(QUESTIONS[:2], [[1] * 4, [1] * 3])}
+    assert fitting(asked, 7, None) == fitting(asked, 7, 11) == 11
+    with pytest.raises(BackendError, match=r"toy-0: a prompt of 4 tokens .* lower --max-new-tokens to 6 or less"):
+        fitting(asked, 7, 10)
 
 
 def test_the_chat_template_is_the_tokenizers_own():
@@ -144,11 +171,9 @@ def test_questions_are_read_as_they_were_prepared(prepared, tmp_path):
 def test_a_tiny_model_from_end_to_end(prepared):
     """Through the transformers engine, twice the same."""
     model, tokenizer = build_tiny()
-    sampling = Sampling(3, 6, 1.0, 0)
-    one, two = (
-        evaluate(Transformers(model=model.eval(), tokenizer=tokenizer), load_questions(prepared), Equal(), sampling)
-        for _ in range(2)
-    )
+    questions, sampling = load_questions(prepared), Sampling(3, 6, 1.0, 0, top_p=0.9)
+    engine, prompts_Q = Transformers(model=model.eval(), tokenizer=tokenizer), prompt_ids(tokenizer, questions, {})
+    one, two = (evaluate(engine, questions, prompts_Q, Equal(), sampling, stops=[0, 9]) for _ in range(2))
     pd.testing.assert_frame_equal(one.responses, two.responses)
     assert len(one.responses) == 9 and one.responses["response_tokens"].between(1, 6).all()
     cut = one.responses[~one.responses["finished"]]
@@ -156,24 +181,79 @@ def test_a_tiny_model_from_end_to_end(prepared):
 
 
 @pytest.mark.verl
-@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
-def test_the_command_line(engine, prepared, tmp_path, capsys):
-    """A tiny model, math-verify, and every file that it says it writes."""
+def test_the_command_line(prepared, tmp_path, capsys):
+    """A tiny model, math-verify, and every file that it says it writes; again it only reads them."""
     pytest.importorskip("math_verify", reason="make extra-verl")
-    if engine == "vllm" and (reason := why_not_vllm()):
-        pytest.skip(reason)
     folder, out = fetch(TINY, cache=tmp_path / "models"), tmp_path / "out"
-    options = ["--engine", engine, "--dtype", "float32", "--samples", "2", "--max-new-tokens", "5"]
-    assert command.main([str(folder), str(prepared), "--out", str(out), *options]) == 0
-    assert "aime25: avg@2" in capsys.readouterr().out
-    facts = json.loads((out / "evaluation.json").read_text())
-    assert (facts["engine"], facts["samples"], facts["data"]) == (engine, 2, ["aime25"])
+    options = ["--engine", "transformers", "--dtype", "float32", "--samples", "2", "--max-new-tokens", "5"]
+    assert command.main([str(folder), str(prepared), "--out", str(out), *options, "--top-p", "0.9"]) == 0
+    printed = capsys.readouterr().out
+    assert "aime25: avg@2" in printed
+    facts = json.loads((out / "aime25" / "evaluation.json").read_text())
+    assert (facts["engine"], facts["samples"], facts["stops"], facts["top_p"]) == ("transformers", 2, [0], 0.9)
     assert json.loads((out / "aime25" / "summary.json").read_text())["questions"] == 3
     assert len(pd.read_parquet(out / "aime25" / "responses.parquet")) == 6
+    assert len(pd.read_parquet(out / "aime25" / "questions.parquet")) == 3
     assert {"sample", "verify"} == json.loads((out / "timings" / "aime25" / "seconds.json").read_text()).keys()
+    assert command.main([str(folder), str(prepared), "--out", str(out), *options, "--top-p", "0.9"]) == 0
+    assert capsys.readouterr().out == printed
+    assert command.main([str(folder), str(prepared), "--out", str(out), *options]) == 1
+    assert "holds another evaluation, of top_p 0.9 where 1.0 is asked for" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [["--samples", "0"], ["--k", "9", "--samples", "8"], ["--temperature", "0"]])
+def test_the_engine_gets_room_for_the_longest_prompt_and_response(prepared, tmp_path, monkeypatch):
+    folder, asked = fetch(TINY, cache=tmp_path / "models"), {}
+
+    def opened(name, folder, **options):
+        asked.update(options, name=name)
+        raise BackendError("far enough")
+
+    monkeypatch.setattr(command, "open_backend", opened)
+    options = ["--engine", "vllm", "--max-new-tokens", "700"]
+    assert command.main([str(folder), str(prepared), "--out", str(tmp_path / "out"), *options]) == 1
+    prompts_Q = prompt_ids(build_tiny()[1], load_questions(prepared), {})
+    length = max(map(len, prompts_Q)) + 700
+    assert asked == {"name": "vllm", "dtype": "bfloat16", "threads": 1, "max_length": length}
+
+
+def test_a_checkpoint_in_shards_says_what_merges_it(tmp_path):
+    """Whichever of verl's folders is named; one that holds the whole model besides is pointed to."""
+    for step in (8, 16):
+        actor = tmp_path / f"global_step_{step}" / "actor"
+        (actor / "huggingface").mkdir(parents=True)
+        (actor / "model_world_size_2_rank_0.pt").touch()
+        (actor / "huggingface" / "config.json").write_text("{}")
+    for given in (tmp_path, actor.parent, actor, actor / "huggingface"):
+        with pytest.raises(
+            ModelMissing, match=r"--backend fsdp --local_dir \S*/global_step_16/actor .*; then evaluate \S*-merged"
+        ):
+            model_folder(str(given), "float32")
+    (actor / "huggingface" / "model.safetensors").touch()
+    assert model_folder(str(actor / "huggingface"), "float32") == actor / "huggingface"
+    with pytest.raises(
+        ModelMissing, match=r"the model itself is in \S*global_step_16/actor/huggingface: evaluate that"
+    ):
+        model_folder(str(actor), "float32")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelMissing, match="holds no model, which is"):
+        model_folder(str(tmp_path / "empty"), "float32")
+
+
+def test_every_end_of_a_response_and_a_change_of_weights_are_known(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("1")
+    assert stops_of(tmp_path, Letters()) == [0]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 0, 8]}')
+    assert stops_of(tmp_path, Letters()) == [0, 7, 8]
+    before = fingerprint(tmp_path)
+    assert before == fingerprint(tmp_path)
+    (tmp_path / "model.safetensors").write_text("22")
+    assert before != fingerprint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [["--samples", "0"], ["--k", "9", "--samples", "8"], ["--temperature", "0"], ["--top-p", "0"]]
+)
 def test_impossible_options_are_refused(options, capsys):
     with pytest.raises(SystemExit):
         command.parse(["model", "data.parquet", "--out", "out", *options])

@@ -1,19 +1,39 @@
-"""`python -m repro.evaluation MODEL DATA.parquet… --out FOLDER`: avg@n, pass@k, truncation, and every response."""
+"""`python -m repro.evaluation MODEL DATA.parquet… --out FOLDER`: avg@n, pass@k, truncation, and every response.
+
+The same command again goes on where an earlier one was interrupted, and reads what is complete.
+"""
 
 import argparse
+import hashlib
 import json
 import sys
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from repro.data.sandbox import SandboxFailed
 from repro.data.verify import Verifier
-from repro.engine.backends import NAMES, Backend, BackendError, open_backend, open_best
-from repro.evaluation.questions import Question, QuestionsMissing, load_questions
+from repro.engine.backends import NAMES, BackendError, open_backend, why_not_vllm
+from repro.evaluation.kept import Kept, OtherEvaluation
+from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of
+from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Evaluation, Sampling, evaluate
-from repro.files import write_json
-from repro.language_model.load import ModelMissing, fetch
+from repro.language_model.load import ModelMissing
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A data set's questions and their prompts; token ids."""
+
+    questions: list[Question]
+    prompts_Q: list[list[int]]
+
+    @property
+    def checksum(self) -> str:
+        """Of ids, answers and prompts."""
+        content = [[question.id, question.answer] for question in self.questions], self.prompts_Q
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,12 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
         data = {path.stem: load_questions(path) for path in chosen.data}
         if len(data) != len(chosen.data):
             raise QuestionsMissing("two files of one name: their results would stand in one folder")
-        folder = fetch(chosen.model, chosen.dtype)
-        run(chosen, folder, data)
-    except (BackendError, ModelMissing, QuestionsMissing, SandboxFailed) as error:
-        # `fetch` names the setting of another caller.
-        print(f"repro: {str(error).removeprefix('language_model.source: ')}", file=sys.stderr)
+        run(chosen, model_folder(chosen.model, chosen.dtype), data)
+    except (BackendError, ModelMissing, OtherEvaluation, QuestionsMissing, SandboxFailed) as error:
+        print(f"repro: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("repro: interrupted; the same command goes on after the last chunk", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -43,58 +64,81 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=32, help="responses per question; default: %(default)s")
     parser.add_argument("--max-new-tokens", type=int, default=4096, help="default: %(default)s")
     parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
+    parser.add_argument("--top-p", type=float, default=1.0, help="the nucleus that is drawn from; default: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--k", type=int, nargs="+", help="of pass@k; default: powers of two up to --samples")
     parser.add_argument("--template", type=json.loads, default={}, metavar="JSON", help="options of the chat template")
     parser.add_argument("--verifiers", type=int, default=1, help="child processes that verify")
+    parser.add_argument("--chunk", type=int, default=2048, help="responses sampled at once; default: %(default)s")
     chosen = parser.parse_args(arguments)
-    if min(chosen.samples, chosen.max_new_tokens, chosen.verifiers) < 1 or chosen.temperature <= 0:
-        parser.error("--samples, --max-new-tokens and --verifiers are at least 1, --temperature is above 0")
+    if min(chosen.samples, chosen.max_new_tokens, chosen.verifiers, chosen.chunk, chosen.threads) < 1:
+        parser.error("--samples, --max-new-tokens, --verifiers, --chunk and --threads are at least 1")
+    if chosen.temperature <= 0 or not 0 < chosen.top_p <= 1:
+        parser.error("--temperature is above 0, --top-p is above 0 and at most 1")
     if any(not 1 <= k <= chosen.samples for k in chosen.k or []):
         parser.error(f"--k: from 1 to --samples, which is {chosen.samples}")
     return chosen
 
 
 def run(chosen: argparse.Namespace, folder: Path, data: dict[str, list[Question]]) -> None:
-    """Evaluate every data set with one engine, write OUT/NAME/ and OUT/evaluation.json, and print a line for each."""
-    sampling = Sampling(chosen.samples, chosen.max_new_tokens, chosen.temperature, chosen.seed)
-    backend, why = _open(chosen, folder)
-    if why:
-        print(f"repro: sampling with transformers: {why}", file=sys.stderr)
-    with backend, Verifier(chosen.verifiers) as verifier:
-        facts = {"model": chosen.model, "engine": backend.name, "dtype": chosen.dtype, "template": chosen.template}
-        for name, questions in data.items():
-            found = evaluate(
-                backend,
-                questions,
-                verifier,
-                sampling,
-                template=chosen.template,
-                longest=longest_of(backend, folder),
-                ks=chosen.k,
-            )
+    """Evaluate every data set with one engine, write OUT/NAME/, and print a line for each."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    asked = {name: Asked(each, prompt_ids(tokenizer, each, chosen.template)) for name, each in data.items()}
+    length = fitting(asked, chosen.max_new_tokens, longest_of(folder))
+    stops = stops_of(folder, tokenizer)
+    sampling = Sampling(
+        chosen.samples, chosen.max_new_tokens, chosen.temperature, chosen.seed, chosen.top_p, chosen.chunk
+    )
+    facts = {"model": chosen.model, "weights": fingerprint(folder), "dtype": chosen.dtype, "threads": chosen.threads}
+    facts |= {"template": chosen.template, "stops": stops, "engine": engine_of(chosen.engine)} | asdict(sampling)
+    keeping = {name: Kept(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in asked.items()}
+    opening = {"dtype": chosen.dtype, "threads": chosen.threads, "max_length": length}
+    complete = all(kept.complete for kept in keeping.values())
+    engine = nullcontext() if complete else open_backend(facts["engine"], folder, **opening)
+    with engine as backend, Verifier(chosen.verifiers) as verifier:
+        for name, each in asked.items():
+            options: dict[str, Any] = {"stops": stops, "ks": chosen.k, "kept": keeping[name]}
+            progress = Progress(name, len(each.questions))
+            found = evaluate(backend, each.questions, each.prompts_Q, verifier, sampling, report=progress, **options)
             found.save(chosen.out / name, chosen.out / "timings" / name)
-            print(sentence(name, found))
-    write_json({**facts, **asdict(sampling), "data": list(data)}, chosen.out / "evaluation.json")
+            print(sentence(name, found), flush=True)
 
 
-def _open(chosen: argparse.Namespace, folder: Path) -> tuple[Backend, str | None]:
-    options: dict[str, Any] = {"dtype": chosen.dtype, "threads": chosen.threads}
-    if chosen.engine == "auto":
-        return open_best(folder, **options)
-    return open_backend(chosen.engine, folder, **options), None
+@dataclass(frozen=True)
+class Progress:
+    """A line on stderr for each chunk: an evaluation may take hours."""
+
+    name: str
+    questions: int
+
+    def __call__(self, done: int) -> None:
+        print(f"{self.name}: {done} of {self.questions} questions", file=sys.stderr, flush=True)
 
 
-def longest_of(backend: Backend, folder: Path) -> int | None:
-    """Tokens of prompt and response that the engine takes with this model; None where the model sets no bound."""
-    from transformers import AutoConfig
+def engine_of(asked: str) -> str:
+    """The engine's name. A vLLM that is there and does not start is an error, since the other one takes far longer."""
+    if asked != "auto":
+        return asked
+    if why := why_not_vllm():
+        print(f"repro: sampling with transformers: {why}", file=sys.stderr)
+    return "transformers" if why else "vllm"
 
-    model = getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", None)
-    if backend.name != "vllm":
-        return model
-    from repro.engine.backends.vllm import MAX_LENGTH
 
-    return min(MAX_LENGTH, model or MAX_LENGTH)
+def fitting(asked: dict[str, Asked], max_new_tokens: int, longest: int | None) -> int:
+    """Tokens of the longest prompt and its response; BackendError where the model takes fewer."""
+    tokens, worst = max(
+        (len(prompt), question.id)
+        for each in asked.values()
+        for prompt, question in zip(each.prompts_Q, each.questions, strict=True)
+    )
+    if longest is not None and tokens + max_new_tokens > longest:
+        raise BackendError(
+            f"{worst}: a prompt of {tokens} tokens and a response of up to {max_new_tokens} are more than the "
+            f"{longest} that the model takes: lower --max-new-tokens to {longest - tokens} or less"
+        )
+    return tokens + max_new_tokens
 
 
 def sentence(name: str, found: Evaluation) -> str:

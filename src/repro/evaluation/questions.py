@@ -58,12 +58,13 @@ def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[
     """ids_Q: each prompt through the tokenizer's chat template, up to where the answer begins; a tokenizer without one
     gets the messages' text alone, as a base model does. `template`: options of the template (Qwen3's enable_thinking).
     """
+    chats = bool(getattr(tokenizer, "chat_template", None))
     texts = []
     for question in questions:
-        if getattr(tokenizer, "chat_template", None):
+        if chats:
             options = {"tokenize": False, "add_generation_prompt": True}
             texts.append(tokenizer.apply_chat_template(list(question.messages), **options, **template))
         else:
             texts.append("\n\n".join(message["content"] for message in question.messages) + "\n\n")
-    # The template writes the special tokens itself.
-    return [list(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    # A template writes the special tokens itself.
+    return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chats)["input_ids"]]
