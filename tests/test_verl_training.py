@@ -2,6 +2,7 @@
 with replacement, a token mask, a KL term; and leaves the tables that the embedded engine leaves."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,8 +64,12 @@ def small_project(folder: Path) -> None:
 
 def verl(folder: Path, *arguments: str) -> str:
     """`python -m repro.verl` in a project of its own; its output."""
+    return python(folder, "repro.verl", "--arm", "everything", "--seed", str(SEED), *arguments)
+
+
+def python(folder: Path, module: str, *arguments: str) -> str:
     environment = {**os.environ, "REPRO_ROOT": str(folder)}
-    command = [sys.executable, "-m", "repro.verl", "--arm", "everything", "--seed", str(SEED), *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout
@@ -152,3 +157,18 @@ def test_the_ledger_adds_up(tables, project):
     assert steps["generated_tokens"][0] >= steps["profile_tokens"][0] + kept_tokens  # what the filter threw away too
     tokens = selection.groupby("step")["response_tokens"].sum()
     assert (steps["loss_tokens"] <= 0.5 * tokens.to_numpy() * 2 + 1).all()
+
+
+def test_the_arm_report_reads_them(project, tables):
+    """Held against itself under the baseline's name, since nothing else was trained here."""
+    made = project / "build" / "verl" / "everything"
+    for arm in ("everything", "grpo"):
+        shutil.copytree(made, project / "results" / "train" / arm)
+        (project / "timings" / "train" / arm).mkdir(parents=True)
+        shutil.copy(made / "seconds.parquet", project / "timings" / "train" / arm)
+    for name in ("dvc.yaml", "notebooks", "src"):
+        (project / name).symlink_to(ROOT / name)
+    python(project, "repro.pipeline", "run", "report", "everything")
+    page = (project / "reports" / "arm-everything.html").read_text()
+    final = tables["evaluations"]["accuracy"].iloc[-1]
+    assert f"{final:.3f}" in page and "dvc repro report@everything" in page

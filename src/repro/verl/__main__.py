@@ -38,18 +38,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="instead of the settings' own")
     parser.add_argument("--scale", help="a scale of params.yaml instead of its own")
+    parser.add_argument("--settings", type=Path, help="instead of params.yaml: a dump of the settings, as runs keep it")
     parser.add_argument("--ranks", type=int, default=1, help="processes of data parallelism")
     parser.add_argument("--policy", type=Path, help="folder of the base policy; else stage policy's, or one made here")
+    parser.add_argument("--profiles", type=Path, help="folder of stage profile's profiles; else measured, if needed")
     parser.add_argument("--output", type=Path, default=BUILD / "verl")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output")
+    parser.add_argument("--end-with-parent", action="store_true", help="stop when the process that started it is gone")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
     asked = parser.parse_args(arguments)
-    settings = load(**({"scale": asked.scale} if asked.scale else {}))
+    if asked.end_with_parent:
+        from repro.engine.embedded.workers import end_with
+
+        end_with(os.getppid())
+    settings = _settings(asked)
     if asked.steps:
         settings = with_steps(settings, asked.arm, asked.steps)
-    how = {"ranks": asked.ranks, "resume": asked.resume, "overrides": asked.overrides}
+    how = {"ranks": asked.ranks, "resume": asked.resume, "overrides": asked.overrides, "profiles": asked.profiles}
     folder = train(asked.arm, asked.seed, settings, asked.output.resolve(), asked.policy, **how)
     print(f"tables of {asked.arm}: {folder}")
+
+
+def _settings(asked: argparse.Namespace) -> Settings:
+    if asked.settings:
+        return Settings.model_validate_json(asked.settings.read_text())
+    return load(**({"scale": asked.scale} if asked.scale else {}))
 
 
 def with_steps(settings: Settings, arm: str, steps: int) -> Settings:
@@ -68,6 +81,7 @@ def train(
     *,
     ranks: int = 1,
     resume: bool = False,
+    profiles: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> Path:
     """One run on this machine's CPU. Its folder is `<output>/<arm>/seed-<seed>`; `<output>/<arm>`, which is returned,
@@ -83,7 +97,8 @@ def train(
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     policy = policy or policy_for(settings, None)
-    run(prepare(arm, seed, settings, policy, folder, ranks=ranks, overrides=overrides))
+    how = {"ranks": ranks, "profiles": profiles, "overrides": overrides}
+    run(prepare(arm, seed, settings, policy, folder, **how))
     gather(sorted((output / arm).glob("seed-*/tables")), output / arm)
     return output / arm
 

@@ -133,6 +133,12 @@ def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
     return rows
 
 
+def loss_of(value: float, part: Rollouts) -> float:
+    """verl's loss of a mini-batch; 0, as on the embedded engine, where a token mask has left no token in it: verl's mean
+    over tokens is then 0/0, while its gradient is 0."""
+    return value if part.response_mask_N_T.any() else 0.0
+
+
 def balanced(costs_M: np.ndarray, ranks: int) -> np.ndarray:
     """An order of the rows in which each of `ranks` equal chunks costs about the same (verl's own partition)."""
     from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions

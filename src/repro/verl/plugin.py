@@ -1,12 +1,13 @@
 """Loaded by `import verl` in every process (entry point of the group verl.plugins).
 
 It registers what a process may need before it knows its task: the CPU as a platform where VERL_PLATFORM asks for it,
-and the rollout replica `hf`. The trainer is registered where it runs (repro.verl.__main__), because it imports most of
-verl, which is not ready yet here.
+and the rollout replica `hf`; and it keeps a TRL that is too new for verl out of its way. The trainer is registered
+where it runs (repro.verl.__main__), because it imports most of verl, which is not ready yet here.
 """
 
 import os
 import warnings
+from functools import cache
 
 from repro.verl.version import UnsupportedVerl, require_verl
 
@@ -22,11 +23,35 @@ def register() -> None:
         from repro.verl.platform_cpu import register_platform
 
         register_platform()
+    _trl_without_value_head()
     from verl.workers.rollout import base
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     RolloutReplicaRegistry.register("hf", _hf_replica)
     base._ROLLOUT_REGISTRY["hf", "async"] = "repro.verl.hf_rollout.HFAdapter"  # verl has no public way for this half
+
+
+def _trl_without_value_head() -> None:
+    """verl patches TRL's model with a value head wherever TRL is installed, and fails on a TRL that has none any more,
+    such as that of our extra. Only critics need it."""
+    from verl.utils import import_utils
+
+    installed = import_utils.is_trl_available
+
+    @cache
+    def is_trl_available() -> bool:
+        if not installed():
+            return False
+        try:
+            from trl.experimental.ppo import AutoModelForCausalLMWithValueHead
+        except ImportError:
+            try:
+                from trl import AutoModelForCausalLMWithValueHead  # noqa: F401
+            except ImportError:
+                return False
+        return True
+
+    import_utils.is_trl_available = is_trl_available
 
 
 def _hf_replica():

@@ -23,7 +23,7 @@ from verl.utils.py_functional import rename_dict
 from repro.engine.embedded.train import stream_seed
 from repro.rollouts import NoSignal, Rollouts
 from repro.samplers import apply_chain
-from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, rollouts_of, rows_of, training_rows
+from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, loss_of, rollouts_of, rows_of, training_rows
 from repro.verl.data import with_samples
 from repro.verl.loss import own_loss
 from repro.verl.planned import SCORED, PlannedTrainer
@@ -129,6 +129,7 @@ class ArmTrainer(PlannedTrainer):
             }
             output = self.actor_rollout_wg.update_actor(rows)
         values = {name: float(value) for name, value in reduce_metrics(dict(output["metrics"])).items()}
+        values["loss"] = loss_of(values["loss"], part)
         finite = bool(np.isfinite(values["grad_norm"]))  # verl itself leaves out an update whose gradient is not
         self.record.ledger.charge_update(self.record.flops, part.costs_N, steps=int(finite))
         if not finite:  # ends the run, as on the embedded engine
