@@ -1,0 +1,103 @@
+"""What the report on the two engines computes: intervals, the permutation test, what counts as agreement."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from repro.parity.batch import arms_for_verl
+from repro.settings import load
+from repro.study import parity as study
+from repro.study import parity_report as report
+
+SETTINGS = load(scale="smoke")
+
+
+def test_the_interval_is_welchs():
+    rng = np.random.default_rng(0)
+    embedded_S, verl_S = rng.normal(size=5), rng.normal(0.4, 3.0, size=4)
+    difference, half = study.welch(embedded_S, verl_S, 0.9)
+    expected = stats.ttest_ind(verl_S, embedded_S, equal_var=False).confidence_interval(0.9)
+    assert (difference - half, difference + half) == pytest.approx((expected.low, expected.high), rel=1e-10)
+
+
+def test_an_interval_needs_two_seeds_and_some_scatter():
+    assert study.welch(np.ones(3), np.ones(3), 0.95) == (0.0, 0.0)
+    assert np.isnan(study.welch(np.ones(1), np.zeros(1), 0.95)[1])
+
+
+def test_the_permutation_test_is_exact():
+    rng = np.random.default_rng(1)
+    embedded_S_T, verl_S_T = rng.normal(size=(3, 4)), rng.normal(0.7, 1.0, size=(4, 4))
+    runs_R_T = np.vstack([embedded_S_T, verl_S_T])
+
+    def statistic(chosen) -> float:
+        others = [row for row in range(7) if row not in chosen]
+        gap_T = runs_R_T[list(chosen)].mean(0) - runs_R_T[others].mean(0)
+        return float(np.abs(gap_T / runs_R_T.std(0)).max())
+
+    every = [statistic(chosen) for chosen in combinations(range(7), 3)]
+    expected = np.mean([value >= statistic((0, 1, 2)) - 1e-12 for value in every])
+    assert study.permutation_p(embedded_S_T, verl_S_T) == pytest.approx(expected)
+
+
+def test_engines_that_lie_apart_have_the_least_p_value_and_equal_ones_the_greatest():
+    low, high = np.arange(5.0)[:, None], 100 + np.arange(5.0)[:, None]
+    assert study.permutation_p(low, high) == pytest.approx(2 / 252)
+    assert study.permutation_p(np.ones((2, 3)), np.ones((2, 3))) == 1.0
+
+
+def evaluations(shift: float) -> pd.DataFrame:
+    rows = [
+        {"arm": "a", "engine": engine, "seed": seed, "step": step, "accuracy": 0.1 * step + 0.01 * seed + more * step}
+        for engine, more in (("embedded", 0.0), ("verl", shift))
+        for seed in range(5)
+        for step in (0, 1, 2)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_curves_are_held_to_the_scatter_between_seeds():
+    found = study.curves(evaluations(0.005), 0.95)
+    assert found["step"].tolist() == [1, 2] and found["within"].all()
+    assert found["difference"].tolist() == pytest.approx([0.005, 0.01])
+    half = stats.t.ppf(0.975, 8) * 0.01 * np.sqrt(2.5 * 2 / 5)
+    assert found["half_width"].tolist() == pytest.approx([half, half])
+    apart = study.curves(evaluations(0.1), 0.95)
+    assert not apart["within"].any() and apart["p_value"].tolist() == pytest.approx([2 / 252] * 2)
+
+
+def batches(**changes) -> pd.DataFrame:
+    row = dict(arm="a", same_plan=True, same_verdicts=True, same_finished=True, same_rollouts=True, rollouts=8)
+    row |= dict(selected=4, tokens=40, other_tokens=0, weight_difference=0.0, loss_difference=1e-8)
+    return pd.DataFrame([row | dict(gradient_error=1e-6, logprob_difference=1e-6) | changes])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"same_plan": False},
+        {"same_verdicts": False},
+        {"same_rollouts": False, "gradient_error": np.nan},
+        {"other_tokens": 1},
+        {"weight_difference": 1e-3},
+        {"loss_difference": 1e-3},
+        {"gradient_error": 1e-3},
+    ],
+)
+def test_whatever_differs_is_no_agreement(change):
+    assert study.batches_agree(batches()).all()
+    assert not study.batches_agree(batches(**change)).any()
+    assert ("other plan" in report.batch_table(batches(**change), {"a": "A"})) == ("same_plan" in change)
+
+
+def test_the_conclusion_counts():
+    text = report.conclusion(batches(), study.curves(evaluations(0.005), 0.95), {"a": "Arm A"})
+    assert "1 of 1 arms" in text and "at 2 of 2 evaluations" in text and "(+1.0 ± 2.3 points)" in text
+
+
+def test_arms_that_verl_refuses_are_named_with_the_reason():
+    reasons = arms_for_verl(SETTINGS)
+    assert not reasons["grpo"] and "profile.again" in reasons["sgpo-again-1"]
