@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One arm at one paper scale under SLURM, on as many nodes as the job has.
-#   sbatch --nodes=2 launch/slurm.sh SCALE ARM [--seed N] [KEY=VALUE …]
-# A job that is cut short is put back in the queue and resumes from the last checkpoint.
+# The same under SLURM, on as many nodes as the job has; submit it from the root of the repository.
+#   sbatch --nodes=2 launch/slurm.sh [SCALE] ARM [options of launch/run.sh]
+# A job that is cut short is put back in the queue and goes on from the last checkpoint.
 #SBATCH --job-name=repro
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -12,19 +12,17 @@
 #SBATCH --time=48:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=logs/%x-%j.out
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch, from the root of the repository}"
-source .venv/bin/activate
-
-scale=${1:?which paper scale?} arm=${2:?which arm?}
-shift 2
+: "${1:?which arm of params.yaml?}"
+source launch/environment.sh
 gpus=${SLURM_GPUS_ON_NODE:-8} cpus=${SLURM_CPUS_PER_TASK:-64}
 
 # Ray: the head on the first node, a worker on each of the others; they end with the job.
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-address=$(srun --nodes=1 --ntasks=1 -w "${hosts[0]}" hostname --ip-address | awk '{print $1}'):6379
-start() { srun --nodes=1 --ntasks=1 --overlap -w "$1" ray start --block --num-gpus="$gpus" --num-cpus="$cpus" "${@:2}" & }
+on() { srun --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --overlap -w "$@"; }
+address=$(on "${hosts[0]}" hostname --ip-address | awk '{print $1}'):6379
+start() { on "$1" ray start --block --num-gpus="$gpus" --num-cpus="$cpus" "${@:2}" & }
 start "${hosts[0]}" --head --node-ip-address="${address%:*}" --port="${address##*:}"
 sleep 10 # the head first
 for host in "${hosts[@]:1}"; do
@@ -32,10 +30,11 @@ for host in "${hosts[@]:1}"; do
 done
 export RAY_ADDRESS=$address
 for _ in $(seq 60); do # until every node has joined
-  joined=$(python -c 'import ray; ray.init(log_to_driver=False); print(sum(n["Alive"] for n in ray.nodes()))' 2>/dev/null || echo 0)
+  joined=$(timeout 60 python -c 'import ray; ray.init(log_to_driver=False); print(sum(n["Alive"] for n in ray.nodes()))' 2>/dev/null || echo 0)
   ((joined == ${#hosts[@]})) && break
+  jobs %1 >/dev/null 2>&1 || break # the head has ended
   sleep 5
 done
 ((joined == ${#hosts[@]})) || { echo "only $joined of ${#hosts[@]} nodes joined the Ray cluster" >&2; exit 1; }
 
-launch/run.sh "$scale" "$arm" --nodes "${#hosts[@]}" --gpus "$gpus" "$@"
+launch/run.sh "$@" --nodes "${#hosts[@]}" --gpus "$gpus"

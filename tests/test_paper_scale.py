@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
+from repro.arms import build
 from repro.files import write_parquet
 from repro.paper_scale import SCALES, describe, find
 from repro.paper_scale.__main__ import main
@@ -14,9 +15,10 @@ from repro.paper_scale.at_scale import arm_at, settings_at
 from repro.paper_scale.compose import check, compose
 from repro.paper_scale.d3s import SELECTION
 from repro.paper_scale.overrides import overrides
-from repro.paper_scale.prepare import prepare
+from repro.paper_scale.prepare import prepare, training_rows
 from repro.paper_scale.values import PaperScale, ours
 from repro.settings import SettingsError
+from repro.verl.run import check_config
 
 SETTINGS = settings_module.load(scale="cpu")
 # What the tables print, copied from the papers once more: Cost-Aware Learning, Tables 2 to 5; D³S, Tables 4 and 5.
@@ -189,24 +191,36 @@ def write_prompts(folder: Path) -> None:
 def test_the_plan_is_written_in_its_order_with_its_sizes(tmp_path):
     write_prompts(tmp_path)
     scale, folder = small_scale(), tmp_path / "run"
-    assert prepare(scale, SETTINGS, "grpo", folder, tmp_path) == 4 * (scale.steps + 1) == 28
+    asked = training_rows(scale, tmp_path)
+    assert prepare(scale, SETTINGS, "grpo", folder, asked) == 4 * (scale.steps + 1) == 28
     rows = pd.read_parquet(folder / "plan.parquet")
     index = [extra["index"] for extra in rows["extra_info"]]
     assert sorted(index[:12]) == sorted(index[12:24]) == list(range(12)) and index[:12] != list(range(12))
     assert set(rows["__rollout_n__"]) == {16}
     again = settings_module.Settings.model_validate(json.loads((folder / "settings.json").read_text()))
     assert again == settings_at(scale, SETTINGS)
-    assert prepare(scale, SETTINGS, "zvf", tmp_path / "zvf", tmp_path) == 4 * (2 * scale.steps + 1)
+    assert prepare(scale, SETTINGS, "zvf", tmp_path / "zvf", asked) == 4 * (2 * scale.steps + 1)
 
 
 def test_a_missing_profile_or_data_set_is_a_sentence(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"python -m repro\.data prepare dapo-math-17k"):
-        prepare(small_scale(), SETTINGS, "grpo", tmp_path / "run", tmp_path)
+        training_rows(small_scale(), tmp_path)
     write_prompts(tmp_path)
+    rows = training_rows(small_scale(), tmp_path)
     with pytest.raises(SettingsError, match=r"arms\.sgpo plans from a profile"):
-        prepare(small_scale(), SETTINGS, "sgpo", tmp_path / "run", tmp_path)
+        prepare(small_scale(), SETTINGS, "sgpo", tmp_path / "run", rows)
     with pytest.raises(SettingsError, match=r"profile\.again"):
-        prepare(small_scale(), SETTINGS, "sgpo-again-1", tmp_path / "run", tmp_path)
+        prepare(small_scale(), SETTINGS, "sgpo-again-1", tmp_path / "run", rows)
+
+
+def test_a_folder_holds_one_run_and_no_mixture(tmp_path):
+    write_prompts(tmp_path)
+    scale, rows = small_scale(), training_rows(small_scale(), tmp_path)
+    prepare(scale, SETTINGS, "grpo", tmp_path / "run", rows)
+    prepare(scale, SETTINGS, "grpo", tmp_path / "run", rows)
+    other = scale.model_copy(update={"learning_rate": ours(3e-6, "another")})
+    with pytest.raises(SettingsError, match=r"begun with other settings \(engine\.learning_rate: 1e-06 → 3e-06\)"):
+        prepare(other, SETTINGS, "grpo", tmp_path / "run", rows)
 
 
 def test_wrong_names_have_a_nearest_one(capsys):
@@ -214,12 +228,14 @@ def test_wrong_names_have_a_nearest_one(capsys):
         find("paper-qwen3-8")
     assert main(["overrides", "paper-qwen3-8b", "grpoo"]) == 1
     assert "did you mean 'grpo'" in capsys.readouterr().err
+    assert main(["overrides", "-", "grpo"]) == main(["overrides", "grpo"]) == 1  # params.yaml names none of the papers'
+    assert capsys.readouterr().err.count("is no paper's") == 2
 
 
 def test_the_command_prints_one_override_a_line(capsys):
-    assert main(["overrides", "paper-qwen3-8b", "cost-aware", "--nodes", "2"]) == 0
+    assert main(["overrides", "paper-qwen3-8b", "cost-aware", "--nodes", "2", "trainer.save_freq=5"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "repro.arm=cost-aware" in lines and "trainer.nnodes=2" in lines
+    assert "repro.arm=cost-aware" in lines and "trainer.nnodes=2" in lines and lines[-1] == "trainer.save_freq=5"
     assert all("=" in line and " " not in line for line in lines)
 
 
@@ -230,6 +246,7 @@ def test_verl_accepts_every_scale_with_every_kind_of_arm(name):
     for arm in ("grpo", "cispo", "gspo", "dr-grpo", "zvf-cost-aware", "d3s", "sgpo") if first else ("grpo", "d3s-gspo"):
         config = compose(overrides(SCALES[name], SETTINGS, arm))
         check(config)
+        check_config(config, build(arm, settings_at(SCALES[name], SETTINGS).arm(arm)))  # what our trainer demands
         scale, actor = SCALES[name], config.actor_rollout_ref.actor
         assert actor.optim.lr == scale.learning_rate.value
         assert config.actor_rollout_ref.rollout.n == scale.group_size.value
@@ -240,12 +257,16 @@ def test_verl_accepts_every_scale_with_every_kind_of_arm(name):
 
 
 @pytest.mark.verl
-def test_verls_refusal_is_a_sentence():
+def test_verls_refusal_is_a_sentence(capsys):
     told = overrides(SCALES["paper-qwen3-8b"], SETTINGS, "grpo")
     with pytest.raises(SettingsError, match="verl refuses paper-qwen3-8b with arm grpo"):
         check(compose([*told, "actor_rollout_ref.actor.loss_agg_mode=no-such"]))
     with pytest.raises(SettingsError, match="no_such_key"):
         compose([*told, "trainer.no_such_key=1"])
+    assert main(["check", "paper-qwen3-8b", "cost-aware"]) == 0
+    assert main(["check", "paper-qwen3-8b", "cost-aware", "actor_rollout_ref.actor.ppo_epochs=2"]) == 1
+    told = capsys.readouterr()
+    assert "verl accepts paper-qwen3-8b with arm cost-aware" in told.out and "ppo_epochs=1" in told.err
 
 
 @pytest.mark.verl

@@ -1,32 +1,45 @@
 """`python -m repro.paper_scale`: what launch scripts and people ask.
 
 list                      the scales
-show SCALE                every value with its source
-overrides SCALE ARM       what verl is told, one Hydra override a line
-check SCALE ARM           compose it, and let verl check it
-run SCALE ARM             write the plan, then train on the GPUs of the Ray cluster at hand, or of this machine;
+show [SCALE]              every value with its source
+overrides [SCALE] ARM     what verl is told, one Hydra override a line
+check [SCALE] ARM         compose it, and let verl check it; needs no GPU
+profile [SCALE]           measure the base model on every training prompt, for arms with a profile; `run` does it too
+run [SCALE] ARM           write the plan, then train on the GPUs of the Ray cluster in RAY_ADDRESS, or of this machine;
                           the same command again goes on from the last checkpoint
+
+Without SCALE, or with -, it is the one that `scale:` in params.yaml names. KEY=VALUE is a setting of verl's.
 """
 
 import argparse
-import os
+import re
 import sys
 from pathlib import Path
 
+from repro import settings as settings_module
 from repro.paper_scale import SCALES, find
-from repro.paper_scale.overrides import DATA, RUNS, folder_of
-from repro.paths import ROOT
+from repro.paper_scale.overrides import DATA, RUNS
+from repro.paper_scale.ready import NotReady
+from repro.paper_scale.values import PaperScale
 from repro.settings import SettingsError
 from repro.verl.version import UnsupportedVerl
 
+OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")  # KEY=VALUE, which may stand anywhere
+
 
 def main(arguments: list[str]) -> int:
-    """Runs one command; 1 with a sentence on stderr where a setting is wrong or a file is missing."""
-    asked = _parser().parse_args(arguments)
+    """Runs one command; 1 with a sentence on stderr where a setting is wrong or something is missing."""
+    from repro.data.sandbox import SandboxFailed
+    from repro.engine.backends import BackendError
+    from repro.profiling.profile import ProfileError
+
+    more = [argument for argument in arguments if OVERRIDE.match(argument)]
+    asked = _parser().parse_args([argument for argument in arguments if argument not in more])
+    known = (SettingsError, NotReady, UnsupportedVerl, FileNotFoundError, BackendError, ProfileError, SandboxFailed)
     try:
-        _run(asked)
-    except (SettingsError, FileNotFoundError, UnsupportedVerl) as error:
-        print(error, file=sys.stderr)
+        _do(asked, more)
+    except known as error:
+        print(f"repro: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -37,60 +50,94 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list")
-    commands.add_parser("show").add_argument("scale")
+    for name in ("show", "profile"):
+        commands.add_parser(name).add_argument("names", nargs="*", metavar="SCALE")
     for name in ("overrides", "check", "run"):
         command = commands.add_parser(name)
-        command.add_argument("scale")
-        command.add_argument("arm")
+        command.add_argument("names", nargs="+", metavar="[SCALE] ARM")
         command.add_argument("--seed", type=int, default=0)
-        command.add_argument("--nodes", type=int, help="instead of the scale's")
-        command.add_argument("--gpus", type=int, help="of a node, instead of the scale's")
-        command.add_argument("--data", type=Path, default=DATA, help="folder of the prepared data sets")
-        command.add_argument("--runs", type=Path, default=RUNS, help="where runs have their folders")
-        command.add_argument("more", nargs="*", metavar="key=value", help="further overrides of verl's settings")
+        command.add_argument("--nodes", type=int, help="of those there are")
+        command.add_argument("--gpus", type=int, help="of each node")
         if name == "run":
-            command.add_argument("--profile", type=Path, help="folder of the base model's profile, for sgpo")
+            command.add_argument("--profile", type=Path, help="folder of the base model's profile, else measured")
+    for name in ("overrides", "check", "run", "profile"):
+        commands.choices[name].add_argument("--data", type=Path, default=DATA, help="folder of the prepared data sets")
+        commands.choices[name].add_argument("--runs", type=Path, default=RUNS, help="where runs have their folders")
+    commands.choices["profile"].add_argument("--samples", type=int, help="of each prompt; default: profile.samples")
     return parser
 
 
-def _run(asked: argparse.Namespace) -> None:
-    from repro import settings as settings_module
-    from repro.paper_scale import describe
-    from repro.paper_scale.compose import check, compose
-    from repro.paper_scale.overrides import overrides
-
+def _do(asked: argparse.Namespace, more: list[str]) -> None:
     if asked.command == "list":
         print("\n".join(SCALES))
         return
-    scale = find(asked.scale)
+    names = list(asked.names)
+    arm = names.pop() if asked.command in ("overrides", "check", "run") else None
+    scale, settings = _scale(names)
     if asked.command == "show":
-        print(describe.table(scale))
-        return
-    settings, data, runs = settings_module.load(), asked.data.resolve(), asked.runs.resolve()
-    where = {"seed": asked.seed, "nodes": asked.nodes, "gpus": asked.gpus, "data": data, "runs": runs}
-    told = [*overrides(scale, settings, asked.arm, **where), *asked.more]
+        from repro.paper_scale.describe import table
+
+        print(table(scale))
+    elif asked.command == "profile":
+        _profile(scale, settings, asked, more)
+    elif asked.command == "run":
+        from repro.paper_scale.run import run
+
+        where = {"seed": asked.seed, "nodes": asked.nodes, "gpus": asked.gpus, "data": asked.data, "runs": asked.runs}
+        print(f"tables: {run(scale, settings, arm, **where, profile=asked.profile, more=more) / 'tables'}")
+    else:
+        _tell(scale, settings, arm, asked, more)
+
+
+def _scale(names: list[str]) -> tuple[PaperScale, settings_module.Settings]:
+    """The scale that is named, or params.yaml's, with the settings at that scale; SettingsError where it is none."""
+    if len(names) > 1:
+        raise SettingsError(f"one scale and one arm at a time, not {' '.join(names)} and more")
+    if not names or names[0] == "-":
+        settings = settings_module.load()
+        if settings.scale not in SCALES:
+            raise SettingsError(
+                f"params.yaml: scale: {settings.scale!r} is no paper's: set it to one of them, or name one here "
+                "(`python -m repro.paper_scale list`)"
+            )
+        return SCALES[settings.scale], settings
+    return find(names[0]), settings_module.load(scale=names[0])
+
+
+def _tell(
+    scale: PaperScale, settings: settings_module.Settings, arm: str, asked: argparse.Namespace, more: list[str]
+) -> None:
+    from repro.arms import build
+    from repro.paper_scale.at_scale import settings_at
+    from repro.paper_scale.compose import check, compose
+    from repro.paper_scale.overrides import overrides
+    from repro.verl.run import check_arm, check_config
+
+    where = {"data": asked.data.resolve(), "runs": asked.runs.resolve()}
+    told = overrides(scale, settings, arm, seed=asked.seed, nodes=asked.nodes, gpus=asked.gpus, **where)
     if asked.command == "overrides":
-        print("\n".join(told))
+        print("\n".join([*told, *more]))
         return
-    config = compose(told)
+    config = compose([*told, *more])
     check(config)
-    if asked.command == "run":
-        _train(config, scale, settings, asked, data, runs)
+    method = build(arm, settings_at(scale, settings).arm(arm))
+    check_arm(arm, method)
+    check_config(config, method)
+    print(f"verl accepts {scale.name} with arm {arm}")
 
 
-def _train(config, scale, settings, asked: argparse.Namespace, data: Path, runs: Path) -> None:
-    from repro.paper_scale.prepare import prepare
-    from repro.verl.__main__ import run
-    from repro.verl.record import gather
-    from repro.verl.version import require_plugin, require_verl
+def _profile(scale: PaperScale, settings: settings_module.Settings, asked: argparse.Namespace, more: list[str]) -> None:
+    from repro.paper_scale import ready
+    from repro.paper_scale.prepare import training_rows
+    from repro.paper_scale.run import measure, tokenizer_of
 
-    require_verl()
-    require_plugin()
-    os.environ.setdefault("REPRO_ROOT", str(ROOT))  # for Ray's processes, which start elsewhere
-    folder = folder_of(scale, asked.arm, asked.seed, runs)
-    prepare(scale, settings, asked.arm, folder, data, seed=asked.seed, profile=asked.profile)
-    run(config)
-    gather(sorted(folder.parent.glob("seed-*/tables")), folder.parent)
+    data, runs = asked.data.resolve(), asked.runs.resolve()
+    ready.require_machine(scale, settings.baseline)
+    ready.require_data(scale, data)
+    paths = [entry.partition("=")[2] for entry in more if entry.startswith("actor_rollout_ref.model.path=")]
+    model = ready.local_model(paths[-1] if paths else scale.model.value)
+    rows = training_rows(scale, data, tokenizer_of(model))
+    print(measure(scale, model, rows, asked.samples or settings.profile.samples, runs))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ def settings_at(scale: PaperScale, settings: Settings) -> Settings:
     plain["engine"] |= engine
     plain["evaluation"] |= {**EVALUATION, "temperature": scale.temperature.value}
     plain["policy"]["source"] = scale.model.value
+    # Not read at this scale, but held to the evaluation's rhythm by the schema.
+    plain["parity"]["steps"] = max(plain["parity"]["steps"], EVALUATION["every"])
     return Settings.model_validate({**plain, "scale": scale.name})
 
 

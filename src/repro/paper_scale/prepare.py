@@ -1,6 +1,6 @@
 """The files that a run at a paper scale reads: the arm's plan as verl's training data, its settings, its profile."""
 
-import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from repro.arms import build
 from repro.engine.embedded.train import stream_seed
+from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_parquet, write_text
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.values import PaperScale
@@ -19,6 +20,32 @@ from repro.verl.run import PROFILE, check_arm
 
 # As many groups as the run needs twice over, where a filter throws some away; verl starts over where that is too few.
 ROUNDS = 2
+WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
+
+
+def training_rows(scale: PaperScale, data: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
+    """The prepared training set in the folder `data`, a row for each prompt, in verl's format.
+
+    With a `tokenizer`, without those that are longer than the scale allows: verl would stop at the first of them, hours
+    after the start. FileNotFoundError with the command that prepares the set.
+    """
+    name, limit = scale.train_data.value, scale.max_prompt_tokens.value
+    made_by = f"python -m repro.data prepare {name} --out {data}"
+    rows = read_parquet(data / f"{name}.parquet", made_by).to_dict("records")
+    if tokenizer is None:
+        return rows
+    lengths = [len(ids) for ids in prompt_ids(tokenizer, [question_of(row) for row in rows], {})]
+    kept = [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
+    if len(kept) < len(rows):
+        print(f"{name}: {len(rows) - len(kept)} of {len(rows)} prompts are longer than {limit} tokens and left out")
+    return kept
+
+
+def question_of(row: Mapping[str, Any]) -> Question:
+    """A row of the training set as a question to sample and verify."""
+    extra, truth = row["extra_info"], str(row["reward_model"]["ground_truth"])
+    identity, asked = str(extra.get("id") or extra["index"]), extra.get("question") or ""
+    return Question(identity, row["data_source"], asked, truth, tuple(map(dict, row["prompt"])))
 
 
 def prepare(
@@ -26,25 +53,22 @@ def prepare(
     settings: Settings,
     arm: str,
     folder: Path,
-    data: Path,
+    rows: Sequence[dict[str, Any]],
     *,
     seed: int = 0,
     profile: Path | None = None,
 ) -> int:
     """Write plan.parquet and settings.json (and the profile's copy) to `folder`; returns how many groups were planned.
 
-    Writing them again writes the same. `data`: the folder with the prepared training set; `profile`: for an arm with
-    one, a folder with the base model's `profile.parquet` and `profile.json`, as `repro.profiling.Profile.save` writes
-    them, over the same prompts in the same order. SettingsError where one of them is missing or does not fit.
+    Writing them again writes the same. `rows`: `training_rows`; `profile`: for an arm with one, a folder with the base
+    model's profile as `repro.profiling.Profile.save` writes it, over the same prompts in the same order. SettingsError
+    where it is missing or does not fit, or where the folder holds a run that was begun with other settings.
     """
     own = settings_at(scale, settings)
     method = build(arm, own.arm(arm))
     check_arm(arm, method)
-    name = scale.train_data.value
-    rows = read_parquet(data / f"{name}.parquet", f"python -m repro.data prepare {name} --out {data}").to_dict(
-        "records"
-    )
-    known = _known(own, arm, rows, folder, profile)
+    begun_alike(own, arm, folder)
+    known = _known(own, arm, len(rows), folder, profile)
     rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
     plan = method.plan(known, own.engine.rollouts_per_step, rng)
     rounds = ROUNDS if method.filter is not None else 1
@@ -54,19 +78,35 @@ def prepare(
     return len(groups)
 
 
-def _known(own: Settings, arm: str, rows: list[dict[str, Any]], folder: Path, profile: Path | None) -> Queries:
+def begun_alike(own: Settings, arm: str, folder: Path) -> None:
+    """SettingsError where `folder` holds a run of other settings, which would go on half one arm and half another."""
+    path = folder / "settings.json"
+    if not path.exists():
+        return
+    before, now = (_relevant(settings, arm) for settings in (Settings.model_validate_json(path.read_text()), own))
+    changed = [f"{key}: {before.get(key)} → {value}" for key, value in now.items() if before.get(key) != value]
+    if changed:
+        raise SettingsError(
+            f"{folder} was begun with other settings ({'; '.join(changed)}): remove it to train anew, or put them back"
+        )
+
+
+def _relevant(settings: Settings, arm: str) -> dict[str, Any]:
+    sections = {"engine": settings.engine, "evaluation": settings.evaluation, f"arms.{arm}": settings.arm(arm)}
+    entries = {f"{name}.{key}": value for name, entry in sections.items() for key, value in entry.model_dump().items()}
+    return {key: value for key, value in entries.items() if key.rpartition(".")[2] not in WORDS}
+
+
+def _known(own: Settings, arm: str, n_rows: int, folder: Path, profile: Path | None) -> Queries:
     """What the plan may know of the prompts; their lengths, which no plan here reads, are not counted."""
     use = own.arm(arm).profile
     if use is None:
-        return Queries(np.ones(len(rows), int))
+        return Queries(np.ones(n_rows, int))
     if profile is None:
-        raise SettingsError(
-            f"arms.{arm} plans from a profile of the base model, which is not made here: give the folder of one with "
-            "--profile (profile.parquet and profile.json, as repro.profiling.Profile.save writes them)"
-        )
-    known = Profile.load(profile, PROFILE).first(use.samples).known()
-    if len(known) != len(rows):
-        raise SettingsError(f"{profile}: a profile of {len(known)} prompts, but {len(rows)} are trained on")
-    if profile.resolve() != (folder / "profile").resolve():
-        shutil.copytree(profile, folder / "profile", dirs_exist_ok=True)
-    return known
+        raise SettingsError(f"arms.{arm} plans from a profile of the base model: give the folder of one")
+    measured = Profile.load(profile, PROFILE)
+    if len(measured.prompt_tokens_Q) != n_rows:
+        n_measured = len(measured.prompt_tokens_Q)
+        raise SettingsError(f"{profile}: a profile of {n_measured} prompts, but {n_rows} are trained on")
+    measured.save(folder / "profile", PROFILE)
+    return measured.first(use.samples).known()

@@ -1,0 +1,89 @@
+"""What a run at a paper scale needs, asked before anything is loaded: GPUs, packages, data, models.
+
+Each of these would otherwise end a run minutes or hours after it began, and with another program's words.
+"""
+
+import importlib.util
+import os
+from pathlib import Path
+
+from repro.paper_scale.values import PaperScale
+from repro.verl.version import require_plugin, require_verl
+
+GPU_PACKAGES = ("vllm", "flash_attn")  # what verl generates and attends with
+
+
+class NotReady(RuntimeError):
+    """One sentence: what is missing here, and the command that brings it."""
+
+
+def require_machine(scale: PaperScale, arm: str) -> None:
+    """NotReady or UnsupportedVerl where this machine, or the Ray cluster that RAY_ADDRESS names, cannot run `scale`."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address.startswith("http"):
+        raise NotReady(
+            f"RAY_ADDRESS is {address}, the dashboard's, to which launch/ray_submit.sh submits: unset it to use this "
+            "node's GPUs, or give the cluster's own, host:port"
+        )
+    if not address and gpus_here() == 0:
+        raise NotReady(
+            f"{scale.name} needs GPUs, and there is none here, nor a Ray cluster in RAY_ADDRESS: "
+            f"`python -m repro.verl --arm {arm}` trains the small policy on this machine"
+        )
+    require_verl()
+    require_plugin()
+    missing = [name for name in GPU_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NotReady(
+            f"{scale.name} needs {' and '.join(missing)}, not installed here: the head of environment.yml has the "
+            "commands that make the GPU environment"
+        )
+
+
+def require_data(scale: PaperScale, data: Path) -> None:
+    """NotReady names the prepared data sets that are not in the folder `data`, and the command that makes them: all in
+    one call, since training sets lose the questions of the sets prepared with them."""
+    names = [scale.train_data.value, *scale.validation_data.value]
+    missing = [name for name in names if not (data / f"{name}.parquet").exists()]
+    if missing:
+        raise NotReady(
+            f"{data} lacks {', '.join(f'{name}.parquet' for name in missing)}: "
+            f"`python -m repro.data prepare {' '.join(names)} --out {data}` makes them"
+        )
+
+
+def gpus_here() -> int:
+    """GPUs of this machine that torch may use."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def gpus_at_hand() -> tuple[int, int]:
+    """(nodes, GPUs on each, those of the smallest): of the Ray cluster in RAY_ADDRESS, or of this machine."""
+    if not os.environ.get("RAY_ADDRESS"):
+        return 1, gpus_here()
+    import ray
+
+    ray.init(log_to_driver=False)
+    try:
+        per_node = [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
+    finally:
+        ray.shutdown()
+    with_gpus = [gpus for gpus in per_node if gpus]
+    if not with_gpus:
+        raise NotReady(f"the Ray cluster at {os.environ['RAY_ADDRESS']} has no GPU: start its nodes with --num-gpus")
+    return len(with_gpus), min(with_gpus)
+
+
+def local_model(name: str) -> Path:
+    """The folder of a model by its hub id, fetched if need be, or by its path; NotReady where it cannot be had."""
+    from repro.language_model.load import ModelMissing, fetch
+
+    try:
+        return fetch(name)
+    except ModelMissing as error:
+        raise NotReady(
+            f"the model {name} cannot be had ({error.__cause__ or 'it is no model folder'}): fetch it where there is a "
+            "network, and name its folder: actor_rollout_ref.model.path=FOLDER"
+        ) from error

@@ -1,0 +1,170 @@
+"""Runs at a paper scale: one of an arm and a seed; or all seeds of an arm, for the pipeline."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from repro import paths
+from repro.arms import build
+from repro.files import read_parquet, write_parquet, write_text
+from repro.paper_scale import ready
+from repro.paper_scale.at_scale import settings_at
+from repro.paper_scale.compose import check, compose
+from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
+from repro.paper_scale.prepare import begun_alike, prepare, question_of, training_rows
+from repro.paper_scale.profile import profile_of
+from repro.paper_scale.scales import find
+from repro.paper_scale.values import PaperScale
+from repro.settings import Settings, SettingsError
+from repro.verl.run import PROFILE, check_arm, check_config
+
+TIMED = "seconds"  # the table that differs from run to run
+
+
+def run(
+    scale: PaperScale,
+    settings: Settings,
+    arm: str,
+    *,
+    seed: int = 0,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    data: Path = DATA,
+    runs: Path = RUNS,
+    profile: Path | None = None,
+    more: Sequence[str] = (),
+) -> Path:
+    """Train one seed of `arm` on the GPUs of the Ray cluster in RAY_ADDRESS, or of this machine; returns its folder.
+
+    The same call goes on from the last checkpoint, and does nothing where the run is finished. `nodes` and `gpus` (of a
+    node): fewer than there are; `profile`: a folder of one, else measured once for the scale; `more`: verl's own
+    settings, as Hydra overrides. NotReady, UnsupportedVerl or SettingsError before anything is loaded.
+    """
+    data, runs = Path(data).resolve(), Path(runs).resolve()
+    own, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
+    method = build(arm, own.arm(arm))
+    check_arm(arm, method)
+    begun_alike(own, arm, folder)
+    if finished(folder, own.steps_of(arm)):
+        print(f"{folder} is finished: remove it to train anew")
+        return folder
+    ready.require_machine(scale, arm)
+    ready.require_data(scale, data)
+    there = ready.gpus_at_hand()
+    nodes, gpus = nodes or there[0], gpus or there[1]
+    where = {"seed": seed, "nodes": nodes, "gpus": gpus, "data": data, "runs": runs}
+    config = compose([*overrides(scale, settings, arm, **where), *more])
+    check(config)
+    check_config(config, method)
+    model = ready.local_model(config.actor_rollout_ref.model.path)
+    rows = training_rows(scale, data, tokenizer_of(model))
+    if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
+        profile = folder / "profile"  # that of the run which goes on
+    if own.arm(arm).profile and profile is None:
+        profile = measure(scale, model, rows, own.arm(arm).profile.samples, runs)
+    prepare(scale, settings, arm, folder, rows, seed=seed, profile=profile)
+    _train(config)
+    return folder
+
+
+def measure(scale: PaperScale, model: Path, rows: Sequence[dict], samples: int, runs: Path) -> Path:
+    """The folder of the scale's profile, with at least `samples` samples of each prompt, by vLLM on this machine."""
+    gpus = ready.gpus_here()
+    if gpus == 0:
+        raise ready.NotReady(
+            f"{scale.name}: the base model is profiled where the run is started, and there is no GPU here: run "
+            f"`python -m repro.paper_scale profile {scale.name} --samples {samples}` once on a node with GPUs"
+        )
+    questions = [question_of(row) for row in rows]
+    return profile_of(scale, model, questions, samples, profile_folder(scale, runs), gpus=gpus)
+
+
+def profile_folder(scale: PaperScale, runs: Path = RUNS) -> Path:
+    """Where the arms and seeds of a scale find its profile; no arm's name begins so."""
+    return runs / scale.name / "_profile"
+
+
+def finished(folder: Path, steps: int) -> bool:
+    """Whether a run has been evaluated after its last step, or has diverged."""
+    path = folder / "tables" / "evaluations.parquet"
+    if not path.exists():
+        return False
+    evaluations = pd.read_parquet(path, columns=["step", "diverged"])
+    return bool(evaluations["diverged"].any() or evaluations["step"].max() >= steps)
+
+
+def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | None = None) -> dict[str, pd.DataFrame]:
+    """Train every seed of `arm` at the paper scale that `settings.scale` names, one after the other, each in a process
+    of its own; its tables go to `output` and its seconds to timings/, as the embedded engine's do, and are returned.
+
+    The runs stay in `runs` (default: the project's runs/), from where the same call goes on. Runs that are finished, by
+    launch/ for instance, are taken as they are, which needs no GPU.
+    """
+    scale, runs, data = find(settings.scale), runs or paths.ROOT / RUNS, paths.ROOT / DATA
+    own, seeds = settings_at(scale, settings), settings.seeds_of(arm)
+    folders = {seed: folder_of(scale, arm, seed, runs) for seed in seeds}
+    missing = [seed for seed, folder in folders.items() if not finished(folder, own.steps_of(arm))]
+    if missing:
+        ready.require_machine(scale, arm)
+        ready.require_data(scale, data)
+    for folder in folders.values():
+        begun_alike(own, arm, folder)
+    _same_code(arm, runs / scale.name / arm)
+    for seed in missing:
+        command = [sys.executable, "-m", "repro.paper_scale", "run", scale.name, arm, "--seed", str(seed)]
+        command += ["--data", str(data), "--runs", str(runs)]
+        done = subprocess.run(command, cwd=paths.ROOT, env={**os.environ, "REPRO_ROOT": str(paths.ROOT)})
+        if done.returncode:
+            raise RuntimeError(
+                f"{arm}, seed {seed}, ended with status {done.returncode}, see above; `dvc repro train@{arm}` goes on "
+                "from its last checkpoint"
+            )
+    return publish(list(folders.values()), Path(output), paths.train_timings(arm))
+
+
+def publish(folders: Sequence[Path], data: Path, timings: Path) -> dict[str, pd.DataFrame]:
+    """The tables of an arm's runs, all seeds in one, where reports read them: seconds in `timings`."""
+    names = dict.fromkeys(path.stem for folder in folders for path in sorted((folder / "tables").glob("*.parquet")))
+    tables = {}
+    for name in names:
+        parts = [read_parquet(folder / "tables" / f"{name}.parquet", "launch/run.sh") for folder in folders]
+        tables[name] = pd.concat(parts, ignore_index=True)
+        write_parquet(tables[name], (timings if name == TIMED else data) / f"{name}.parquet")
+    return tables
+
+
+def _same_code(arm: str, folder: Path) -> None:
+    """SettingsError where the runs in `folder` were begun with other settings or code than the pipeline has now."""
+    now, kept = paths.MANIFESTS / f"train-{arm}.json", folder / "manifest.json"
+    if not now.exists():
+        raise FileNotFoundError(f"{now} is not there yet: run `python -m repro.pipeline manifest` first")
+    if kept.exists() and kept.read_text() != now.read_text():
+        raise SettingsError(
+            f"{folder} was begun with other settings or code than these (its manifest.json differs from {now}): remove "
+            "the folder to train anew, or its manifest.json to keep what is there"
+        )
+    write_text(now.read_text(), kept)
+
+
+def tokenizer_of(model: Path) -> Any:
+    """A model's own."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model)
+
+
+def _train(config: Any) -> None:
+    """verl's main loop, whose processes elsewhere find the project where this one does."""
+    from omegaconf import OmegaConf
+
+    from repro.verl.__main__ import run as run_verl
+
+    os.environ["REPRO_ROOT"] = str(paths.ROOT)
+    there = "ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT"
+    OmegaConf.update(config, there, str(paths.ROOT), force_add=True)
+    run_verl(config)
