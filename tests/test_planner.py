@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from repro import settings as settings_module
 from repro.paper_scale import SCALES
-from repro.planner import Assumptions, plan, report, target
+from repro.planner import plan, report, sensitivity, target
 from repro.planner.drawn import draw
 from repro.planner.hours import decode_seconds, start_times
 from repro.planner.measured import Measured
@@ -23,6 +24,11 @@ ALIKE = Measured(  # every response equally long, one population of queries all 
     np.array([0.0]), np.array([0.5]), np.array([0.7]), {(4, 0): np.ones(1), (4, 1): np.ones(1)},
     {(4, 0): np.ones(1), (4, 1): np.ones(1)}, 8,
 )  # fmt: skip
+
+
+def assume(**replaced):
+    """The assumptions of params.yaml with some replaced."""
+    return SETTINGS.planner.model_copy(update=replaced)
 
 
 def hub_model(name: str):
@@ -74,7 +80,7 @@ def test_slots_are_filled_as_they_become_free():
 
 def test_decoding_is_what_a_loop_over_its_steps_adds_up_to():
     rng = np.random.default_rng(0)
-    tokens_N, prompt, assumed = rng.integers(2, 40, 25), 7, Assumptions(slots=6, decode_overhead_ms=2.0)
+    tokens_N, prompt, assumed = rng.integers(2, 40, 25), 7, assume(slots=6, decode_overhead_ms=2.0)
     start_N = start_times(tokens_N, 6)
     expected = 0.0
     for step in range(int((start_N + tokens_N).max())):
@@ -87,7 +93,7 @@ def test_decoding_is_what_a_loop_over_its_steps_adds_up_to():
 
 
 def test_the_baseline_is_its_closed_form_where_all_responses_are_alike():
-    assumed = Assumptions(mean_response_share=0.5)
+    assumed = assume(mean_response_share=0.5)
     found = plan.row(SCALE, SETTINGS, "grpo", ALIKE, assumed)
     n, response, prompt = 256 * 16, round(0.5 * 3072), assumed.prompt_tokens
     counter, sequence = MODEL.counter, np.array([prompt + round(0.5 * 3072)])
@@ -107,7 +113,7 @@ def test_the_baseline_is_its_closed_form_where_all_responses_are_alike():
 def test_samplers_cost_what_they_keep_where_all_responses_are_alike():
     rows = pd.DataFrame(
         [
-            plan.row(SCALE, SETTINGS, arm, ALIKE, Assumptions())
+            plan.row(SCALE, SETTINGS, arm, ALIKE, SETTINGS.planner)
             for arm in ("grpo", "cost-aware", "random-quarter", "d1s-c")
         ]
     )
@@ -116,7 +122,7 @@ def test_samplers_cost_what_they_keep_where_all_responses_are_alike():
 
 
 def test_zvf_generates_as_many_groups_as_informative_ones_are_rare():
-    assumed = Assumptions(pool=4000, batches=16)
+    assumed = assume(pool=4000, batches=16)
     grpo, zvf = (draw(SCALE, SETTINGS, arm, ALIKE, assumed) for arm in ("grpo", "zvf"))
     informative = float(expected_informative(0.5, 0.7, 16))
     assert grpo.ledger.queries == 16 * 64
@@ -125,7 +131,7 @@ def test_zvf_generates_as_many_groups_as_informative_ones_are_rare():
 
 
 def test_a_profile_is_charged_by_its_share_of_the_run():
-    assumed = Assumptions()
+    assumed = SETTINGS.planner
     found = plan.row(SCALE, SETTINGS, "sgpo", ALIKE, assumed)
     response = round(assumed.mean_response_share * 3072)
     assert found["profile_tokens"] == pytest.approx(SCALE.train_queries.value * 8 * response, rel=0.02)
@@ -134,10 +140,10 @@ def test_a_profile_is_charged_by_its_share_of_the_run():
 
 def test_every_arm_can_be_planned_at_the_smallest_and_the_largest_group():
     for name in ("paper-qwen3-8b", "paper-llama3.1-8b-instruct"):
-        found = plan.predict(SETTINGS, ALIKE, Assumptions(batches=4), scales={name: SCALES[name]})
+        found = plan.predict(SETTINGS, ALIKE, assume(batches=4), scales={name: SCALES[name]})
         assert list(found["arm"]) == SETTINGS.compared_arms
         assert np.isfinite(found.drop(columns=["scale", "arm"]).to_numpy(float)).all()
-        assert (found["hours"] > 0).all() and (found["memory_train"] < Assumptions().memory_gb).all()
+        assert (found["hours"] > 0).all() and (found["memory_train"] < SETTINGS.planner.memory_gb).all()
 
 
 def selection() -> pd.DataFrame:
@@ -174,7 +180,7 @@ def test_groups_of_several_sizes_are_refused():
 def test_memory_is_its_closed_form():
     scale = SCALES["paper-qwen2.5-math-7b"]
     model = ARCHITECTURES[scale.model.value]
-    found = memory(scale, model, 8, 1000.0, Assumptions())
+    found = memory(scale, model, 8, 1000.0, SETTINGS.planner)
     assert found.states == pytest.approx(model.parameters * 16 / 8 / 1e9)
     assert found.logits == pytest.approx(16384 * 152064 * 12 / 1e9)
     cache = 2 * 28 * 4 * 128 * 2  # bytes of a token
@@ -189,7 +195,7 @@ def test_the_length_at_which_the_papers_hours_come_out():
 
 def test_a_report_of_three_arms_reads():
     arms, scales = ["grpo", "zvf", "cost-aware"], {SCALE.name: SCALE}
-    predicted = plan.relative(plan.predict(SETTINGS, ALIKE, Assumptions(), arms, scales), "grpo")
+    predicted = plan.relative(plan.predict(SETTINGS, ALIKE, SETTINGS.planner, arms, scales), "grpo")
     steps = pd.DataFrame({"arm": ["grpo", "zvf"], "steps_ratio": [1.0, 0.5], "steps_ratio_low": [1.0, 0.4]})
     steps = steps.assign(steps_ratio_high=[1.0, 0.7], steps_ratio_reached=[True, False], steps_ratio_open=[False, True])
     table, checked = target.to_target(predicted, steps), plan.checks(predicted, scales)
@@ -200,21 +206,42 @@ def test_a_report_of_three_arms_reads():
     assert zvf["target_ratio"] == pytest.approx(0.5 * zvf["hours_ratio"])
     lines = report.arms_table(table, SCALE.name, titles).splitlines()
     assert "| 1.00 [1.00, 1.00] |" in lines[2] and "| ≥ 0.50 |" in lines[3] and "| – | – |" in lines[4]
-    assert "where the paper says 48 h" in report.conclusion(table, checked, "grpo", "GRPO")
-    assert report.savings_table(table, titles, scales).count("\n") == 2  # two arms of its savings are not in the plan
+    changed = sensitivity.sensitivity(SETTINGS, ALIKE, SETTINGS.planner, scales=scales)
+    assert "where the paper says 48 h" in report.conclusion(table, checked, changed, "grpo", titles)
+    assert report.savings_table(table, titles, scales).count("\n") == 3  # its other arms are not in the plan
     assert report.baseline_table(table, "grpo").count("\n") == 2
-    assert "none of those tried" in report.checks_table(checked, {}, scales)
+    assert "| 8 |" in report.memory_table(table, "grpo", SETTINGS.planner)
+    assert "none possible" in report.checks_table(checked, {}, scales)
+
+
+def test_other_assumptions_move_the_hours_as_they_should():
+    scales = {SCALE.name: SCALE}
+    found = sensitivity.sensitivity(SETTINGS, ALIKE, SETTINGS.planner, scales=scales)
+    grpo = found[found["arm"] == "grpo"].set_index("change")["hours"]
+    base = plan.row(SCALE, SETTINGS, "grpo", ALIKE, SETTINGS.planner)
+    assert grpo["as assumed"] == base["hours"]
+    slower = grpo["half of the FLOP/s while training and scoring"] - base["hours"]
+    assert (
+        slower >= 1.2 * (base["hours_train"] + base["hours_score"]) > 0
+    )  # prompts are prefilled at the scoring rate too
+    questions = 933 + 40 + 500 + 1319
+    more = base["steps"] // 20 * questions * 32 * base["hours_generate"] / base["rollouts"]
+    assert grpo.filter(like="32 samples").item() == pytest.approx(base["hours"] + more)
+    assert grpo["all of these"] > grpo.drop("all of these").max()
+    ends = sensitivity.over_draws(SCALE, SETTINGS, ["grpo", "zvf"], ALIKE, assume(batches=2), draws=2)
+    assert ends.loc[0, ["hours_ratio_low", "hours_ratio_high"]].tolist() == [1.0, 1.0]
+    assert ends.loc[1, "hours_ratio_low"] < ends.loc[1, "hours_ratio_high"]
 
 
 def test_every_assumption_is_explained():
-    rows = report.assumptions_table(Assumptions()).splitlines()[2:]
-    assert len(rows) == len(Assumptions.model_fields)
+    rows = report.assumptions_table(SETTINGS.planner).splitlines()[2:]
+    assert len(rows) == len(type(SETTINGS.planner).model_fields)
     assert all(len(row.split("|")[3].strip()) > 5 for row in rows)
 
 
 def test_a_wrong_assumption_is_a_sentence():
-    assert Assumptions.of({"slots": 64}).slots == 64
-    with pytest.raises(SettingsError, match="did you mean 'slots'"):
-        Assumptions.of({"slot": 64})
+    raw = yaml.safe_load(settings_module.reading.PARAMS.read_text())
+    with pytest.raises(SettingsError, match=r"'planner\.slot'.*did you mean 'slots'"):
+        settings_module.parse({**raw, "planner": {**raw["planner"], "slot": 64}})
     with pytest.raises(SettingsError, match=r"planner\.peak_tflops is -1"):
-        Assumptions.of({"peak_tflops": -1.0})
+        settings_module.parse({**raw, "planner": {**raw["planner"], "peak_tflops": -1.0}})

@@ -3,10 +3,9 @@
 Nothing is trained. Batches are drawn whose success rates and lengths are those that the embedded study has measured,
 stretched to the scale's lengths; the arm's own plan, filter, advantage and samplers choose from them; the ledger counts
 what that takes, by the same formulas as in training; and a model of the hardware turns it into hours. Every assumption
-stands in `Assumptions`.
+stands in section `planner` of params.yaml.
 """
 
-from repro.planner.assumptions import Assumptions
 from repro.planner.plan import predict
 
-__all__ = ["Assumptions", "predict"]
+__all__ = ["predict"]

@@ -13,13 +13,13 @@ from repro.arms import Method, build
 from repro.engine.ledger import Ledger
 from repro.paper_scale import PaperScale
 from repro.paper_scale.at_scale import arm_at
-from repro.planner.assumptions import Assumptions
 from repro.planner.measured import Measured
 from repro.planner.models import ARCHITECTURES
 from repro.plans import PlannedGroup, PlanStream, Queries
 from repro.rollouts import NoSignal, Rollouts
 from repro.samplers import apply_chain
 from repro.settings import Arm, Settings
+from repro.settings.planner import Assumptions
 
 PURPOSES = ("pool", "profile", "plan", "answers", "sample")
 

@@ -5,8 +5,10 @@ from heapq import heapreplace
 
 import numpy as np
 
-from repro.planner.assumptions import Assumptions
 from repro.planner.models import BFLOAT16, Architecture
+from repro.settings.planner import Assumptions
+
+TERA, GIGA = 1.0e12, 1.0e9
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,16 @@ class Seconds:
     @property
     def total(self) -> float:
         return self.generate + self.score + self.train + self.other
+
+
+def peak(assumptions: Assumptions) -> float:
+    """Of one GPU, FLOP/s."""
+    return assumptions.peak_tflops * TERA
+
+
+def read_rate(assumptions: Assumptions) -> float:
+    """Bytes per second that decoding reads on one GPU."""
+    return assumptions.bandwidth_gbps * GIGA * assumptions.bandwidth_utilisation
 
 
 def start_times(tokens_N: np.ndarray, slots: int) -> np.ndarray:
@@ -47,8 +59,8 @@ def decode_seconds(tokens_N: np.ndarray, prompt_tokens: int, model: Architecture
     context_T = alive_T * (prompt_tokens + np.arange(length)) - np.cumsum(starts_T)[:length]
     read_T = model.matmul_parameters * BFLOAT16 + context_T * model.cache_bytes
     gpus = assumptions.replica_gpus
-    memory_T = read_T / (assumptions.bandwidth * gpus)
-    compute_T = 2.0 * model.matmul_parameters * alive_T / (assumptions.flops * assumptions.decode_utilisation * gpus)
+    memory_T = read_T / (read_rate(assumptions) * gpus)
+    compute_T = 2.0 * model.matmul_parameters * alive_T / (peak(assumptions) * assumptions.decode_utilisation * gpus)
     return float(np.maximum(memory_T, compute_T).sum() + length * assumptions.decode_overhead_ms / 1000)
 
 
@@ -80,7 +92,7 @@ def seconds(
         decode_seconds(tokens_N[rng.integers(len(tokens_N), size=each)], assumptions.prompt_tokens, model, assumptions)
         for tokens_N in generated
     ]
-    rate = gpus * assumptions.flops
+    rate = gpus * peak(assumptions)
     prefill = prompt_flops / (rate * assumptions.score_utilisation)
     generate = float(np.mean(decoding)) + prefill
     score = score_flops / (rate * assumptions.score_utilisation)

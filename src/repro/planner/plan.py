@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from repro.paper_scale import SCALES, PaperScale
-from repro.planner.assumptions import Assumptions
 from repro.planner.drawn import Drawn, draw
 from repro.planner.hours import Seconds, seconds
 from repro.planner.measured import Measured
 from repro.planner.memory import memory
 from repro.planner.models import ARCHITECTURES
 from repro.settings import Settings
+from repro.settings.planner import Assumptions
 
 TOKENS = ("prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "profile_tokens")
 FLOPS = ("flops_generate", "flops_score", "flops_train", "flops_profile")
