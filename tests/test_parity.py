@@ -72,7 +72,7 @@ def test_curves_are_held_to_the_scatter_between_seeds():
 def batches(**changes) -> pd.DataFrame:
     row = dict(arm="a", same_plan=True, same_verdicts=True, same_finished=True, same_rollouts=True, rollouts=8)
     row |= dict(selected=4, tokens=40, other_tokens=0, weight_difference=0.0, loss_difference=1e-8)
-    return pd.DataFrame([row | dict(gradient_error=1e-6, logprob_difference=1e-6) | changes])
+    return pd.DataFrame([row | dict(gradient_error=1e-6, step_error=1e-4, logprob_difference=1e-6) | changes])
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,7 @@ def batches(**changes) -> pd.DataFrame:
         {"weight_difference": 1e-3},
         {"loss_difference": 1e-3},
         {"gradient_error": 1e-3},
+        {"step_error": 1e-2},
     ],
 )
 def test_whatever_differs_is_no_agreement(change):

@@ -12,6 +12,8 @@ import psutil
 import pytest
 from conftest import ARMS, MIX, ROOT, Project
 
+from repro.study.parity import batches_agree
+
 pytestmark = pytest.mark.slow
 
 SAMPLER = '''"""Short responses only."""
@@ -35,12 +37,12 @@ task:
 """
 
 
+STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "parity", "planner")
+
+
 def test_every_stage_leaves_its_data_and_its_report(smoke):
     reports = {path.name for path in (smoke.folder / "reports").glob("*.html")}
-    alone = {
-        f"{name}.html"
-        for name in ("policy", "profile", "language-model", "fidelity", "drift", "dynamics", "regimes", "results")
-    }
+    alone = {f"{name}.html" for name in (*STUDIED, "dynamics", "regimes", "results")}
     notebooks = (ROOT / "notebooks").glob("theory_*.ipynb")
     theory = {path.name.replace("_", "-", 1).replace("ipynb", "html") for path in notebooks}
     assert len(theory) >= 7 and reports == alone | theory | {f"arm-{arm}.html" for arm in ARMS}
@@ -70,6 +72,14 @@ def test_the_same_seed_trained_under_another_name_gives_the_same_bits(smoke):
             for arm in ("grpo", "grpo-again")
         )
         pd.testing.assert_frame_equal(first.reset_index(drop=True), again.reset_index(drop=True), check_exact=True)
+
+
+def test_verl_does_with_every_arm_what_the_embedded_engine_does(smoke):
+    batches = pd.read_parquet(smoke.folder / "results/parity/batches.parquet")
+    assert batches["arm"].tolist() == [arm for arm in ARMS if arm != "sgpo-again-1"]  # which verl refuses
+    assert batches_agree(batches).all(), batches.to_string()
+    on_verl = pd.read_parquet(smoke.folder / "timings/parity/evaluations.parquet")
+    assert on_verl.groupby("seed")["step"].apply(list).to_dict() == {seed: [2, 4] for seed in (0, 1)}
 
 
 def test_every_run_of_a_mix_starts_from_the_base_policys_groups(smoke):

@@ -1,7 +1,7 @@
-"""Do the two engines do the same? One batch through both, and one arm trained on both.
+"""Do the two engines do the same? One training step on both, and one arm trained on both.
 
-`recorded` lets the embedded engine draw, select and differentiate a batch; `replayed` puts the same responses through
-verl's side of `repro.verl` (plan file, verdict, scoring pass, selection, loss, gradient) in a process of its own;
+`recorded` lets the embedded engine draw, select and make one training step; `replayed` puts the same responses through
+verl's side of `repro.verl` (plan file, verdict, scoring pass, selection, loss, gradient, step) in a process of its own;
 `curves` trains on verl by its own main loop and examines the policies that it leaves with the embedded engine's
 evaluation. repro.study.parity compares.
 """

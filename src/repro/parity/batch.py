@@ -1,4 +1,4 @@
-"""Every arm's first batch through both engines, side by side in worker processes."""
+"""Every arm's first step on both engines, with the same responses, side by side in worker processes."""
 
 import os
 from collections.abc import Sequence
@@ -44,9 +44,9 @@ def compare_batches(
     names: Sequence[str], seed: int, settings: Settings, policy: Path, profiles: Path | None
 ) -> pd.DataFrame:
     """A row for each arm, in order: whether plan, verdicts and selected rollouts are the same on both sides; how many
-    tokens count on one side alone; the largest difference of a weight, of a log-probability (nats) and of the loss of a
-    mini-batch (over the mean of |weight · advantage|); and the error of the gradient (norm of the difference over its
-    own norm, all mini-batches together)."""
+    tokens count on one side alone; the largest difference of a weight and of a log-probability (nats), and that of the
+    loss (over the mean of |weight · advantage|); the errors of the mini-batches' gradients and of what the step moved
+    (norm of the difference over its own norm)."""
     count = min(settings.engine.workers, len(names))
     jobs = [Job(list(names[start::count]), seed, settings, Path(policy), profiles) for start in range(count)]
     rows = pd.DataFrame([row for part in map_in_workers(_compare, jobs, count) for row in part])
@@ -60,13 +60,11 @@ def _compare(job: Job) -> list[dict[str, Any]]:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     be_the_only_rank()
-    from repro.parity.recorded import moved_weights, record
+    from repro.parity.recorded import record
 
-    moved = moved_weights(job.settings.baseline, job.seed, job.settings, job.policy)
     with TemporaryDirectory() as folder:
         side = VerlSide(job.settings, job.seed, job.policy, job.profiles, Path(folder))
         rows = []
         for arm in job.arms:
-            recorded = record(arm, job.seed, job.settings, job.policy, job.profiles, moved)
-            rows.append(side.replay(recorded, moved))
+            rows.append(side.replay(record(arm, job.seed, job.settings, job.policy, job.profiles)))
         return rows

@@ -101,7 +101,7 @@ def _train(
     command = [sys.executable, "-m", "repro.verl", "--arm", arm, "--seed", str(seed), "--resume", "--end-with-parent"]
     command += ["--settings", str(folder / arm / f"settings-{seed}.json"), "--policy", str(policy)]
     command += ["--profiles", str(profiles)] if profiles else []
-    command += ["--output", str(folder), *_saving(settings)]
+    command += ["--output", str(folder), *_saving(settings, arm)]
     log = folder / arm / f"seed-{seed}.log"
     with log.open("w") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
@@ -113,12 +113,17 @@ def _train(
     (place / DONE).touch()
 
 
-def _saving(settings: Settings) -> list[str]:
-    """verl's settings by which it saves a policy for every evaluation, and evaluates none itself."""
+def _steps(settings: Settings, arm: str) -> int:
+    return min(settings.parity.steps, settings.steps_of(arm))
+
+
+def _saving(settings: Settings, arm: str) -> list[str]:
+    """verl's settings by which it stops in time, saves a policy for every evaluation, and evaluates none itself."""
     kept = "[model,optimizer,extra,hf_model]"
     return [
         "trainer.test_freq=-1",
         "trainer.val_before_train=false",
+        f"trainer.total_training_steps={_steps(settings, arm)}",
         f"trainer.save_freq={settings.evaluation.every}",
         f"actor_rollout_ref.actor.checkpoint.save_contents={kept}",
     ]
@@ -129,8 +134,9 @@ def examine(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFra
     response_tokens, truncated. The base policy's is not among them."""
     snapshots = []
     for arm in arms:
-        last = settings.steps_of(arm)
-        steps = [*range(settings.evaluation.every, last, settings.evaluation.every), last]
+        last, every = settings.steps_of(arm), settings.evaluation.every
+        trained = _steps(settings, arm)
+        steps = sorted({*range(every, trained + 1, every)} | ({last} if trained == last else set()))
         for seed in settings.parity.seeds:
             for step in steps:
                 place = _place(folder, arm, seed) / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"

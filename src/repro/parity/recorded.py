@@ -1,4 +1,4 @@
-"""One batch as the embedded engine sees it: its groups, verdicts and selection, its loss and gradient."""
+"""One training step of the embedded engine: its groups, verdicts and selection, its loss, gradients and what moved."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from repro.engine.embedded.runs import Run, make_trainer
-from repro.engine.embedded.train import Trainer
-from repro.engine.embedded.update import Batch, accumulate_gradients
+from repro.engine.embedded.update import Batch
 from repro.rollouts import Rollouts
 from repro.settings import Settings
 
@@ -20,7 +19,8 @@ class Recorded:
 
     plan: (query, group size) of the groups with which the first step begins, before a filter. query_N, group_N,
     verdicts_N, finished_N as in `Groups`; prompts_N and responses_N ragged token ids. parts: rows of `selected`, one
-    array per mini-batch. losses_M and gradients_M_P: of each mini-batch, where the policy is `moved`.
+    array per mini-batch. loss: mean over mini-batches. gradients_M_P: of each mini-batch, as the optimiser gets it, so
+    clipped. move_P: how the weights changed in the step.
     """
 
     arm: str
@@ -33,23 +33,14 @@ class Recorded:
     finished_N: np.ndarray
     selected: Rollouts
     parts: list[np.ndarray]
-    losses_M: list[float]
+    loss: float
     gradients_M_P: torch.Tensor
+    move_P: torch.Tensor
 
 
-def moved_weights(arm: str, seed: int, settings: Settings, policy: Path) -> dict[str, torch.Tensor]:
-    """The policy's weights after one step of `arm`. Batches are drawn from the base policy and differentiated here,
-    so that ratios differ from 1 and the clip has something to do."""
-    trainer = make_trainer(_run(arm, seed, settings, policy, None))
-    trainer.step(0)
-    return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
-
-
-def record(
-    arm: str, seed: int, settings: Settings, policy: Path, profiles: Path | None, moved: dict[str, torch.Tensor]
-) -> Recorded:
-    """The first batch of `arm` with `seed`. `profiles`: as in `Run`. ValueError where it has no signal to train on."""
-    trainer = make_trainer(_run(arm, seed, settings, policy, profiles))
+def record(arm: str, seed: int, settings: Settings, policy: Path, profiles: Path | None) -> Recorded:
+    """The first step of `arm` with `seed`. `profiles`: as in `Run`. ValueError where it has no signal to train on."""
+    trainer = make_trainer(Run(arm, seed, settings, policy, None, Path(), "", profiles))
     groups, _ = trainer.collect(0)
     rollouts = trainer._rollouts(groups) if groups is not None else None
     selected = trainer._select(0, rollouts) if rollouts is not None else None
@@ -61,8 +52,9 @@ def record(
     count = selected.minibatches or settings.engine.rollouts_per_step // settings.engine.minibatch
     order = trainer.rng(0, "shuffle").permutation(len(selected))
     parts = [rows for rows in np.array_split(order, count) if len(rows)]
-    trainer.model.load_state_dict(moved)
-    outcomes = [_differentiate(trainer, batch, selected.take(rows)) for rows in parts]
+    gradients, before_P = [], flat(trainer.model)
+    trainer.optimiser.register_step_pre_hook(lambda *_: gradients.append(flat_gradient(trainer.model)))
+    loss = trainer._update(0, batch, selected)["loss"]
     trainer.make_plan(0, trainer.known)  # from its beginning
     lengths_N = groups.responses.mask_N_T.sum(1).tolist()
     return Recorded(
@@ -76,32 +68,22 @@ def record(
         finished_N=groups.responses.finished_N.numpy(),
         selected=selected,
         parts=parts,
-        losses_M=[loss for loss, _ in outcomes],
-        gradients_M_P=torch.stack([gradient for _, gradient in outcomes]),
+        loss=loss,
+        gradients_M_P=torch.stack(gradients),
+        move_P=flat(trainer.model) - before_P,
     )
 
 
-def _run(arm: str, seed: int, settings: Settings, policy: Path, profiles: Path | None) -> Run:
-    return Run(arm, seed, settings, policy, None, Path(), "", profiles)
-
-
-def _differentiate(trainer: Trainer, batch: Batch, part: Rollouts) -> tuple[float, torch.Tensor]:
-    """(loss, gradient_P of all parameters in the model's order, before clipping) of one mini-batch."""
-    trainer.model.zero_grad()
-    sums = accumulate_gradients(
-        trainer.model,
-        trainer.method.objective,
-        batch,
-        part,
-        trainer.tokenizer.pad_token_id,
-        trainer.update_settings,
-        trainer.reference,
-    )
-    return sums["loss"], flat_gradient(trainer.model)
+def flat(model: Any) -> torch.Tensor:
+    """weights_P: all parameters one after the other, whole where FSDP has split them."""
+    return _joined([parameter.detach() for parameter in model.parameters()])
 
 
 def flat_gradient(model: Any) -> torch.Tensor:
-    """gradient_P: all parameters' one after the other, whole where FSDP has split them."""
-    gradients = [parameter.grad for parameter in model.parameters()]
-    whole = [gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient for gradient in gradients]
-    return torch.cat([gradient.flatten() for gradient in whole]).clone()
+    """gradient_P: the same of their gradients."""
+    return _joined([parameter.grad for parameter in model.parameters()])
+
+
+def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
+    whole = [tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for tensor in tensors]
+    return torch.cat([tensor.flatten() for tensor in whole]).clone()

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from repro.engine.embedded.train import stream_seed
-from repro.parity.recorded import Recorded, flat_gradient
+from repro.parity.recorded import Recorded, flat, flat_gradient
 from repro.policy.model import load_policy
 from repro.rollouts import Rollouts
 from repro.samplers import apply_chain
@@ -45,7 +45,7 @@ class VerlSide:
         self.rows = query_rows(make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).train)
         self.worker = None
 
-    def replay(self, recorded: Recorded, moved: dict[str, torch.Tensor]) -> dict[str, Any]:
+    def replay(self, recorded: Recorded) -> dict[str, Any]:
         """How far verl's side is from `recorded`: a row of the report's table."""
         from repro.verl.batch import loss_of, rollouts_of, training_rows
         from repro.verl.run import RunOnVerl
@@ -62,17 +62,19 @@ class VerlSide:
         found = {"arm": recorded.arm, "same_plan": plan == recorded.plan, **_selections(recorded, scored, selected)}
         if not found["same_rollouts"]:
             return found  # gradients of different rollouts say nothing
-        self._load(moved)
-        losses, gradients = [], []
-        for rows, gradient_P in zip(recorded.parts, recorded.gradients_M_P, strict=True):
+        losses, gradients, before_P = [], [], flat(self.worker.actor.engine.module)
+        for rows in recorded.parts:
             part = selected.take(rows)
-            loss, ours_P = self._differentiate(training_rows(fields, part, 1), len(part))
+            loss, gradient_P = self._update(training_rows(fields, part, 1), len(part))
             losses.append(loss_of(loss, part))
-            gradients.append((ours_P, gradient_P))
+            gradients.append(gradient_P)
         scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
-        found["loss_difference"] = float(np.max(np.abs(np.subtract(losses, recorded.losses_M)))) / scale
-        ours, theirs = (torch.cat(side) for side in zip(*gradients, strict=True))
-        return found | {"gradient_error": float((ours - theirs).norm() / theirs.norm()), "minibatches": len(losses)}
+        move_P = flat(self.worker.actor.engine.module) - before_P
+        return found | {
+            "loss_difference": abs(float(np.mean(losses)) - recorded.loss) / scale,
+            "gradient_error": _error(torch.stack(gradients), recorded.gradients_M_P),
+            "step_error": _error(move_P, recorded.move_P),
+        }
 
     def _rng(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(stream_seed(self.seed, 0, purpose))
@@ -81,16 +83,14 @@ class VerlSide:
         """verl's configuration for `arm`, and (query, group size) of its first step, read from the plan file."""
         from repro.verl.prepare import prepare
 
-        still = [f"actor_rollout_ref.actor.optim.{setting}" for setting in ("lr=0.0", "clip_grad=1e9")]
-        how = {"profiles": self.profiles, "overrides": still}  # the gradient as it is, and nothing moves
-        config = prepare(arm, self.seed, self.settings, self.policy, self.folder, **how)
+        config = prepare(arm, self.seed, self.settings, self.policy, self.folder, profiles=self.profiles)
         table = pd.read_parquet(self.folder / "train.parquet")
         count = groups_that_fit(table[SIZE], 0, self.settings.engine.rollouts_per_step)
         head = table.head(count)
         return config, [(extra["index"], int(size)) for extra, size in zip(head["extra_info"], head[SIZE], strict=True)]
 
     def _ready(self, config: Any, run: Any) -> None:
-        """verl's worker with the base policy's weights and the arm's loss."""
+        """verl's worker with the base policy, a fresh optimiser and the arm's loss."""
         from verl.utils.config import omega_conf_to_dataclass
         from verl.workers.engine_workers import ActorRolloutRefWorker
         from verl.workers.utils.losses import ppo_loss
@@ -105,16 +105,18 @@ class VerlSide:
                 name: getattr(value, "full_tensor", lambda v=value: v)().clone() for name, value in state.items()
             }
             self.worker.actor.engine.optimizer.register_step_pre_hook(self._keep_gradient)
-        self._load(self.base)
+        self._start_afresh()
         actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         self.worker.actor.set_loss_fn(own_loss(run.method, actor) or partial(ppo_loss, config=actor))
 
-    def _load(self, weights: dict[str, torch.Tensor]) -> None:
-        module = self.worker.actor.engine.module
+    def _start_afresh(self) -> None:
+        """The base policy, and an optimiser that has seen nothing."""
+        engine = self.worker.actor.engine
+        engine.optimizer.state.clear()
         with torch.no_grad():
-            for name, parameter in module.named_parameters():
+            for name, parameter in engine.module.named_parameters():
                 local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-                local.copy_(weights[name])
+                local.copy_(self.base[name])
 
     def _fields(self, recorded: Recorded) -> Any:
         """The batch as verl's queue holds it, with the log-probabilities and entropies of verl's own scoring pass."""
@@ -180,8 +182,8 @@ class VerlSide:
             verdicts.append(verdict["reward_score"])
         return verdicts
 
-    def _differentiate(self, rows: Any, size: int) -> tuple[float, torch.Tensor]:
-        """(loss, gradient_P) of one call of verl's `update_actor`."""
+    def _update(self, rows: Any, size: int) -> tuple[float, torch.Tensor]:
+        """(loss, gradient_P as the optimiser gets it) of one call of verl's `update_actor`."""
         from verl.utils import tensordict_utils
 
         tensordict_utils.assign_non_tensor(
@@ -202,6 +204,10 @@ class VerlSide:
 
     def _keep_gradient(self, *_: Any) -> None:
         self.gradient_P = flat_gradient(self.worker.actor.engine.module)  # verl drops it after the optimiser's step
+
+
+def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
 
 
 def _selections(recorded: Recorded, scored: Any, selected: Rollouts) -> dict[str, Any]:

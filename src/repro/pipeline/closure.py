@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from repro.paths import SOURCE
@@ -18,7 +19,8 @@ def module_file(module: str, source: Path = SOURCE) -> Path | None:
     return None
 
 
-def imported_modules(code: str) -> set[str]:
+@cache  # a hundred stages read the same files
+def imported_modules(code: str) -> frozenset[str]:
     """Every `repro…` module that a source text imports, at any depth of nesting, parents included."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(code)):
@@ -27,7 +29,7 @@ def imported_modules(code: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     ours = {name for name in found if name.split(".")[0] == "repro"}
-    return {".".join(name.split(".")[:depth]) for name in ours for depth in range(1, name.count(".") + 2)}
+    return frozenset(".".join(name.split(".")[:depth]) for name in ours for depth in range(1, name.count(".") + 2))
 
 
 def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
@@ -55,7 +57,12 @@ def heading(notebook: Path) -> str:
 
 def code_hash(path: Path) -> str:
     """A hash of what a Python file does: comments, docstrings and layout do not count."""
-    tree = ast.parse(path.read_text())
+    return _code_hash(path.read_text())
+
+
+@cache
+def _code_hash(code: str) -> str:
+    tree = ast.parse(code)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from repro import paths
-from repro.pipeline.stage import Stage
+from repro.paper_scale import SCALES
+from repro.pipeline import on_verl
+from repro.pipeline.stage import WORDS, Stage
 from repro.settings import Settings
-
-WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
 
 
 def _training(settings: Settings) -> dict[str, Any]:
@@ -20,6 +20,8 @@ def _training(settings: Settings) -> dict[str, Any]:
 
 
 def train(settings: Settings, arm: str) -> Stage:
+    if settings.scale in SCALES:
+        return on_verl.train(settings, arm)
     calls = settings.arms[arm].calls
     return Stage(
         f"train-{arm}",
@@ -138,6 +140,27 @@ def drift(settings: Settings) -> Stage:
         data=(paths.DRIFT,),
         report=paths.REPORTS / "drift.html",
         title="Does a profile stay true while the policy learns?",
+    )
+
+
+def planner(settings: Settings) -> Stage:
+    calls = [call for arm in settings.arms.values() for call in arm.calls]
+    return Stage(
+        "planner",
+        paths.NOTEBOOKS / "planner.ipynb",
+        lambda s: {
+            "arms": {name: arm.model_dump(exclude={"about"}) for name, arm in s.arms.items()},
+            "baseline": s.baseline,
+            "seeds": s.seeds,
+            "engine": s.engine.model_dump(include={"steps", "refill_rounds"}),
+            "statistics": s.statistics.model_dump(),
+            "planner": s.planner.model_dump(),
+        },
+        {"scale": settings.scale, "output": str(paths.RESULTS / "planner")},
+        modules=tuple(dict.fromkeys(f"repro.{package}.{name}" for package, name, _ in calls)),
+        data=(*(paths.train_results(arm) for arm in settings.arms), paths.RESULTS / "planner"),
+        report=paths.REPORTS / "planner.html",
+        title="What would each arm cost at the papers' scale?",
     )
 
 

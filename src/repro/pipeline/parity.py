@@ -18,6 +18,7 @@ def parity_train(settings: Settings) -> Stage:
         lambda s: {
             "arms": {name: s.arms[name].model_dump(exclude=WORDS) for name in s.parity.arms},
             "seeds": s.parity.seeds,
+            "steps": s.parity.steps,
             **_training(s),
         },
         {"scale": settings.scale, "output": str(ON_VERL)},

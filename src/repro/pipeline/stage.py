@@ -7,6 +7,7 @@ from typing import Any
 
 from repro.settings import Settings
 
+WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
 GROUPS = {
     "report": "arms",
     "policy_report": "policy",
@@ -16,6 +17,8 @@ GROUPS = {
     "drift": "results",
     "dynamics": "results",
     "regimes_report": "results",
+    "planner": "cluster",
+    "parity": "cluster",
 }
 
 

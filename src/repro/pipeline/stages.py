@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from repro.pipeline import before_training, of_training
+from repro.pipeline import before_training, of_training, parity
 from repro.pipeline.stage import Stage
 from repro.settings import Settings, SettingsError, nearest
 
@@ -39,6 +39,9 @@ SINGLE: dict[str, Callable[[Settings], Stage]] = {
     "language_model_report": before_training.language_model_report,
     "fidelity": of_training.fidelity,
     "drift": of_training.drift,
+    "parity_train": parity.parity_train,
+    "parity": parity.parity,
+    "planner": of_training.planner,
     "dynamics": of_training.dynamics,
     "regimes_report": of_training.regimes_report,
     "results": of_training.results,

@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.fields import Count, NonNegative, Positive, Section, Seeds, Share
-from repro.settings.studies import Drift, Fidelity, LanguageModel, Profile, Regimes
+from repro.settings.planner import Assumptions
+from repro.settings.studies import Drift, Fidelity, LanguageModel, Parity, Profile, Regimes
 from repro.settings.theory import Theory
 
 
@@ -132,16 +133,18 @@ class Settings(Section):
     language_model: LanguageModel
     fidelity: Fidelity
     regimes: Regimes
+    parity: Parity
+    planner: Assumptions
 
     @model_validator(mode="after")
     def consistent(self):
-        lists = {"seeds": self.seeds, "regimes.seeds": self.regimes.seeds}
+        lists = {"seeds": self.seeds, "regimes.seeds": self.regimes.seeds, "parity.seeds": self.parity.seeds}
         lists |= {f"arms.{name}.seeds": arm.seeds for name, arm in self.arms.items() if arm.seeds}
         for where, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
                 raise ValueError(f"{where} {seeds} names a seed twice; a repeated run is not a new one")
         named = {"baseline": [self.baseline], "fidelity.arms": self.fidelity.arms}
-        named |= {"drift.arms": self.drift.arms, "regimes.arms": self.regimes.arms}
+        named |= {"drift.arms": self.drift.arms, "regimes.arms": self.regimes.arms, "parity.arms": self.parity.arms}
         for where, names in named.items():
             for name in names:
                 if name not in self.arms:
@@ -161,6 +164,8 @@ class Settings(Section):
                     f"arms.{name}.profile.samples {arm.profile.samples} exceeds profile.samples "
                     f"{self.profile.samples}, of which it takes the first; raise the latter"
                 )
+        if self.parity.steps < self.evaluation.every:
+            raise ValueError("parity.steps must reach evaluation.every, or there is nothing to compare")
         if self.engine.rollouts_per_step % self.engine.minibatch:
             raise ValueError("engine.rollouts_per_step must be a multiple of engine.minibatch")
         if self.policy.source is None and self.engine.max_new_tokens >= self.policy.max_length:

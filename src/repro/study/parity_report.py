@@ -13,10 +13,11 @@ def conclusion(batches: pd.DataFrame, found: pd.DataFrame, titles: Mapping[str, 
     """Both halves in words."""
     agree = study.batches_agree(batches)
     text = (
-        f"One batch through both engines: {int(agree.sum())} of {len(batches)} arms have the same plan, verdicts, "
-        f"selected rollouts and tokens, and weights, loss and gradient within {study.TOLERANCE:.0e} (largest: weight "
-        f"{_small(batches['weight_difference'].max())}, loss {_small(batches['loss_difference'].max())}, gradient "
-        f"{_small(batches['gradient_error'].max())} of its norm)."
+        f"One training step on both engines: {int(agree.sum())} of {len(batches)} arms have the same plan, verdicts, "
+        f"selected rollouts and tokens, the same weights, loss and gradients within {study.TOLERANCE:.0e} (largest: "
+        f"{_small(batches['weight_difference'].max())}, {_small(batches['loss_difference'].max())}, "
+        f"{_small(batches['gradient_error'].max())}) and move the policy alike within {study.STEP_TOLERANCE:.0e} "
+        f"of the step ({_small(batches['step_error'].max())})."
     )
     for arm, rows in found.groupby("arm", sort=False):
         worst = rows.loc[rows["difference"].abs().idxmax()]
@@ -32,8 +33,8 @@ def conclusion(batches: pd.DataFrame, found: pd.DataFrame, titles: Mapping[str, 
 
 def batch_table(batches: pd.DataFrame, titles: Mapping[str, str]) -> str:
     """Markdown: a row per arm of `repro.parity.batch.compare_batches`."""
-    heads = ("arm", "trained on", "same choice", "tokens", "other", "weights", "loss", "gradient")
-    lines = ["| " + " | ".join(heads) + " |", "|---|---:|---|" + "---:|" * 5]
+    heads = ("arm", "trained on", "same choice", "tokens", "other", "weights", "loss", "gradients", "step")
+    lines = ["| " + " | ".join(heads) + " |", "|---|---:|---|" + "---:|" * 6]
     for row in batches.itertuples():
         same = [
             word
@@ -44,7 +45,8 @@ def batch_table(batches: pd.DataFrame, titles: Mapping[str, str]) -> str:
             }.items()
             if not held
         ]
-        gaps = " | ".join(_small(value) for value in (row.weight_difference, row.loss_difference, row.gradient_error))
+        found = (row.weight_difference, row.loss_difference, row.gradient_error, row.step_error)
+        gaps = " | ".join(map(_small, found))
         other = "–" if pd.isna(row.other_tokens) else f"{row.other_tokens:.0f}"
         lines.append(
             f"| {titles[row.arm]} | {row.selected} of {row.rollouts} | {'other ' + ', '.join(same) if same else 'yes'} "
