@@ -23,7 +23,7 @@ help: ## this list
 
 setup: .venv/.ready ## the pinned CPU environment in .venv; minutes the first time, nothing afterwards
 
-repro: setup ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: without adding vLLM
+repro: extra-verl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: without adding vLLM
 	@[ "$(VLLM)" = no ] || $(MAKE) --no-print-directory extra-vllm \
 		|| echo "make: vLLM could not be installed here: the language model is profiled with transformers" >&2
 	@exec dvc repro
@@ -31,7 +31,7 @@ repro: setup ## regenerate every result and report whose inputs changed (dvc rep
 verify: setup ## how much of the data here is bit-identical to the committed dvc.lock, and whether the figures agree
 	@exec python -m repro.pipeline verify
 
-test: lint ## style, then the whole test suite
+test: lint extra-verl ## style, then the whole test suite, verl on a CPU included
 	@exec pytest
 
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
