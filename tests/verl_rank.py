@@ -4,6 +4,7 @@ Reads `cases.pt` (written by test_verl_engine.py), makes one plain SGD step of l
 weights, and rank 0 writes `moved-<world size>.pt`: the gradients, since the step's difference is their negative.
 """
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ SLICE, LONGEST = 96, 24  # tokens of a micro-batch: several to each mini-batch; 
 def new_worker(policy: Path) -> tuple[TrainingWorker, FSDPEngineConfig, FSDPOptimizerConfig]:
     model = HFModelConfig(
         path=str(policy),
-        use_remove_padding=False,
+        use_remove_padding=int(os.environ["WORLD_SIZE"]) > 1,  # both of verl's layouts; packed is that of GPUs
         enable_gradient_checkpointing=False,
         override_config={"attn_implementation": "sdpa"},
     )

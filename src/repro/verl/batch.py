@@ -134,8 +134,8 @@ def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
 
 
 def loss_of(value: float, part: Rollouts) -> float:
-    """verl's loss of a mini-batch; 0, as on the embedded engine, where a token mask has left no token in it: verl's mean
-    over tokens is then 0/0, while its gradient is 0."""
+    """verl's loss of a mini-batch; 0, as on the embedded engine, where a token mask has left no token in it: verl's
+    mean over tokens is then 0/0, while its gradient is 0."""
     return value if part.response_mask_N_T.any() else 0.0
 
 

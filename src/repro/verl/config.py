@@ -184,6 +184,7 @@ def _trainer(settings: Settings, arm: str, seed: int, files: Files, ranks: int) 
 def _ray(ranks: int) -> dict[str, Any]:
     """A cluster of its own on this machine; `num_gpus` are slots of our CPU platform."""
     return {
+        "address": "local",  # even where another cluster is up
         "num_cpus": 16,
         "num_gpus": ranks,
         "include_dashboard": False,

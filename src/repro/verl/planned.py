@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import transfer_queue as tq
 from omegaconf import open_dict
 from transfer_queue import KVBatchMeta
@@ -31,14 +32,15 @@ class PlannedTrainer(PPOTrainerSync):
             config.data.gen_batch_size = 1  # a step holds any number of groups
         self.discarded: list[Scored] = []
         self.place: dict[str, int] = {}  # of each group of this step in the plan
-        self.cursor = self.refills = 0
+        self.cursor = self.refills = self.expected = 0  # expected: rollouts of the groups that train
         super().__init__(config)
 
     def _build_replay_buffer(self) -> Any:
-        """verl's own, which also tells what its filter throws away, since that was paid for."""
+        """verl's own, which also tells what its filter throws away (it was paid for), and chooses by the plan."""
         buffer = super()._build_replay_buffer()
-        buffer.poll_interval = 0.05  # seconds; verl's 2 are no setting of its own and would outlast a small step
-        clear = buffer._clear_groups
+        if self.config.actor_rollout_ref.rollout.name == "hf":
+            buffer.poll_interval = 0.05  # seconds; verl's 2 would outlast a small step, but a poll lists every response
+        clear, select = buffer._clear_groups, buffer._select_prompt_uids
 
         def clear_groups(partition_id: str, uids: set[str]) -> None:
             keys = [key for key in buffer.partitions[partition_id] if key.split("_")[0] in uids]
@@ -48,8 +50,25 @@ class PlannedTrainer(PPOTrainerSync):
                 self.discarded.append(self._scored(keys, fields))
             clear(partition_id, uids)
 
-        buffer._clear_groups = clear_groups
+        def select_prompt_uids(partition_id: str, uids: set[str], count: int) -> tuple[list[str], dict, dict]:
+            chosen, *snapshots = select(partition_id, uids, count)
+            if partition_id == "train":
+                chosen = self._that_fit(uids)
+                self.expected = sum(map(self._size, chosen))
+            return chosen, *snapshots
+
+        buffer._clear_groups, buffer._select_prompt_uids = clear_groups, select_prompt_uids
         return buffer
+
+    def _that_fit(self, uids: set[str]) -> list[str]:
+        """Of the groups that may train, as many as fit a step's rollouts, in the plan's order. After a refill there are
+        more than enough; verl would take any of them, and as many groups as there were, whatever their sizes."""
+        ordered = sorted(uids, key=self.place.__getitem__)
+        sizes_G = [self._size(uid) for uid in ordered]
+        return ordered[: int((np.cumsum(sizes_G) <= self.run.rollouts_per_step).sum())]
+
+    def _size(self, uid: str) -> int:
+        return int(self.sizes_G[self.place[uid] % len(self.sizes_G)])
 
     def _scored(self, keys: list[str], fields: Any) -> Scored:
         return Scored.read(keys, fields, self.tokenizer.eos_token_id, self.config.data.max_response_length)
@@ -62,6 +81,7 @@ class PlannedTrainer(PPOTrainerSync):
         if SIZE in rows.column_names and self.config.data.shuffle:
             raise SettingsError("data.shuffle would undo the order of the plan in data.train_files: set it to false")
         self.sizes_G = list(rows[SIZE]) if SIZE in rows.column_names else same
+        self.steps_per_epoch = max(1, self.steps_per_epoch)  # a short plan of large groups is less than verl's batch
         self.queries, self.held_out = Asked.by_index(rows), Asked.by_name(self.val_dataset.dataframe)
         optim = self.config.actor_rollout_ref.actor.optim
         with open_dict(self.config):

@@ -82,6 +82,10 @@ class Record:
         self.log.selection += rows
         self.log.rollouts += rollout_rows(rows, texts[: self.kept], queries)
 
+    def evaluated(self, step: int) -> bool:
+        """Whether the policy has been evaluated after `step` steps."""
+        return any(row["step"] == step for row in self.log.evaluations)
+
     def add_evaluation(
         self,
         step: int,
@@ -99,8 +103,8 @@ class Record:
         table = pd.DataFrame({"query": infos["query"], **columns})
         means = {name: float(table[name].mean()) for name in columns}
         summary = {"accuracy": means["successes"], "response_tokens": means["tokens"], "truncated": means["truncated"]}
-        if any(row["step"] == step for row in self.log.evaluations):
-            return  # a resumed run evaluates once more where it was interrupted
+        if self.evaluated(step):
+            return
         row = {"seed": self.seed, "step": step, "samples": samples, **summary, "diverged": diverged}
         self.log.evaluations.append({**row, **self.ledger.row()})
         if last:

@@ -20,6 +20,7 @@ from typing import Any
 from repro.arms import Method, build
 from repro.profiling.profile import Profile
 from repro.settings import Settings, SettingsError, load
+from repro.verl.loss import actor_settings
 
 PROFILE = "profile"  # name of the profile's files in its folder
 
@@ -80,7 +81,9 @@ def check_arm(name: str, method: Method) -> None:
 
 def check_config(config: Any, method: Method) -> None:
     """SettingsError where verl's configuration would quietly do something else than the arm says."""
-    actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
+    from omegaconf import OmegaConf
+
+    actor, algorithm, v1 = config.actor_rollout_ref.actor, config.algorithm, config.trainer.v1
     demands = {
         "algorithm.adv_estimator=grpo": algorithm.adv_estimator == "grpo",
         "algorithm.use_kl_in_reward=false": not algorithm.use_kl_in_reward,
@@ -90,6 +93,13 @@ def check_config(config: Any, method: Method) -> None:
         "actor_rollout_ref.actor.use_dynamic_bsz=true": actor.use_dynamic_bsz,  # mini-batches come in any size
         "actor_rollout_ref.actor.ppo_epochs=1": actor.ppo_epochs == 1,
         "trainer.critic_warmup=0": config.trainer.critic_warmup == 0,
+        "trainer.v1.sampler.custom_sampler.path=null": not v1.sampler.custom_sampler.path,  # our steps are the plan's
+        "algorithm.rollout_correction.bypass_mode=false": (  # it has no entropy for samplers
+            not (algorithm.rollout_correction.bypass_mode and method.samplers)
+        ),
     }
+    for key, value in actor_settings(method, config.data.max_response_length).items():
+        if key != "clip_ratio_c":  # the second clip, which the papers' runs had
+            demands[f"actor_rollout_ref.actor.{key}={value}"] = OmegaConf.select(actor, key) == value
     if failed := [demand for demand, met in demands.items() if not met]:
         raise SettingsError(f"the trainer `repro` needs {', '.join(failed)} in verl's configuration")

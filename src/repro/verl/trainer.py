@@ -6,7 +6,8 @@ rollouts it holds. All else (generation, scoring, losses, optimiser, weights to 
 """
 
 import itertools
-from collections import defaultdict
+import logging
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import transfer_queue as tq
+from omegaconf import open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils.config import omega_conf_to_dataclass
@@ -29,6 +31,8 @@ from repro.verl.loss import own_loss
 from repro.verl.planned import SCORED, PlannedTrainer
 from repro.verl.record import Record, describe, flop_counter
 from repro.verl.version import NAME
+
+log = logging.getLogger(__name__)
 
 SELECTED = "selected"  # the queue's partition for the rows that train
 STATE = "repro.json"  # beside each of verl's checkpoints
@@ -73,6 +77,9 @@ class ArmTrainer(PlannedTrainer):
         batch = super()._compute_advantage(batch, metrics)
         real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         keys = in_plan_order(real, self.place)
+        metrics["training/rollouts_failed"] = failed = max(0, self.expected - len(keys))
+        if failed:  # verl goes on without them
+            log.warning("step %d: %d of %d rollouts failed, see above", self.global_steps, failed, self.expected)
         wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
         self.fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=sorted(wanted))
         self.scored = self._scored(keys, self.fields)
@@ -97,7 +104,7 @@ class ArmTrainer(PlannedTrainer):
         return batch  # the whole of it: verl measures it, then clears exactly its keys
 
     def _select(self, step: int) -> Rollouts | None:
-        progress = step / self.total_training_steps
+        progress = step / self.run.settings.steps_of(self.run.arm)  # a run that is cut short keeps its schedule
         try:
             return apply_chain(self.run.method.samplers, self.rollouts, progress, self._rng("sample"))
         except NoSignal:
@@ -187,7 +194,7 @@ class ArmTrainer(PlannedTrainer):
     def _val_metrics_update(
         self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *_: Any, **__: Any
     ) -> dict[str, float]:
-        samples = len(sample_uids) // len(set(sample_uids))
+        samples = max(Counter(sample_uids).values())  # a response that failed is missing
         self.record.add_evaluation(
             self.global_steps, samples, reward_extra_infos_dict, self.held_out, diverged=self.diverged, last=self._last
         )
@@ -199,32 +206,45 @@ class ArmTrainer(PlannedTrainer):
     def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         self.record.add_seconds(global_steps - 1, timing_raw)
+        if (self._folder / STATE).exists():
+            self._save_record()  # with the evaluation and the seconds, which came after the checkpoint
         if global_steps % self.record.every == 0 or self._last:
             self.record.write(self.run.output)
 
     def on_train_end(self) -> None:
-        """Only a run that diverged leaves verl's loop this way: its last evaluation."""
+        """A run that diverged leaves verl's loop this way, and one that had trained to its end when it was resumed."""
         super().on_train_end()
         self.global_steps -= 1
-        if self.diverged:
+        if self.diverged and not self.record.evaluated(self.global_steps):
             self._validate()
-            self.record.write(self.run.output)
+        self.record.write(self.run.output)
 
     # checkpoints: verl's, and beside them what was spent and logged
 
+    @property
+    def _folder(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+
+    def _save_record(self) -> None:
+        self.record.save(self._folder / STATE, cursor=self.cursor, diverged=self.diverged)
+
     def _save_checkpoint(self) -> None:
+        self._save_record()  # first: verl's last word is that this checkpoint is the one to go on from
         super()._save_checkpoint()
-        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-        self.record.save(folder / STATE, cursor=self.cursor, diverged=self.diverged)
 
     def _load_checkpoint(self) -> None:
+        """Afterwards, verl evaluates before it trains only what the uninterrupted run would have evaluated here."""
         super()._load_checkpoint()
         if self.global_steps > 0:
             trainer = self.config.trainer
-            folder = Path(trainer.default_local_dir) / f"global_step_{self.global_steps}"
-            folder = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else folder
+            folder = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else self._folder
             state = self.record.restore(folder / STATE)
             self.cursor, self.diverged = state["cursor"], state["diverged"]
+            if self.diverged:
+                self.total_training_steps = self.global_steps
+            due = self._last or self.global_steps % self.record.every == 0
+            with open_dict(self.config):
+                trainer.val_before_train &= due and not self.record.evaluated(self.global_steps)
 
 
 def _for_verl(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
