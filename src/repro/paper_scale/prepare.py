@@ -18,16 +18,17 @@ from repro.settings import Settings, SettingsError
 from repro.verl.data import plan_table, planned_groups
 from repro.verl.run import PROFILE, check_arm
 
-# As many groups as the run needs twice over, where a filter throws some away; verl starts over where that is too few.
-ROUNDS = 2
+# As many groups as the run needs four times over, where a filter throws some away: verl asks for twice as many as were
+# dropped, and starts the plan over where it runs out.
+ROUNDS = 4
 WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
 
 
 def training_rows(scale: PaperScale, data: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
     """The prepared training set in the folder `data`, a row for each prompt, in verl's format.
 
-    With a `tokenizer`, without those that are longer than the scale allows: verl would stop at the first of them, hours
-    after the start. FileNotFoundError with the command that prepares the set.
+    With a `tokenizer`, without those that are longer than the scale allows, which verl would cut on the left.
+    FileNotFoundError with the command that prepares the set.
     """
     name, limit = scale.train_data.value, scale.max_prompt_tokens.value
     made_by = f"python -m repro.data prepare {name} --out {data}"

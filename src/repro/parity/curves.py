@@ -151,6 +151,11 @@ def _examine(snapshot: Snapshot) -> dict[str, Any]:
     from repro.tasks.queries import make_pools
 
     settings = snapshot.settings
+    if not snapshot.folder.exists():
+        raise RuntimeError(
+            f"parity: the run of {snapshot.arm} with seed {snapshot.seed} on verl left no policy after step "
+            f"{snapshot.step}: it diverged; take other parity.arms or parity.seeds"
+        )
     model, tokenizer = load_policy(snapshot.folder)
     queries = make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).evaluation
     outcome = evaluate(
