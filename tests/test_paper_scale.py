@@ -15,7 +15,7 @@ from repro.paper_scale.at_scale import arm_at, settings_at
 from repro.paper_scale.compose import check, compose
 from repro.paper_scale.d3s import SELECTION
 from repro.paper_scale.overrides import overrides
-from repro.paper_scale.prepare import prepare, training_rows
+from repro.paper_scale.prepare import ROUNDS, prepare, training_rows
 from repro.paper_scale.values import PaperScale, ours
 from repro.settings import SettingsError
 from repro.verl.run import check_config
@@ -199,7 +199,7 @@ def test_the_plan_is_written_in_its_order_with_its_sizes(tmp_path):
     assert set(rows["__rollout_n__"]) == {16}
     again = settings_module.Settings.model_validate(json.loads((folder / "settings.json").read_text()))
     assert again == settings_at(scale, SETTINGS)
-    assert prepare(scale, SETTINGS, "zvf", tmp_path / "zvf", asked) == 4 * (2 * scale.steps + 1)
+    assert prepare(scale, SETTINGS, "zvf", tmp_path / "zvf", asked) == 4 * (ROUNDS * scale.steps + 1)
 
 
 def test_a_missing_profile_or_data_set_is_a_sentence(tmp_path):
@@ -209,8 +209,6 @@ def test_a_missing_profile_or_data_set_is_a_sentence(tmp_path):
     rows = training_rows(small_scale(), tmp_path)
     with pytest.raises(SettingsError, match=r"arms\.sgpo plans from a profile"):
         prepare(small_scale(), SETTINGS, "sgpo", tmp_path / "run", rows)
-    with pytest.raises(SettingsError, match=r"profile\.again"):
-        prepare(small_scale(), SETTINGS, "sgpo-again-1", tmp_path / "run", rows)
 
 
 def test_a_folder_holds_one_run_and_no_mixture(tmp_path):

@@ -184,8 +184,6 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_scale_says(tmp_pa
     assert (run.arm, run.profile.samples, len(run.profile.prompt_tokens_Q)) == ("sgpo", 8, 12)
     assert Path(config.data.train_files) == folder / "plan.parquet"
     assert (tmp_path / "runs" / NAME / "_profile" / "profile.parquet").exists()
-    with pytest.raises(SettingsError, match=r"profile\.again"):
-        runs_module.run(small_scale(), SETTINGS, "sgpo-again-1", **where)
     write_parquet(evaluations(0, small_scale().steps), folder / "tables/evaluations.parquet")
     assert runs_module.run(small_scale(), SETTINGS, "sgpo", **where) == folder and len(started) == 1
 

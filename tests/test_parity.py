@@ -100,5 +100,9 @@ def test_the_conclusion_counts():
 
 
 def test_arms_that_verl_refuses_are_named_with_the_reason():
-    reasons = arms_for_verl(SETTINGS)
-    assert not reasons["grpo"] and "profile.again" in reasons["sgpo-again-1"]
+    assert set(arms_for_verl(SETTINGS).values()) == {""}
+    odd = SETTINGS.arm("zvf").model_copy(update={"reward": SETTINGS.arm("random-reward").reward})
+    reasons = arms_for_verl(SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "odd": odd}}))
+    assert not reasons["grpo"] and "only `verified`" in reasons["odd"]
+    text = report.refusals(reasons, {**dict.fromkeys(SETTINGS.arms, ""), "odd": "Odd one"})
+    assert f"refuses 1 of {len(reasons)} arms" in text and "Odd one" in text

@@ -76,7 +76,7 @@ def test_the_same_seed_trained_under_another_name_gives_the_same_bits(smoke):
 
 def test_verl_does_with_every_arm_what_the_embedded_engine_does(smoke):
     batches = pd.read_parquet(smoke.folder / "results/parity/batches.parquet")
-    assert batches["arm"].tolist() == [arm for arm in ARMS if arm != "sgpo-again-1"]  # which verl refuses
+    assert batches["arm"].tolist() == list(ARMS)
     assert batches_agree(batches).all(), batches.to_string()
     on_verl = pd.read_parquet(smoke.folder / "timings/parity/evaluations.parquet")
     assert on_verl.groupby("seed")["step"].apply(list).to_dict() == {seed: [2, 4] for seed in (0, 1)}

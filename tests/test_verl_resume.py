@@ -37,6 +37,7 @@ def new_trainer(modules, folder, step: int):
     trainer.record = Record(0, EVERY, 1, flops=None)
     trainer.run = SimpleNamespace(output=folder / "tables")
     trainer.cursor, trainer.diverged, trainer.global_steps, trainer.total_training_steps = 7, False, step, STEPS
+    trainer.plan_file = None
     return trainer
 
 
@@ -82,6 +83,18 @@ def test_verls_buffer_asks_the_plan_and_polls_seldom(modules, monkeypatch):
         buffer.poll_interval = 2.0
     assert built._select_prompt_uids("train", {"b", "a"}, 1) == (["a", "b"], {"k": {}}, {"u": 1})
     assert trainer.expected == 8
+
+
+def test_a_resumed_run_follows_the_plan_that_it_had_made_anew(modules, tmp_path, monkeypatch):
+    followed = []
+    monkeypatch.setattr(modules.trainer.ArmTrainer, "_follow", lambda self, path: followed.append(path))
+    monkeypatch.setattr(modules.base, "_save_checkpoint", lambda self: None)
+    for plan in (None, tmp_path / "plan-8.parquet"):
+        trainer = new_trainer(modules, tmp_path, 20)
+        trainer.plan_file = plan
+        trainer._save_checkpoint()
+        assert resumed(modules, tmp_path, 20, monkeypatch).cursor == 7
+    assert followed == [tmp_path / "plan-8.parquet"]
 
 
 def test_the_record_is_there_before_verl_calls_the_checkpoint_its_last(modules, tmp_path, monkeypatch):

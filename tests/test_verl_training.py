@@ -28,7 +28,7 @@ ARM = {
     "about": "",
     "group": "Objectives",
     "plan": {"sgpo": {"drop_trivial": False, "unsolvable_share": 0.5, "largest": 8}},
-    "profile": {"samples": 4},
+    "profile": {"samples": 4, "again": 1},
     "filter": "zero_variance",
     "samplers": [{"cost_aware": {"beta": 0.3, "tokens": 0.7}}, {"top_tokens": {"tokens": 0.5}}],
     "aggregation": "token-mean",
@@ -113,14 +113,23 @@ def test_the_policy_moves_and_both_replicas_follow_it(tables):
     assert tables["evaluations"]["accuracy"].between(0, 1).all()
 
 
-def test_groups_have_the_sizes_of_the_plan(tables, project):
-    plan = pd.read_parquet(project / "build/verl/everything" / f"seed-{SEED}" / "train.parquet")
-    sizes = {extra["index"]: size for extra, size in zip(plan["extra_info"], plan["__rollout_n__"], strict=True)}
-    first = tables["selection"].query("step == 0")
-    found = first.groupby("query").size()
-    assert len(set(found)) > 1
-    assert all(size % sizes[query] == 0 for query, size in found.items())  # a query may open the next epoch
-    assert (first.groupby("query")["reward"].nunique() == 2).all()  # verl's filter left the mixed groups alone
+def test_groups_have_the_sizes_of_the_plan_of_their_step(tables, project):
+    run = project / "build/verl/everything" / f"seed-{SEED}"
+    for step, file in enumerate((run / "train.parquet", run / "checkpoints" / "plan-1.parquet")):  # profiled in between
+        plan = pd.read_parquet(file)
+        sizes = {extra["index"]: size for extra, size in zip(plan["extra_info"], plan["__rollout_n__"], strict=True)}
+        of_step = tables["selection"].query("step == @step")
+        found = of_step.groupby("query").size()
+        assert all(size % sizes[query] == 0 for query, size in found.items())  # a query may open the next epoch
+        assert (of_step.groupby("query")["reward"].nunique() == 2).all()  # verl's filter left the mixed groups alone
+        assert step or len(set(found)) > 1
+
+
+def test_the_policy_is_profiled_again_and_that_is_paid_for(tables):
+    first, second = tables["steps"]["profile_tokens"]
+    assert 24 * 4 <= second - first <= 24 * 4 * 32  # every query, four samples of at most 32 tokens
+    profiled = tables["seconds"].query("phase == 'profile'")
+    assert profiled["step"].tolist() == [1]
 
 
 def test_the_selection_is_that_of_the_same_sampler_on_the_same_batch(tables):
@@ -152,7 +161,7 @@ def test_the_ledger_adds_up(tables, project):
     kept = selection.groupby("step")["cost"].sum()
     assert scored.tolist() == (2 * kept).tolist()  # for the policy that sampled, and for the reference
     profile = pd.read_parquet(project / "build/verl/everything" / f"seed-{SEED}" / "profile" / "profile.parquet")
-    assert (steps["profile_tokens"] == profile["response_tokens"].sum()).all()
+    assert steps["profile_tokens"][0] == profile["response_tokens"].sum()
     kept_tokens = selection.query("step == 0")["response_tokens"].sum()
     assert steps["generated_tokens"][0] >= steps["profile_tokens"][0] + kept_tokens  # what the filter threw away too
     tokens = selection.groupby("step")["response_tokens"].sum()

@@ -62,13 +62,15 @@ def overrides(
 def _run(
     scale: PaperScale, own: "Settings", arm: str, seed: int, folder: Path, nodes: int | None, gpus: int | None
 ) -> dict[str, Any]:
+    profile = own.arm(arm).profile
     return {
         "repro.scale": scale.name,
         "repro.arm": arm,
         "repro.seed": seed,
         "repro.settings": str(folder / "settings.json"),
         "repro.output": str(folder / "tables"),
-        "repro.profile": str(folder / "profile") if own.arm(arm).profile else None,
+        "repro.profile": str(folder / "profile") if profile else None,
+        "repro.queries": str(folder / "queries.parquet") if profile and profile.again else None,
         "trainer.project_name": scale.name,
         "trainer.experiment_name": f"{arm}-seed-{seed}",
         "trainer.default_local_dir": str(folder / "checkpoints"),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from repro.arms import build
 from repro.engine.embedded.train import stream_seed
@@ -75,6 +76,8 @@ def prepare(
     rounds = ROUNDS if method.filter is not None else 1
     groups = planned_groups(plan, own.steps_of(arm), own.engine.rollouts_per_step, rounds)
     write_parquet(plan_table(rows, groups), folder / "plan.parquet")
+    if method.profile_again:
+        write_parquet(pd.DataFrame(rows), folder / "queries.parquet")
     write_text(own.model_dump_json(indent=2) + "\n", folder / "settings.json")
     return len(groups)
 

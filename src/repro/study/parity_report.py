@@ -86,7 +86,7 @@ def during_table(during: pd.DataFrame, titles: Mapping[str, str]) -> str:
     for row in during.itertuples():
         scale, unit = (100, " (points)") if row.measure in POINTS else (1, "")
         values = [scale * value for value in (row.embedded, row.verl, row.difference, row.half_width)]
-        cells = f"{values[0]:.4g} | {values[1]:.4g} | {values[2]:+.2g} | ±{values[3]:.2g}"
+        cells = f"{values[0]:.4g} | {values[1]:.4g} | {values[2]:+.3g} | ±{values[3]:.3g}"
         label = f"{study.MEASURES[row.measure]}{unit}"
         lines.append(f"| {titles[row.arm]} | {label} | {cells} | {row.p_value:.2g} | {row.p_holm:.2g} |")
     return "\n".join(lines) + "\n"

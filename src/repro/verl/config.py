@@ -18,7 +18,7 @@ TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgent
 @dataclass(frozen=True)
 class Files:
     """What verl reads (the policy, plan and held-out queries as parquet, the agent's registration, our settings, the
-    profile behind the plan or None) and where it writes."""
+    profile behind the plan or None, and, for an arm that profiles again, all training queries) and where it writes."""
 
     policy: Path
     train: Path
@@ -28,6 +28,7 @@ class Files:
     checkpoints: Path
     output: Path
     profile: Path | None = None
+    queries: Path | None = None
 
 
 def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
@@ -69,6 +70,7 @@ def cpu_values(
             "minibatch": engine.minibatch,
             "output": str(files.output),
             "profile": str(files.profile) if files.profile else None,
+            "queries": str(files.queries) if files.queries else None,
         },
         "algorithm.adv_estimator": "grpo",
         "algorithm.filter_groups.enable": method.filter is not None,

@@ -46,6 +46,7 @@ def prepare(
         checkpoints=folder / "checkpoints",
         output=folder / "tables",
         profile=folder / "profile" if settings.arm(arm).profile else None,
+        queries=folder / "queries.parquet" if method.profile_again else None,
     )
     pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
     model, tokenizer = load_policy(policy)
@@ -58,6 +59,8 @@ def prepare(
         known = profile.known()
     groups = write_plan(method, settings, arm, seed, known, pools.train, files.train)
     write_rows(pools.evaluation, files.evaluation)
+    if files.queries:
+        write_rows(pools.train, files.queries)
     write_text(settings.model_dump_json(indent=2) + "\n", files.settings)
     write_json([TEXT_AGENT], files.agents)
     longest = max(map(len, prompts))
@@ -81,7 +84,7 @@ def write_plan(
 
 
 def write_rows(queries: Sequence[Query], path: Path) -> None:
-    """Held-out queries; how many samples of each is said at every evaluation."""
+    """Queries to be sampled as they stand; how many samples of each is said when they are."""
     import pandas as pd
 
     write_parquet(pd.DataFrame(query_rows(queries)), path)

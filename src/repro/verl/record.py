@@ -27,6 +27,7 @@ from repro.verl.batch import Scored
 from repro.verl.data import Asked
 
 PHASES = {
+    "profile": "profile",
     "gen": "generate",
     "old_log_prob": "score",
     "ref": "score",

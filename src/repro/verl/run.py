@@ -7,6 +7,7 @@
       settings: settings.json     # instead of params.yaml: a dump of the settings (`Settings.model_dump_json`)
       output: folder              # of the run's tables; null: `tables` beside verl's checkpoints
       profile: folder             # the profile behind the plan, as `Profile.save` writes it; null: none
+      queries: queries.parquet    # all training queries, a row each, for an arm that profiles them again; null: none
       rollouts_per_step: 160      # null: data.train_batch_size × rollout.n, and
       minibatch: 40               # null: actor.ppo_mini_batch_size × rollout.n, as verl itself counts them
 
@@ -37,6 +38,7 @@ class RunOnVerl:
     updates: int  # optimiser steps per batch, unless a sampler says otherwise
     output: Path
     profile: Profile | None
+    queries: Path | None
 
     @classmethod
     def of(cls, config: Any) -> "RunOnVerl":
@@ -57,8 +59,11 @@ class RunOnVerl:
         profile = None
         if arm.profile and section.get("profile"):
             profile = Profile.load(Path(section.profile), PROFILE).first(arm.profile.samples)
+        queries = Path(section.queries) if section.get("queries") else None
+        if method.profile_again and not (profile and queries):
+            raise SettingsError(f"arms.{section.arm}: to profile again, verl needs `repro.profile` and `repro.queries`")
         seed = int(section.get("seed") or 0)
-        return cls(section.arm, seed, settings, method, per_step, per_step // minibatch, output, profile)
+        return cls(section.arm, seed, settings, method, per_step, per_step // minibatch, output, profile, queries)
 
 
 def settings_of(section: Any) -> Settings:
@@ -75,8 +80,6 @@ def check_arm(name: str, method: Method) -> None:
         raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")
     if filter is not None and getattr(method.reward, "func", method.reward).__name__ != "verified":
         raise SettingsError(f"arms.{name}: verl's filter sees the verifier's reward, so only `verified` goes with it")
-    if method.profile_again:
-        raise SettingsError(f"arms.{name}: verl reads its plan once; profile.again works on the embedded engine alone")
 
 
 def check_config(config: Any, method: Method) -> None:
@@ -98,6 +101,12 @@ def check_config(config: Any, method: Method) -> None:
             not (algorithm.rollout_correction.bypass_mode and method.samplers)
         ),
     }
+    if method.profile_again:  # verl samples a profile as it samples to evaluate
+        rollout = config.actor_rollout_ref.rollout
+        for key in ("temperature", "top_p", "top_k"):
+            demands[f"actor_rollout_ref.rollout.val_kwargs.{key}={rollout[key]}"] = (
+                rollout.val_kwargs[key] == rollout[key]
+            )
     for key, value in actor_settings(method, config.data.max_response_length).items():
         if key != "clip_ratio_c":  # the second clip, which the papers' runs had
             demands[f"actor_rollout_ref.actor.{key}={value}"] = OmegaConf.select(actor, key) == value

@@ -28,8 +28,9 @@ from repro.samplers import apply_chain
 from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, loss_of, rollouts_of, rows_of, training_rows
 from repro.verl.data import with_samples
 from repro.verl.loss import own_loss
-from repro.verl.planned import SCORED, PlannedTrainer
+from repro.verl.planned import SCORED
 from repro.verl.record import Record, describe, flop_counter
+from repro.verl.replanned import ReplannedTrainer
 from repro.verl.version import NAME
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ STATE = "repro.json"  # beside each of verl's checkpoints
 
 
 @register_trainer(NAME)  # trainer.v1.trainer_mode
-class ArmTrainer(PlannedTrainer):
+class ArmTrainer(ReplannedTrainer):
     """One run of one arm. The methods stand in the order in which verl calls them."""
 
     def __init__(self, config: Any):
@@ -194,6 +195,9 @@ class ArmTrainer(PlannedTrainer):
     def _val_metrics_update(
         self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *_: Any, **__: Any
     ) -> dict[str, float]:
+        if self.heard is not None:
+            self.heard = reward_extra_infos_dict
+            return {}
         samples = max(Counter(sample_uids).values())  # a response that failed is missing
         self.record.add_evaluation(
             self.global_steps, samples, reward_extra_infos_dict, self.held_out, diverged=self.diverged, last=self._last
@@ -226,7 +230,8 @@ class ArmTrainer(PlannedTrainer):
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
 
     def _save_record(self) -> None:
-        self.record.save(self._folder / STATE, cursor=self.cursor, diverged=self.diverged)
+        place = {"plan": self.plan_file and str(self.plan_file), "cursor": self.cursor}
+        self.record.save(self._folder / STATE, **place, diverged=self.diverged)
 
     def _save_checkpoint(self) -> None:
         self._save_record()  # first: verl's last word is that this checkpoint is the one to go on from
@@ -239,6 +244,8 @@ class ArmTrainer(PlannedTrainer):
             trainer = self.config.trainer
             folder = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else self._folder
             state = self.record.restore(folder / STATE)
+            if state["plan"]:
+                self._follow(Path(state["plan"]))
             self.cursor, self.diverged = state["cursor"], state["diverged"]
             if self.diverged:
                 self.total_training_steps = self.global_steps
