@@ -14,7 +14,7 @@ from repro.plans.sgpo import sgpo
 from repro.settings import Arm, SettingsError, load
 from repro.tasks.queries import Query, make_pools, verify
 from repro.verl.data import SIZE, Asked, groups_that_fit, plan_table, planned_groups, query_name, query_rows
-from repro.verl.run import check_arm
+from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
 from repro.verl.version import SUPPORTED, UnsupportedVerl, require_plugin, require_verl
 
 
@@ -80,6 +80,37 @@ def test_every_arm_goes():
     settings = load()
     for name, arm in settings.arms.items():
         check_arm(name, build(name, arm))
+
+
+def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
+    settings = load(scale="smoke")
+    begun_alike(settings, "grpo", tmp_path)  # nothing there
+    (tmp_path / SETTINGS).write_text(settings.model_dump_json())
+    begun_alike(settings, "grpo", tmp_path)
+    longer = settings.model_copy(update={"engine": settings.engine.model_copy(update={"steps": 60})})
+    with pytest.raises(SettingsError, match=r"engine\.steps: 4 → 60"):
+        begun_alike(longer, "grpo", tmp_path)
+    (tmp_path / SETTINGS).write_text("{}")
+    assert changed(settings, "grpo", tmp_path) == ["they are of another version of this project"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arm", "grpo", "--scale", "paper-qwen3-4b"], "trains on GPUs"),
+        (["--arm", "grpo", "--scale", "smoke", "--ranks", "3"], "does not divide the 32 rollouts"),
+        (["--arm", "zfv", "--scale", "smoke"], "did you mean 'zvf'"),
+        (["--arm", "grpo", "--scale", "smoke"], "holds a run: --resume goes on"),
+    ],
+)
+def test_a_command_that_cannot_run_is_refused_before_anything_is_made(arguments, message, tmp_path):
+    pytest.importorskip("verl", reason="verl is not installed here: `make extra-verl` installs it")
+    from repro.verl.__main__ import main
+
+    (tmp_path / "grpo" / "seed-0").mkdir(parents=True)
+    (tmp_path / "grpo" / "seed-0" / SETTINGS).write_text(load(scale="smoke").model_dump_json())
+    with pytest.raises(SettingsError, match=message):
+        main([*arguments, "--output", str(tmp_path)])
 
 
 def test_another_verl_is_refused_with_the_mend(monkeypatch):

@@ -17,12 +17,11 @@ from repro.plans import Queries
 from repro.profiling.profile import Profile
 from repro.settings import Settings, SettingsError
 from repro.verl.data import plan_table, planned_groups
-from repro.verl.run import PROFILE, check_arm
+from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm
 
 # As many groups as the run needs four times over, where a filter throws some away: verl asks for twice as many as were
 # dropped, and starts the plan over where it runs out.
 ROUNDS = 4
-WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
 
 
 def training_rows(scale: PaperScale, data: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
@@ -78,27 +77,8 @@ def prepare(
     write_parquet(plan_table(rows, groups), folder / "plan.parquet")
     if method.profile_again:
         write_parquet(pd.DataFrame(rows), folder / "queries.parquet")
-    write_text(own.model_dump_json(indent=2) + "\n", folder / "settings.json")
+    write_text(own.model_dump_json(indent=2) + "\n", folder / SETTINGS)
     return len(groups)
-
-
-def begun_alike(own: Settings, arm: str, folder: Path) -> None:
-    """SettingsError where `folder` holds a run of other settings, which would go on half one arm and half another."""
-    path = folder / "settings.json"
-    if not path.exists():
-        return
-    before, now = (_relevant(settings, arm) for settings in (Settings.model_validate_json(path.read_text()), own))
-    changed = [f"{key}: {before.get(key)} → {value}" for key, value in now.items() if before.get(key) != value]
-    if changed:
-        raise SettingsError(
-            f"{folder} was begun with other settings ({'; '.join(changed)}): remove it to train anew, or put them back"
-        )
-
-
-def _relevant(settings: Settings, arm: str) -> dict[str, Any]:
-    sections = {"engine": settings.engine, "evaluation": settings.evaluation, f"arms.{arm}": settings.arm(arm)}
-    entries = {f"{name}.{key}": value for name, entry in sections.items() for key, value in entry.model_dump().items()}
-    return {key: value for key, value in entries.items() if key.rpartition(".")[2] not in WORDS}
 
 
 def _known(own: Settings, arm: str, n_rows: int, folder: Path, profile: Path | None) -> Queries:

@@ -16,12 +16,13 @@ from repro.paper_scale import ready
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.compose import check, compose
 from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
-from repro.paper_scale.prepare import begun_alike, prepare, question_of, training_rows
+from repro.paper_scale.prepare import prepare, question_of, training_rows
 from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
 from repro.paper_scale.values import PaperScale
 from repro.settings import Settings, SettingsError
-from repro.verl.run import PROFILE, check_arm, check_config
+from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
+from repro.verl.version import UnsupportedVerl
 
 TIMED = "seconds"  # the table that differs from run to run
 
@@ -110,8 +111,7 @@ def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | Non
     folders = {seed: folder_of(scale, arm, seed, runs) for seed in seeds}
     missing = [seed for seed, folder in folders.items() if not finished(folder, own.steps_of(arm))]
     if missing:
-        ready.require_machine(scale, arm)
-        ready.require_data(scale, data)
+        _can_train(scale, arm, missing, runs, data)
     for folder in folders.values():
         begun_alike(own, arm, folder)
     _same_code(arm, runs / scale.name / arm)
@@ -125,6 +125,20 @@ def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | Non
                 "from its last checkpoint"
             )
     return publish(list(folders.values()), Path(output), paths.train_timings(arm))
+
+
+def _can_train(scale: PaperScale, arm: str, seeds: Sequence[int], runs: Path, data: Path) -> None:
+    """NotReady says which runs are not finished: this may be a machine that should only collect them."""
+    try:
+        ready.require_machine(scale, arm)
+        ready.require_data(scale, data)
+    except (ready.NotReady, UnsupportedVerl) as error:
+        which = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} of {arm}"
+        verb = "is" if len(seeds) == 1 else "are"
+        raise ready.NotReady(
+            f"{which} {verb} not finished in {runs / scale.name / arm} (copy what another machine trained there to "
+            f"collect it), and {error}"
+        ) from error
 
 
 def publish(folders: Sequence[Path], data: Path, timings: Path) -> dict[str, pd.DataFrame]:
@@ -159,7 +173,8 @@ def tokenizer_of(model: Path) -> Any:
 
 
 def _train(config: Any) -> None:
-    """verl's main loop, whose processes elsewhere find the project where this one does."""
+    """verl's main loop, whose processes elsewhere find the project where this one does, on the GPUs that
+    `ready.gpus_at_hand` counted."""
     from omegaconf import OmegaConf
 
     from repro.verl.__main__ import run as run_verl
@@ -167,4 +182,7 @@ def _train(config: Any) -> None:
     os.environ["REPRO_ROOT"] = str(paths.ROOT)
     there = "ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT"
     OmegaConf.update(config, there, str(paths.ROOT), force_add=True)
+    for key, value in ready.own_cluster().items():
+        if OmegaConf.select(config, f"ray_kwargs.ray_init.{key}") is None:
+            OmegaConf.update(config, f"ray_kwargs.ray_init.{key}", value, force_add=True)
     run_verl(config)

@@ -8,13 +8,14 @@
 
 import argparse
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.arms import build
 from repro.paths import BUILD, ROOT
 from repro.settings import Settings, SettingsError, load
+from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
 from repro.verl.version import NAME, UnsupportedVerl, require_plugin, require_verl
 
 # Before verl is imported, for this process and, through Ray, for all others.
@@ -25,8 +26,11 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_worker_prestart": "0",  # a process for each of the CPUs that we pretend to have
     "REPRO_ROOT": str(ROOT),
 }
+
+RAY_STARTS = 3  # Ray gives a node 30 s to come up, which cannot be set; a busy machine may need longer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,10 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--arm", required=True, help="of params.yaml")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, help="instead of the settings' own")
+    parser.add_argument("--steps", type=_positive, help="instead of the settings' own")
     parser.add_argument("--scale", help="a scale of params.yaml instead of its own")
     parser.add_argument("--settings", type=Path, help="instead of params.yaml: a dump of the settings, as runs keep it")
-    parser.add_argument("--ranks", type=int, default=1, help="processes of data parallelism")
+    parser.add_argument("--ranks", type=_positive, default=1, help="processes of data parallelism")
     parser.add_argument("--policy", type=Path, help="folder of the base policy; else stage policy's, or one made here")
     parser.add_argument("--profiles", type=Path, help="folder of stage profile's profiles; else measured, if needed")
     parser.add_argument("--output", type=Path, default=BUILD / "verl")
@@ -59,10 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"tables of {asked.arm}: {folder}")
 
 
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+    return int(text)
+
+
 def _settings(asked: argparse.Namespace) -> Settings:
     if asked.settings:
         return Settings.model_validate_json(asked.settings.read_text())
-    return load(**({"scale": asked.scale} if asked.scale else {}))
+    settings = load(**({"scale": asked.scale} if asked.scale else {}))
+    if settings.scale.startswith("paper-"):
+        raise SettingsError(
+            f"scale {settings.scale} is a paper's and trains on GPUs: `python -m repro.paper_scale run "
+            f"{settings.scale} {asked.arm}`; the small policy trains here with --scale cpu"
+        )
+    return settings
 
 
 def with_steps(settings: Settings, arm: str, steps: int) -> Settings:
@@ -85,21 +101,29 @@ def train(
     overrides: Sequence[str] = (),
 ) -> Path:
     """One run on this machine's CPU. Its folder is `<output>/<arm>/seed-<seed>`; `<output>/<arm>`, which is returned,
-    holds the tables of all seeds trained so far, as repro.study reads them."""
+    holds the tables of all seeds trained so far with these settings, as repro.study reads them. SettingsError, before
+    anything is made, where verl cannot train the arm or the folder holds a run that this is not to go on with."""
     require_verl()
+    check_arm(arm, build(arm, settings.arm(arm)))
+    if settings.engine.rollouts_per_step % ranks:
+        raise SettingsError(
+            f"--ranks {ranks} does not divide the {settings.engine.rollouts_per_step} rollouts of a step"
+        )
+    folder = output / arm / f"seed-{seed}"
+    if (folder / SETTINGS).exists() and not resume:
+        raise SettingsError(f"{folder} holds a run: --resume goes on with it; to train anew, remove the folder")
+    begun_alike(settings, arm, folder)
     os.environ.update(ENVIRONMENT)
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     from repro.experiment import policy_for
     from repro.verl.prepare import prepare
     from repro.verl.record import gather
 
-    folder = output / arm / f"seed-{seed}"
-    if not resume:
-        shutil.rmtree(folder, ignore_errors=True)
     policy = policy or policy_for(settings, None)
     how = {"ranks": ranks, "profiles": profiles, "overrides": overrides}
     run(prepare(arm, seed, settings, policy, folder, **how))
-    gather(sorted((output / arm).glob("seed-*/tables")), output / arm)
+    alike = [path for path in (output / arm).glob("seed-*/tables") if not changed(settings, arm, path.parent)]
+    gather(sorted(alike), output / arm)
     return output / arm
 
 
@@ -116,11 +140,17 @@ def run(config: Any) -> None:
         config.trainer.v1.trainer_mode = NAME
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     mine = not ray.is_initialized()
-    try:
-        run_ppo(config, task_runner_class=task_runner())
-    finally:
-        if mine:
-            ray.shutdown()
+    for start in range(1, RAY_STARTS + 1):
+        try:
+            run_ppo(config, task_runner_class=task_runner())
+            return
+        except Exception as error:
+            if "timed out during startup" not in str(error) or start == RAY_STARTS:
+                raise
+            print(f"Ray was too slow to start, trying again ({start})", flush=True)
+        finally:
+            if mine:
+                ray.shutdown()
 
 
 def task_runner() -> Any:
@@ -142,5 +172,7 @@ def task_runner() -> Any:
 if __name__ == "__main__":
     try:
         main()
-    except (UnsupportedVerl, SettingsError) as error:
+    except (UnsupportedVerl, SettingsError, OSError) as error:
         raise SystemExit(f"repro.verl: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("repro.verl: interrupted; the same command with --resume goes on") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.arms import Method
-from repro.settings import Settings
+from repro.settings import Settings, SettingsError
 from repro.verl.loss import actor_settings
 
 TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
@@ -34,17 +34,24 @@ class Files:
 def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
     """verl's default configuration with `values` ({dotted key: value}) and then `overrides` ("key=value") laid over it.
 
-    An override of a key that verl does not have is refused by OmegaConf, as is a value of another type.
+    SettingsError names an override that is none, or of a key that verl does not have.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer")
     for key, value in values.items():
         OmegaConf.update(config, key, value, merge=True, force_add=True)
-    config.merge_with_dotlist(list(overrides))
+    for override in overrides:
+        if "=" not in override:
+            raise SettingsError(f"{override}: a setting of verl's is KEY=VALUE")
+        try:
+            config.merge_with_dotlist([override])
+        except OmegaConfBaseException:
+            raise SettingsError(f"{override}: verl has no such setting, or not with such a value") from None
     return config
 
 

@@ -16,7 +16,7 @@ from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
 from repro.verl.config import TEXT_AGENT, Files, compose, cpu_values
 from repro.verl.data import plan_table, planned_groups, query_rows
-from repro.verl.run import PROFILE, check_arm
+from repro.verl.run import PROFILE, SETTINGS, check_arm
 
 
 def prepare(
@@ -42,7 +42,7 @@ def prepare(
         train=folder / "train.parquet",
         evaluation=folder / "evaluation.parquet",
         agents=folder / "agents.json",
-        settings=folder / "settings.json",
+        settings=folder / SETTINGS,
         checkpoints=folder / "checkpoints",
         output=folder / "tables",
         profile=folder / "profile" if settings.arm(arm).profile else None,
@@ -61,11 +61,12 @@ def prepare(
     write_rows(pools.evaluation, files.evaluation)
     if files.queries:
         write_rows(pools.train, files.queries)
-    write_text(settings.model_dump_json(indent=2) + "\n", files.settings)
     write_json([TEXT_AGENT], files.agents)
     longest = max(map(len, prompts))
     values = cpu_values(settings, arm, seed, method, files, longest_prompt=longest, groups=groups, ranks=ranks)
-    return compose(values, overrides)
+    config = compose(values, overrides)
+    write_text(settings.model_dump_json(indent=2) + "\n", files.settings)  # from now on the folder holds a run
+    return config
 
 
 def write_plan(

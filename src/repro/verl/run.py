@@ -24,6 +24,8 @@ from repro.settings import Settings, SettingsError, load
 from repro.verl.loss import actor_settings
 
 PROFILE = "profile"  # name of the profile's files in its folder
+SETTINGS = "settings.json"  # in a run's folder: those that it was begun with
+WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,34 @@ def check_arm(name: str, method: Method) -> None:
         raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")
     if filter is not None and getattr(method.reward, "func", method.reward).__name__ != "verified":
         raise SettingsError(f"arms.{name}: verl's filter sees the verifier's reward, so only `verified` goes with it")
+
+
+def begun_alike(now: Settings, arm: str, folder: Path) -> None:
+    """SettingsError where `folder` holds a run of other settings, which would go on half one arm and half another."""
+    if differences := changed(now, arm, folder):
+        told = "; ".join(differences)
+        raise SettingsError(
+            f"{folder} was begun with other settings ({told}): remove it to train anew, or put them back"
+        )
+
+
+def changed(now: Settings, arm: str, folder: Path) -> list[str]:
+    """What a run depends on that was otherwise when `folder` was begun, as "engine.steps: 3 → 60"; [] for a new one."""
+    path = folder / SETTINGS
+    if not path.exists():
+        return []
+    try:
+        then = Settings.model_validate_json(path.read_text())
+    except ValueError:
+        return ["they are of another version of this project"]
+    before, after = _relevant(then, arm), _relevant(now, arm)
+    return [f"{key}: {before.get(key)} → {value}" for key, value in after.items() if before.get(key) != value]
+
+
+def _relevant(settings: Settings, arm: str) -> dict[str, Any]:
+    sections = {"engine": settings.engine, "evaluation": settings.evaluation, f"arms.{arm}": settings.arm(arm)}
+    entries = {f"{name}.{key}": value for name, entry in sections.items() for key, value in entry.model_dump().items()}
+    return {key: value for key, value in entries.items() if key.rpartition(".")[2] not in WORDS}
 
 
 def check_config(config: Any, method: Method) -> None:
