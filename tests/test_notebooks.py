@@ -189,6 +189,12 @@ def test_a_manifest_read_back_is_the_same_manifest():
     assert differences(json.loads(json.dumps(now)), now) == []
 
 
+def test_whatever_verl_runs_of_ours_is_a_reason_to_compare_the_engines_again():
+    run = {f"src/repro/verl/{path.name}" for path in (ROOT / "src/repro/verl").glob("*.py")}
+    for kind in ("parity_train", "parity"):
+        assert run <= set(manifest(stage(kind, SETTINGS), SETTINGS)["modules"])
+
+
 def test_a_title_is_no_reason_to_train():
     arm = SETTINGS.arms["grpo"].model_copy(update={"title": "Another name"})
     renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})

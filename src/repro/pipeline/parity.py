@@ -8,7 +8,8 @@ from repro.pipeline.of_training import _training
 from repro.pipeline.stage import WORDS, Stage
 from repro.settings import Settings
 
-LOADED_BY_NAME = ("repro.verl.plugin", "repro.verl.hf_rollout", "repro.verl.text_agent", "repro.verl.reward")
+# By Ray, by verl, by the command line that trains.
+LOADED_BY_NAME = tuple(f"repro.verl.{name}" for name in ("plugin", "hf_rollout", "text_agent", "reward", "__main__"))
 
 
 def parity_train(settings: Settings) -> Stage:
