@@ -4,6 +4,6 @@
 # Without SCALE, or with -, it is the one that params.yaml names. The same command again goes on from the last checkpoint.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${1:?which arm of params.yaml?}"
+(($#)) || { echo "repro: which arm of params.yaml? launch/run.sh [SCALE] ARM" >&2; exit 1; }
 source launch/environment.sh
 exec python -m repro.paper_scale run "$@"

@@ -13,13 +13,19 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 set -euo pipefail
-cd "${SLURM_SUBMIT_DIR:?submit this script with sbatch, from the root of the repository}"
-: "${1:?which arm of params.yaml?}"
+no() { echo "repro: $*" >&2; exit 1; }
+how="sbatch --nodes=2 launch/slurm.sh [SCALE] ARM, from the root of the repository"
+[[ ${SLURM_SUBMIT_DIR:-} && ${SLURM_JOB_NODELIST:-} ]] || no "this script is a job of SLURM's: $how"
+[[ -f $SLURM_SUBMIT_DIR/launch/environment.sh ]] || no "$SLURM_SUBMIT_DIR is not the root of the repository: $how"
+(($#)) || no "which arm of params.yaml? $how"
+cd "$SLURM_SUBMIT_DIR"
 source launch/environment.sh
 gpus=${SLURM_GPUS_ON_NODE:-8} cpus=${SLURM_CPUS_PER_TASK:-64}
 
-# Ray: the head on the first node, a worker on each of the others; they end with the job.
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+python -m repro.paper_scale overrides "$@" --nodes "${#hosts[@]}" --gpus "$gpus" >/dev/null # ends the job if one is wrong
+
+# Ray: the head on the first node, a worker on each of the others; they end with the job.
 on() { srun --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --overlap -w "$@"; }
 address=$(on "${hosts[0]}" hostname --ip-address | awk '{print $1}'):6379
 start() { on "$1" ray start --block --num-gpus="$gpus" --num-cpus="$cpus" "${@:2}" & }

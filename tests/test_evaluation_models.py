@@ -201,7 +201,7 @@ def test_the_command_line(prepared, tmp_path, capsys):
     assert "holds another evaluation, of top_p 0.9 where 1.0 is asked for" in capsys.readouterr().err
 
 
-def test_the_engine_gets_room_for_the_longest_prompt_and_response(prepared, tmp_path, monkeypatch):
+def test_the_engine_gets_room_for_the_longest_prompt_and_response(prepared, tmp_path, monkeypatch, capsys):
     folder, asked = fetch(TINY, cache=tmp_path / "models"), {}
 
     def opened(name, folder, **options):
@@ -213,6 +213,7 @@ def test_the_engine_gets_room_for_the_longest_prompt_and_response(prepared, tmp_
     assert command.main([str(folder), str(prepared), "--out", str(tmp_path / "out"), *options]) == 1
     prompts_Q = prompt_ids(build_tiny()[1], load_questions(prepared), {})
     length = max(map(len, prompts_Q)) + 700
+    assert "far enough; `--engine transformers` does without vLLM" in capsys.readouterr().err
     assert asked == {"name": "vllm", "dtype": "bfloat16", "threads": 1, "max_length": length}
 
 

@@ -226,6 +226,11 @@ def test_wrong_names_have_a_nearest_one(capsys):
         find("paper-qwen3-8")
     assert main(["overrides", "paper-qwen3-8b", "grpoo"]) == 1
     assert "did you mean 'grpo'" in capsys.readouterr().err
+    for command in (["check", "-", "grpoo"], ["run", "grpoo"]):  # before params.yaml's scale is asked for
+        assert main(command) == 1 and "did you mean 'grpo'" in capsys.readouterr().err
+    assert main(["check", "paper-qwen3-8b"]) == main(["run", "grpo", "paper-qwen3-8b"]) == 1
+    told = capsys.readouterr().err
+    assert "paper-qwen3-8b is a scale, and which arm" in told and "before the arm: paper-qwen3-8b grpo" in told
     assert main(["overrides", "-", "grpo"]) == main(["overrides", "grpo"]) == 1  # params.yaml names none of the papers'
     assert capsys.readouterr().err.count("is no paper's") == 2
 
@@ -259,8 +264,12 @@ def test_verls_refusal_is_a_sentence(capsys):
     told = overrides(SCALES["paper-qwen3-8b"], SETTINGS, "grpo")
     with pytest.raises(SettingsError, match="verl refuses paper-qwen3-8b with arm grpo"):
         check(compose([*told, "actor_rollout_ref.actor.loss_agg_mode=no-such"]))
-    with pytest.raises(SettingsError, match="no_such_key"):
-        compose([*told, "trainer.no_such_key=1"])
+    with pytest.raises(SettingsError, match=r"^trainer\.save_frq=1: section trainer .* did you mean 'save_freq'"):
+        compose([*told, "trainer.save_frq=1"])
+    for wrong in ("trainer.save_freq=abc", "trainer.save_freq=true", "trainer.val_before_train=3", "trainer=3"):
+        with pytest.raises(SettingsError, match=rf"^{wrong}: verl's own value is"):
+            compose([*told, wrong])
+    compose([*told, "actor_rollout_ref.rollout.top_p=0.9", "trainer.save_freq=abc", "trainer.save_freq=50"])
     assert main(["check", "paper-qwen3-8b", "cost-aware"]) == 0
     assert main(["check", "paper-qwen3-8b", "cost-aware", "actor_rollout_ref.actor.ppo_epochs=2"]) == 1
     told = capsys.readouterr()

@@ -59,7 +59,8 @@ def test_every_scale_of_the_papers_can_be_named_in_params():
 def test_without_a_gpu_the_notebooks_function_says_so(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ready, "gpus_here", lambda: 0)
-    with pytest.raises(NotReady, match=r"needs GPUs.*`python -m repro\.verl --arm cost-aware` trains the small policy"):
+    unfinished = r"^seed 0 of cost-aware is not finished in .*cost-aware \(copy .* to collect it\), and .* needs GPUs"
+    with pytest.raises(NotReady, match=unfinished + r".*`python -m repro\.verl --arm cost-aware` trains the small"):
         train_arm("cost-aware", SETTINGS, tmp_path / "out", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
@@ -84,6 +85,19 @@ def test_what_is_missing_is_named_before_anything_is_loaded(tmp_path, monkeypatc
     with pytest.raises(NotReady, match=r"no-such-folder cannot be had"):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         ready.local_model("no-one/no-such-folder")
+
+
+@pytest.mark.verl  # for ray
+def test_ray_has_a_cluster_of_its_own_unless_one_is_named(monkeypatch):
+    monkeypatch.setattr(ready, "gpus_here", lambda: 4)
+    for none in ("", None):
+        monkeypatch.setenv("RAY_ADDRESS", none) if none is not None else monkeypatch.delenv("RAY_ADDRESS")
+        assert ready.own_cluster() == {"address": "local", "num_gpus": 4} and ready.gpus_at_hand() == (1, 4)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert ready.own_cluster() == {}
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(NotReady, match="no Ray cluster answers at 127"):
+        ready.gpus_at_hand()
 
 
 def small_scale(**changed):
@@ -179,6 +193,7 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_scale_says(tmp_pa
     folder = runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=7"])
     (config,) = started
     assert (config.trainer.nnodes, config.trainer.n_gpus_per_node, config.trainer.save_freq) == (1, 1, 7)
+    assert (config.ray_kwargs.ray_init.address, config.ray_kwargs.ray_init.num_gpus) == ("local", 1)
     assert str(paths.ROOT) == config.ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT
     run = RunOnVerl.of(config)
     assert (run.arm, run.profile.samples, len(run.profile.prompt_tokens_Q)) == ("sgpo", 8, 12)
@@ -229,6 +244,17 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
     assert {script.name for script in scripts} >= {"run.sh", "slurm.sh", "ray_submit.sh"}
     for script in scripts:
         subprocess.run(["bash", "-n", str(script)], check=True)
+    shell = {**os.environ, "RAY_ADDRESS": "http://127.0.0.1:9", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    shell |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "here"}
+    for script, arguments, sentence in (
+        ("run", [], "which arm"),
+        ("ray_submit", [NAME, "grpoo"], "did you mean 'grpo'"),
+        ("ray_submit", [NAME, "grpo"], "no Ray dashboard answers at http://127.0.0.1:9"),
+        ("slurm", [NAME, "grpo"], f"{tmp_path} is not the root"),
+    ):
+        command = [str(paths.ROOT / f"launch/{script}.sh"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=shell, capture_output=True, text=True)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1) and sentence in done.stderr, done.stderr
     here = {name: value for name, value in os.environ.items() if name not in ("REPRO_ROOT", "RAY_ADDRESS")}
     here |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
     command = [str(paths.ROOT / "launch/run.sh"), NAME, "grpo", "--seed", "1", "trainer.save_freq=5"]

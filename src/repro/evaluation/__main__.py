@@ -14,7 +14,7 @@ from typing import Any
 
 from repro.data.sandbox import SandboxFailed
 from repro.data.verify import Verifier
-from repro.engine.backends import NAMES, BackendError, open_backend, why_not_vllm
+from repro.engine.backends import NAMES, Backend, BackendError, open_backend, why_not_vllm
 from repro.evaluation.kept import Kept, OtherEvaluation
 from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
@@ -58,7 +58,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("model", metavar="MODEL", help="a folder of save_pretrained, or a hub id")
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA.parquet", help="written by `repro.data prepare`")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--engine", choices=("auto", *NAMES), default="auto", help="auto: vllm where it runs")
+    parser.add_argument("--engine", choices=("auto", *NAMES), default="auto", help="auto: vllm if it is installed")
     parser.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=1, help="of the engine, on a CPU")
     parser.add_argument("--samples", type=int, default=32, help="responses per question; default: %(default)s")
@@ -96,7 +96,7 @@ def run(chosen: argparse.Namespace, folder: Path, data: dict[str, list[Question]
     keeping = {name: Kept(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in asked.items()}
     opening = {"dtype": chosen.dtype, "threads": chosen.threads, "max_length": length}
     complete = all(kept.complete for kept in keeping.values())
-    engine = nullcontext() if complete else open_backend(facts["engine"], folder, **opening)
+    engine = nullcontext() if complete else opened(facts["engine"], folder, **opening)
     with engine as backend, Verifier(chosen.verifiers) as verifier:
         for name, each in asked.items():
             options: dict[str, Any] = {"stops": stops, "ks": chosen.k, "kept": keeping[name]}
@@ -124,6 +124,16 @@ def engine_of(asked: str) -> str:
     if why := why_not_vllm():
         print(f"repro: sampling with transformers: {why}", file=sys.stderr)
     return "transformers" if why else "vllm"
+
+
+def opened(engine: str, folder: Path, **options: Any) -> Backend:
+    """The engine; BackendError says that there is another one."""
+    try:
+        return open_backend(engine, folder, **options)
+    except BackendError as error:
+        if engine == "transformers":
+            raise
+        raise BackendError(f"{error}; `--engine transformers` does without vLLM, far slower") from error
 
 
 def fitting(asked: dict[str, Asked], max_new_tokens: int, longest: int | None) -> int:

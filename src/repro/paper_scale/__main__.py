@@ -58,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--nodes", type=int, help="of those there are")
         command.add_argument("--gpus", type=int, help="of each node")
-        if name == "run":
-            command.add_argument("--profile", type=Path, help="folder of the base model's profile, else measured")
+        command.add_argument("--profile", type=Path, help="folder of the base model's profile, for run; else measured")
     for name in ("overrides", "check", "run", "profile"):
         commands.choices[name].add_argument("--data", type=Path, default=DATA, help="folder of the prepared data sets")
         commands.choices[name].add_argument("--runs", type=Path, default=RUNS, help="where runs have their folders")
@@ -73,6 +72,8 @@ def _do(asked: argparse.Namespace, more: list[str]) -> None:
         return
     names = list(asked.names)
     arm = names.pop() if asked.command in ("overrides", "check", "run") else None
+    if arm is not None:
+        _is_arm(arm, names)
     scale, settings = _scale(names)
     if asked.command == "show":
         from repro.paper_scale.describe import table
@@ -87,6 +88,17 @@ def _do(asked: argparse.Namespace, more: list[str]) -> None:
         print(f"tables: {run(scale, settings, arm, **where, profile=asked.profile, more=more) / 'tables'}")
     else:
         _tell(scale, settings, arm, asked, more)
+
+
+def _is_arm(arm: str, names: list[str]) -> None:
+    """SettingsError where the last name, the arm's, is a scale, or the only one and no arm's."""
+    if arm.startswith("paper-"):
+        scale = find(arm).name
+        if names not in ([], ["-"]):
+            raise SettingsError(f"the scale comes before the arm: {scale} {names[0]}")
+        raise SettingsError(f"{scale} is a scale, and which arm of params.yaml? For example: {scale} cost-aware")
+    if not names or names[0] == "-":
+        settings_module.load().arm(arm)
 
 
 def _scale(names: list[str]) -> tuple[PaperScale, settings_module.Settings]:
@@ -113,6 +125,8 @@ def _tell(
     from repro.paper_scale.overrides import overrides
     from repro.verl.run import check_arm, check_config
 
+    method = build(arm, settings_at(scale, settings).arm(arm))
+    check_arm(arm, method)
     where = {"data": asked.data.resolve(), "runs": asked.runs.resolve()}
     told = overrides(scale, settings, arm, seed=asked.seed, nodes=asked.nodes, gpus=asked.gpus, **where)
     if asked.command == "overrides":
@@ -120,8 +134,6 @@ def _tell(
         return
     config = compose([*told, *more])
     check(config)
-    method = build(arm, settings_at(scale, settings).arm(arm))
-    check_arm(arm, method)
     check_config(config, method)
     print(f"verl accepts {scale.name} with arm {arm}")
 

@@ -1,10 +1,11 @@
 """Hydra puts verl's defaults, our base config and the overrides together; verl checks what comes out."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from repro.paths import ROOT
-from repro.settings.errors import SettingsError
+from repro.settings.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -16,7 +17,7 @@ BASE = "repro_trainer"
 def compose(overrides: Sequence[str]) -> "DictConfig":
     """verl's config with `overrides` (repro.paper_scale.overrides, or any of Hydra's) on top.
 
-    SettingsError where verl is missing, or has no such key.
+    SettingsError where verl is missing or has no such key, or where a value is of another kind than verl's own.
     """
     try:
         import verl  # noqa: F401
@@ -27,12 +28,70 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
         raise SettingsError(
             f"paper scales run on verl, which is not here ({error}); install it: `make extra-verl`"
         ) from error
+    with initialize_config_dir(str(CONFIGS), version_base=None):
+        defaults = put_together(BASE)
+        try:
+            config = put_together(BASE, overrides=list(overrides))
+        except HydraException as error:
+            raise SettingsError(_refusal(error, overrides, defaults)) from error
+    for entry in {entry.partition("=")[0]: entry for entry in overrides}.values():  # of one key, the last counts
+        _same_kind(entry, defaults, config)
+    return config
+
+
+def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig") -> str:
+    """Which override Hydra does not take, and the nearest key that verl has."""
+    from omegaconf import OmegaConf
+
+    told = " ".join(str(error).split())
+    unknown = re.match(r"Could not override '([^']+)'", told)
+    if not unknown:
+        return f"{given}: {told}" if (given := getattr(error, "override", None)) else told
+    key = unknown[1]
+    given = next((entry for entry in overrides if entry.startswith(f"{key}=")), key)
+    section, name = "", key
+    for part in key.split(".")[:-1]:  # as deep as verl has sections
+        inner = OmegaConf.select(defaults, f"{section}.{part}".lstrip("."))
+        if not OmegaConf.is_dict(inner):
+            break
+        section, name = f"{section}.{part}".lstrip("."), name.partition(".")[2]
+    known = OmegaConf.select(defaults, section) if section else defaults
+    where = f"section {section} of verl's configuration" if section else "verl's configuration"
+    name = name.partition(".")[0]
+    return f"{given}: {where} has no {name!r}{nearest(name, list(known))}; +KEY=VALUE would add one"
+
+
+def _same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None:
+    """SettingsError where an override puts a word for a number, say: Hydra takes it, and a run ends on it hours later.
+
+    Only where verl's own value is a section, a truth value or a number; null is always taken.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    key = entry.partition("=")[0].lstrip("+")
+    if not re.fullmatch(r"[\w.]+", key):
+        return
     try:
-        with initialize_config_dir(str(CONFIGS), version_base=None):
-            return put_together(BASE, overrides=list(overrides))
-    except HydraException as error:
-        cause = error.__cause__ or error
-        raise SettingsError(f"configs/verl/{BASE}.yaml: {' '.join(str(cause).split())}") from error
+        before, now = (OmegaConf.select(whole, key) for whole in (defaults, config))
+    except OmegaConfBaseException as error:
+        raise SettingsError(f"{entry}: {' '.join(str(error).split())}") from error
+    kinds = {"a section": OmegaConf.is_dict, "true or false": _is_truth, "a number": _is_number}
+    for kind, is_kind in kinds.items():
+        if is_kind(before) and now is not None and not is_kind(now):
+            raise SettingsError(f"{entry}: verl's own value is {_shown(before)}, and this is not {kind}")
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, (bool, int, float)) else "a section"
 
 
 def check(config: Any) -> None:

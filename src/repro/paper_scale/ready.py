@@ -5,7 +5,9 @@ Each of these would otherwise end a run minutes or hours after it began, and wit
 
 import importlib.util
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
 from repro.paper_scale.values import PaperScale
 from repro.verl.version import require_plugin, require_verl
@@ -65,15 +67,38 @@ def gpus_at_hand() -> tuple[int, int]:
         return 1, gpus_here()
     import ray
 
-    ray.init(log_to_driver=False)
+    address = os.environ["RAY_ADDRESS"]
+    try:
+        _knock(address)
+        ray.init(log_to_driver=False)
+    except OSError as error:
+        raise NotReady(
+            f"no Ray cluster answers at {address} ({error}): give RAY_ADDRESS the address that `ray start --head` "
+            "printed, or unset it to use this node's GPUs"
+        ) from error
     try:
         per_node = [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
     finally:
         ray.shutdown()
     with_gpus = [gpus for gpus in per_node if gpus]
     if not with_gpus:
-        raise NotReady(f"the Ray cluster at {os.environ['RAY_ADDRESS']} has no GPU: start its nodes with --num-gpus")
+        raise NotReady(f"the Ray cluster at {address} has no GPU: start its nodes with --num-gpus")
     return len(with_gpus), min(with_gpus)
+
+
+def _knock(address: str) -> None:
+    """OSError where nothing listens at host:port, which Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=20).close()
+
+
+def own_cluster() -> dict[str, Any]:
+    """What `ray.init` is told where RAY_ADDRESS names no cluster: a new one, with this machine's GPUs.
+
+    Left to itself Ray joins any that was started on this machine, a stranger's or one that has since ended.
+    """
+    return {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_gpus": gpus_here()}
 
 
 def local_model(name: str) -> Path:

@@ -182,7 +182,7 @@ def _train(config: Any) -> None:
     os.environ["REPRO_ROOT"] = str(paths.ROOT)
     there = "ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT"
     OmegaConf.update(config, there, str(paths.ROOT), force_add=True)
-    for key, value in ready.own_cluster().items():
-        if OmegaConf.select(config, f"ray_kwargs.ray_init.{key}") is None:
+    if OmegaConf.select(config, "ray_kwargs.ray_init.address") is None:
+        for key, value in ready.own_cluster().items():
             OmegaConf.update(config, f"ray_kwargs.ray_init.{key}", value, force_add=True)
     run_verl(config)

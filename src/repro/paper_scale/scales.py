@@ -10,5 +10,5 @@ SCALES: dict[str, PaperScale] = {scale.name: scale for scale in (*cost_aware_lea
 def find(name: str) -> PaperScale:
     """The scale of that name; SettingsError with the nearest name if there is none."""
     if name not in SCALES:
-        raise SettingsError(f"params.yaml: scale: there is no paper scale {name!r}{nearest(name, SCALES)}")
+        raise SettingsError(f"there is no paper scale {name!r}{nearest(name, SCALES)}")
     return SCALES[name]

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Sequence
@@ -60,9 +61,13 @@ class Vllm:
         theirs.close()
         try:
             self._answer()
-        except BackendError:
+        except BackendError as error:
             self.close()
-            raise
+            told = textwrap.shorten(str(error), 400, placeholder=" …")
+            raise BackendError(
+                f"vLLM did not start with {folder} in {dtype}: see whether another program holds the memory, and "
+                f"whether this vLLM knows the model's architecture ({told})"
+            ) from error
 
     def sample(
         self,
