@@ -90,6 +90,8 @@ def batches(**changes) -> pd.DataFrame:
 )
 def test_whatever_differs_is_no_agreement(change):
     assert study.batches_agree(batches()).all()
+    unknown = ("other_tokens", "weight_difference", "loss_difference", "gradient_error", "step_error")
+    assert study.batches_agree(batches(selected=0, **dict.fromkeys(unknown, np.nan))).all()  # no signal on either side
     assert not study.batches_agree(batches(**change)).any()
     assert ("other plan" in report.batch_table(batches(**change), {"a": "A"})) == ("same_plan" in change)
 

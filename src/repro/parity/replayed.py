@@ -17,11 +17,13 @@ import torch
 from repro.engine.embedded.train import stream_seed
 from repro.parity.recorded import Recorded, flat, flat_gradient
 from repro.policy.model import load_policy
-from repro.rollouts import Rollouts
+from repro.rollouts import NoSignal, Rollouts
 from repro.samplers import apply_chain
 from repro.settings import Settings
 from repro.tasks.queries import make_pools
 from repro.verl.data import SIZE, groups_that_fit, query_rows
+
+SAME = ("same_verdicts", "same_finished", "same_rollouts")
 
 
 def be_the_only_rank() -> None:
@@ -51,6 +53,9 @@ class VerlSide:
         from repro.verl.run import RunOnVerl
 
         config, plan = self._prepared(recorded.arm)
+        found = {"arm": recorded.arm, "same_plan": plan == recorded.plan}
+        if not recorded.responses_N:  # a filter left no group
+            return found | {"rollouts": 0, "selected": 0, "tokens": 0, **dict.fromkeys(SAME, True)}
         run = RunOnVerl.of(config)
         self._ready(config, run)
         fields = self._fields(recorded)
@@ -58,9 +63,12 @@ class VerlSide:
         rewards_N = run.method.reward(scored.verdicts_N, self._rng("reward"))
         advantages_N = run.method.advantage(rewards_N, scored.group_N)
         rollouts = rollouts_of(scored, fields, rewards_N, advantages_N)
-        selected = apply_chain(run.method.samplers, rollouts, 0.0, self._rng("sample"))
-        found = {"arm": recorded.arm, "same_plan": plan == recorded.plan, **_selections(recorded, scored, selected)}
-        if not found["same_rollouts"]:
+        try:
+            selected = apply_chain(run.method.samplers, rollouts, 0.0, self._rng("sample"))
+        except NoSignal:
+            selected = None
+        found |= _selections(recorded, scored, selected)
+        if selected is None or not found["same_rollouts"]:
             return found  # gradients of different rollouts say nothing
         losses, gradients, before_P = [], [], flat(self.worker.actor.engine.module)
         for rows in recorded.parts:
@@ -210,18 +218,23 @@ def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-def _selections(recorded: Recorded, scored: Any, selected: Rollouts) -> dict[str, Any]:
-    """Whether the two sides chose alike: rollouts (index by index, in order), weights, tokens."""
+def _selections(recorded: Recorded, scored: Any, selected: Rollouts | None) -> dict[str, Any]:
+    """Whether the two sides chose alike: rollouts (index by index, in order; or none, for want of a signal), weights,
+    tokens."""
     theirs = recorded.selected
-    same = np.array_equal(theirs.row_N, selected.row_N)
+    both = theirs is not None and selected is not None
+    same = np.array_equal(theirs.row_N, selected.row_N) if both else theirs is selected
+    alike = (
+        np.array_equal(recorded.verdicts_N, scored.verdicts_N),
+        np.array_equal(recorded.finished_N, scored.finished_N),
+        same,
+    )
     return {
         "rollouts": len(recorded.query_N),
-        "selected": len(theirs),
-        "same_verdicts": np.array_equal(recorded.verdicts_N, scored.verdicts_N),
-        "same_finished": np.array_equal(recorded.finished_N, scored.finished_N),
-        "same_rollouts": same,
-        "tokens": int(theirs.response_mask_N_T.sum()),
-        **(_gaps(theirs, selected) if same else {}),
+        "selected": len(theirs) if theirs is not None else 0,
+        **dict(zip(SAME, alike, strict=True)),
+        "tokens": int(theirs.response_mask_N_T.sum()) if theirs is not None else 0,
+        **(_gaps(theirs, selected) if both and same else {}),
     }
 
 

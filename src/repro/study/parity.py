@@ -47,7 +47,8 @@ def batches_agree(batches: pd.DataFrame) -> pd.Series:
     TOLERANCE, and what moved within STEP_TOLERANCE."""
     same = batches[["same_plan", "same_verdicts", "same_finished", "same_rollouts"]].all(axis=1)
     close = (batches[["loss_difference", "gradient_error", "weight_difference"]] <= TOLERANCE).all(axis=1)
-    return same & close & (batches["step_error"] <= STEP_TOLERANCE) & (batches["other_tokens"] == 0)
+    close &= (batches["step_error"] <= STEP_TOLERANCE) & (batches["other_tokens"] == 0)
+    return same & (close | (batches["selected"] == 0))  # without a signal there is no step to compare
 
 
 def welch(embedded_S: np.ndarray, verl_S: np.ndarray, confidence: float) -> tuple[float, float]:
