@@ -18,6 +18,7 @@ import pandas as pd
 
 from repro.data.verify import Verifier
 from repro.engine.backends import BackendError, open_backend
+from repro.evaluation.model import stops_of
 from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_json, write_parquet
 from repro.paper_scale.values import PaperScale
@@ -158,7 +159,7 @@ def _sampled(sampler: Sampler, part: Part, backend: Any, verifier: Verifier) -> 
         max_new_tokens=sampler.source.max_new_tokens,
         temperature=sampler.source.temperature,
         top_p=sampler.top_p,
-        stop=_stops(sampler.model, backend.tokenizer),
+        stop=stops_of(sampler.model, backend.tokenizer),
         seed=int(np.random.SeedSequence([sampler.source.seed, part.start, part.first]).generate_state(1)[0]),
     )
     answers_N = [question.answer for question in questions for _ in range(samples)]
@@ -172,14 +173,6 @@ def _sampled(sampler: Sampler, part: Part, backend: Any, verifier: Verifier) -> 
             "prompt_tokens": np.repeat([len(prompt) for prompt in prompts_Q], samples),
         }
     )
-
-
-def _stops(model: Path, tokenizer: Any) -> list[int]:
-    """The tokens that end a response: those of the model's generation settings, as vLLM takes them in training."""
-    path = model / "generation_config.json"
-    named = json.loads(path.read_text()).get("eos_token_id") if path.exists() else None
-    named = [] if named is None else named if isinstance(named, list) else [named]
-    return list(dict.fromkeys([tokenizer.eos_token_id, *named]))
 
 
 def _joined(source: Source, folder: Path, parts: Sequence[Part]) -> Profile:
