@@ -66,8 +66,8 @@ def embedded(task: Task, folder: Path, batches: int) -> None:
 def embedded_trainer(task: Task, folder: Path):
     """A Trainer that takes the task's queries in their order; evaluation and the probe of the KL are left out."""
     from repro import arms
-    from repro.engine.embedded.train import Data, Trainer
-    from repro.plans import PlannedGroup, PlanStream
+    from repro.engine.train import Data, Trainer
+    from repro.methods.plans import PlannedGroup, PlanStream
 
     model, tokenizer = load_policy(folder)
     engine = task.settings.engine.model_copy(

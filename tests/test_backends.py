@@ -19,8 +19,8 @@ from repro.engine.backends import (
     open_best,
     why_not_vllm,
 )
-from repro.language_model.load import fetch
-from repro.language_model.profile import newline_token
+from repro.engine.backends.load import fetch
+from repro.experiments.language_model.profile import newline_token
 
 PROMPTS = ("1 + 2 =", "abc", "Question: what?\nAnswer:")
 OPTIONS = {"max_new_tokens": 20, "temperature": 1.0}

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.log import Log
+from repro.engine.checkpoint import Checkpoints
 from repro.engine.ledger import Ledger
-from repro.plans import PlannedGroup, PlanStream, Queries
+from repro.engine.log import Log
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.policy.flops import FlopCounter
 
 

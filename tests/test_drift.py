@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from repro.fidelity.probe import BASE
-from repro.plots import drift as figures
+from repro.engine.measure import measure_profile
+from repro.engine.profile import ProfileError, Source, hash_policy, hash_queries
+from repro.experiments.drift import measure as measuring
+from repro.experiments.drift import plot as figures
+from repro.experiments.drift import summary as study
+from repro.experiments.drift import tables as report
+from repro.experiments.drift.summary import Rule
+from repro.experiments.fidelity.probe import BASE
 from repro.policy.model import build_qwen2, load_policy, save_policy
-from repro.profiling import drift as measuring
-from repro.profiling.measure import measure_profile
-from repro.profiling.profile import ProfileError, Source, hash_policy, hash_queries
 from repro.settings import load
-from repro.study import drift as study
-from repro.study import drift_report as report
-from repro.study.drift import Rule
 from repro.tasks.tokenizer import build_tokenizer
 
 SETTINGS = load(scale="smoke")
@@ -187,7 +187,7 @@ def small(tmp_path, monkeypatch):
     settings = SETTINGS.model_copy(update={"task": task, "engine": engine, "drift": drift})
     monkeypatch.setattr(measuring, "map_in_workers", lambda function, items, _: [function(item) for item in items])
     monkeypatch.setattr(
-        "repro.profiling.measure.score", lambda texts, valid_N, queries_N: np.array([len(t) % 2 for t in texts], float)
+        "repro.engine.measure.score", lambda texts, valid_N, queries_N: np.array([len(t) % 2 for t in texts], float)
     )
     monkeypatch.setattr(measuring, "train_results", lambda arm: tmp_path / arm)
     pool, (model, tokenizer) = measuring._pool(settings), load_policy(tmp_path / "model", "cpu")

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from repro.engine.embedded.generate import generate, invert
+from repro.engine.generate import generate, invert
 from repro.policy.model import build_qwen2
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 

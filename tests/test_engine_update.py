@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from repro.engine.embedded.generate import generate
-from repro.engine.embedded.update import (
+from repro.engine.generate import generate
+from repro.engine.update import (
     Batch,
     UpdateSettings,
     accumulate_gradients,
     response_log_probabilities,
     slices_of_like_length,
 )
-from repro.objectives.grpo import grpo
+from repro.methods.objectives.grpo import grpo
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers.cost_aware import cost_aware, probabilities
 from repro.policy.model import build_qwen2
-from repro.rollouts import Rollouts
-from repro.samplers.cost_aware import cost_aware, probabilities
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 
 PAD_ID = SYMBOLS.index(PAD)

@@ -9,6 +9,7 @@ import pytest
 from repro.data.prepare import prepare
 from repro.data.verify import Verdict
 from repro.engine.backends import BackendError, Samples
+from repro.engine.backends.load import TINY, ModelMissing, build_tiny, fetch
 from repro.engine.backends.transformers import Transformers
 from repro.evaluation import __main__ as command
 from repro.evaluation.__main__ import Asked, fitting
@@ -17,7 +18,6 @@ from repro.evaluation.measures import per_question, powers_up_to, summary
 from repro.evaluation.model import fingerprint, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Sampling, evaluate
-from repro.language_model.load import TINY, ModelMissing, build_tiny, fetch
 
 QUESTIONS = [Question(f"toy-{i}", "toy", f"{i}?", str(i), ({"role": "user", "content": f"{i}?"},)) for i in range(5)]
 PROMPTS = [[i] for i in range(5)]

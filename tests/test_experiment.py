@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from repro import experiment, paths
-from repro.engine.embedded.log import Log
+from repro import paths
+from repro import training as experiment
+from repro.engine.log import Log
+from repro.engine.profile import hash_policy
 from repro.pipeline.lock import recorded
-from repro.profiling.profile import hash_policy
 from repro.settings import load
 
 SETTINGS = load(scale="smoke")

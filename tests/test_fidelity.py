@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from repro.engine.embedded.generate import Responses
-from repro.engine.embedded.update import Batch, response_log_probabilities
-from repro.fidelity import probe as probing
-from repro.fidelity.gradient_norms import score_norms
-from repro.fidelity.probe import BASE, UNIFORM, Checkpoint, judge, load_checkpoint, pearson, probe
-from repro.fidelity.proxies import PROXIES, Known
-from repro.objectives.aggregate import token_coefficients
-from repro.objectives.cispo import cispo
-from repro.objectives.grpo import grpo
-from repro.objectives.gspo import gspo
-from repro.plots import fidelity as figures
+from repro.engine.generate import Responses
+from repro.engine.update import Batch, response_log_probabilities
+from repro.experiments.fidelity import plot as figures
+from repro.experiments.fidelity import probe as probing
+from repro.experiments.fidelity import summary as study
+from repro.experiments.fidelity.gradient_norms import score_norms
+from repro.experiments.fidelity.probe import BASE, UNIFORM, Checkpoint, judge, load_checkpoint, pearson, probe
+from repro.experiments.fidelity.proxies import PROXIES, Known
+from repro.methods.objectives.aggregate import token_coefficients
+from repro.methods.objectives.cispo import cispo
+from repro.methods.objectives.grpo import grpo
+from repro.methods.objectives.gspo import gspo
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
-from repro.study import fidelity as study
 from repro.tasks.tokenizer import build_tokenizer
 from repro.theory.proxy import closed_forms as optimality
 
@@ -107,7 +107,7 @@ def test_a_module_that_is_not_tensor_to_tensor_is_refused_by_name():
         def forward(self, states, scale):
             return super().forward(states) * scale
 
-    from repro.fidelity.gradient_norms import _recorded
+    from repro.experiments.fidelity.gradient_norms import _recorded
 
     odd = Odd(2, 2)
     with pytest.raises(TypeError, match="a Odd with parameters"), _recorded(odd):

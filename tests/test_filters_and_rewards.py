@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from tiny_run import ROLLOUTS, STEPS, new_trainer, parity, reward_with, run
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.filters.zero_variance import zero_variance as filter
-from repro.rewards.coin_flip import coin_flip
-from repro.rewards.verified import verified
-from repro.rollouts import Rollouts
-from repro.samplers.zero_variance import zero_variance as sampler
+from repro.engine.checkpoint import Checkpoints
+from repro.methods.filters.zero_variance import zero_variance as filter
+from repro.methods.rewards.coin_flip import coin_flip
+from repro.methods.rewards.verified import verified
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers.zero_variance import zero_variance as sampler
 
 graded = st.lists(st.tuples(st.integers(0, 4), st.integers(-16, 16)), min_size=1, max_size=20)
 

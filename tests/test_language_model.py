@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.language_model import load as loading
-from repro.language_model.load import ModelMissing, fetch
-from repro.language_model.profile import profile_language_model
-from repro.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
-from repro.plots import language_model as figures
+from repro.engine.backends import load as loading
+from repro.engine.backends.load import ModelMissing, fetch
+from repro.engine.profile import Profile, Source
+from repro.experiments.language_model import plot as figures
+from repro.experiments.language_model import summary as study
+from repro.experiments.language_model.profile import profile_language_model
+from repro.experiments.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
 from repro.policy.model import load_policy
-from repro.profiling.profile import Profile, Source
-from repro.study import language_model as study
 from repro.tasks.word_problems import (
     answered_number,
     final_number,
@@ -134,7 +134,9 @@ def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypat
 
 
 def test_a_profile_of_the_tiny_model_comes_back_as_it_was_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr("repro.language_model.profile.fetch", lambda source, dtype: fetch(source, cache=tmp_path))
+    monkeypatch.setattr(
+        "repro.experiments.language_model.profile.fetch", lambda source, dtype: fetch(source, cache=tmp_path)
+    )
     queries = draw_queries([2, 3], 4, 2, largest_term=20, seed=0)
     first, again = (profile_language_model("tiny", queries, engine="transformers", **SMALL) for _ in range(2))
     pd.testing.assert_frame_equal(first.samples, again.samples)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tiny_run import new_trainer, parity, reward_with, run
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.log import describe_selection, rollout_rows, selection_rows
-from repro.engine.embedded.train import stream_seed
-from repro.rollouts import Rollouts
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.log import describe_selection, rollout_rows, selection_rows
+from repro.engine.train import stream_seed
+from repro.methods.rollouts import Rollouts
 from repro.tasks.queries import Query
 
 QUERIES = [Query(f"{n}+1=", str(n + 1), f"family {n % 2}", {}) for n in range(5)]

@@ -92,11 +92,14 @@ def test_training_depends_on_its_own_parts_and_on_no_plot():
         manifest(stage("train", SETTINGS, arm), SETTINGS)["modules"] for arm in ("grpo", "cost-aware", "zvf")
     )
     assert set(cost_aware) - set(grpo) == {
-        "src/repro/samplers/cost_aware.py",
-        "src/repro/selection/__init__.py",
-        "src/repro/selection/importance.py",
+        "src/repro/methods/samplers/cost_aware.py",
+        "src/repro/methods/selection/__init__.py",
+        "src/repro/methods/selection/importance.py",
     }
-    assert set(zvf) - set(grpo) == {"src/repro/filters/__init__.py", "src/repro/filters/zero_variance.py"}
+    assert set(zvf) - set(grpo) == {
+        "src/repro/methods/filters/__init__.py",
+        "src/repro/methods/filters/zero_variance.py",
+    }
     apart = ("plots", "report", "pipeline", "settings", "study", "fidelity")
     foreign = {path for path in grpo if path.startswith(tuple(f"src/repro/{package}/" for package in apart))}
     assert foreign == {"src/repro/pipeline/__init__.py", "src/repro/pipeline/lock.py"}  # which says what to do ahead
@@ -104,10 +107,13 @@ def test_training_depends_on_its_own_parts_and_on_no_plot():
 
 def test_a_regime_depends_on_the_parts_of_its_arms_alone():
     modules = manifest(stage("regime", SETTINGS, "few-silent"), SETTINGS)["modules"]
-    samplers = {path.rsplit("/", 1)[1] for path in modules if path.startswith("src/repro/samplers/")}
+    samplers = {path.rsplit("/", 1)[1] for path in modules if path.startswith("src/repro/methods/samplers/")}
     assert {"cost_aware.py", "random_subset.py", "d3s.py"} <= samplers
     assert not samplers & {"pods.py", "adaptive_beta.py", "noisy_cost_aware.py", "random_quarter.py"}
-    assert "src/repro/filters/zero_variance.py" in modules and "src/repro/rewards/coin_flip.py" not in modules
+    assert (
+        "src/repro/methods/filters/zero_variance.py" in modules
+        and "src/repro/methods/rewards/coin_flip.py" not in modules
+    )
 
 
 def changed_by(kind: str, item: str | None, **changes) -> list[str]:

@@ -6,10 +6,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from repro.advantages import groups_without_signal
-from repro.advantages.group_normalised import group_normalised
-from repro.objectives.aggregate import token_coefficients
-from repro.objectives.grpo import grpo
+from repro.methods.advantages import groups_without_signal
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.objectives.aggregate import token_coefficients
+from repro.methods.objectives.grpo import grpo
 
 
 def test_one_group_by_hand():

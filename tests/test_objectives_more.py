@@ -8,13 +8,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from repro.advantages.centred import centred
-from repro.advantages.group_normalised import group_normalised
 from repro.arms import bind
-from repro.objectives.aggregate import token_coefficients
-from repro.objectives.cispo import cispo
-from repro.objectives.grpo import grpo
-from repro.objectives.gspo import gspo
+from repro.methods.advantages.centred import centred
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.objectives.aggregate import token_coefficients
+from repro.methods.objectives.cispo import cispo
+from repro.methods.objectives.grpo import grpo
+from repro.methods.objectives.gspo import gspo
 from repro.settings import SettingsError
 
 OLD_T = [-1.0, -2.0, -0.5]

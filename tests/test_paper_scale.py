@@ -107,7 +107,7 @@ def test_every_value_says_where_or_why():
 def test_selection_of_d3s_is_what_the_sampler_does_by_default():
     import inspect
 
-    from repro.samplers.d3s import d3s
+    from repro.methods.samplers.d3s import d3s
 
     defaults = {key: value.default for key, value in inspect.signature(d3s).parameters.items()}
     assert {key: entry.value for key, entry in SELECTION.items()}.items() <= defaults.items()

@@ -13,8 +13,10 @@ import pytest
 
 from repro import paths
 from repro import settings as settings_module
+from repro.engine.backends.load import fetch
+from repro.engine.profile import Profile
+from repro.experiments.profile.cost import profile_ledger
 from repro.files import write_parquet
-from repro.language_model.load import fetch
 from repro.paper_scale import SCALES, ready
 from repro.paper_scale import run as runs_module
 from repro.paper_scale.__main__ import main
@@ -28,8 +30,6 @@ from repro.paper_scale.values import ours
 from repro.pipeline.manifest import manifest
 from repro.pipeline.stages import all_stages, stage
 from repro.policy.flops import FlopCounter
-from repro.profiling.cost import profile_ledger
-from repro.profiling.profile import Profile
 from repro.settings import SettingsError
 from repro.verl.run import PROFILE, RunOnVerl
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from repro.parity.batch import arms_for_verl
+from repro.experiments.parity import summary as study
+from repro.experiments.parity import tables as report
+from repro.experiments.parity.batch import arms_for_verl
 from repro.settings import load
-from repro.study import parity as study
-from repro.study import parity_report as report
 
 SETTINGS = load(scale="smoke")
 

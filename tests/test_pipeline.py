@@ -12,7 +12,7 @@ import psutil
 import pytest
 from conftest import ARMS, MIX, ROOT, Project
 
-from repro.study.parity import batches_agree
+from repro.experiments.parity.summary import batches_agree
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ SAMPLER = '''"""Short responses only."""
 
 import numpy as np
 
-from repro.rollouts import Rollouts
+from repro.methods.rollouts import Rollouts
 
 
 def shortest(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share: float = 0.5) -> Rollouts:
@@ -163,7 +163,7 @@ def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
 
 def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     assert len((SAMPLER + ARM).splitlines()) <= 30
-    (smoke.folder / "src/repro/samplers/shortest.py").write_text(SAMPLER)
+    (smoke.folder / "src/repro/methods/samplers/shortest.py").write_text(SAMPLER)
     smoke.edit("params.yaml", "\ntask:\n", "\n" + ARM)
     output = smoke.run("dvc", "repro")
     ran = set(re.findall(r"Running stage '([^']+)'", output))

@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from repro import settings as settings_module
+from repro.experiments.planner import plan, report, sensitivity, target
+from repro.experiments.planner.drawn import draw
+from repro.experiments.planner.hours import decode_seconds, start_times
+from repro.experiments.planner.measured import Measured
+from repro.experiments.planner.memory import memory
+from repro.experiments.planner.models import ARCHITECTURES
 from repro.paper_scale import SCALES
-from repro.planner import plan, report, sensitivity, target
-from repro.planner.drawn import draw
-from repro.planner.hours import decode_seconds, start_times
-from repro.planner.measured import Measured
-from repro.planner.memory import memory
-from repro.planner.models import ARCHITECTURES
 from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
 from repro.theory.group_size.profile import expected_informative

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.plans import PlannedGroup, PlanStream, Queries
-from repro.plans.uniform import uniform
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.plans.uniform import uniform
 
 
 def pool(n_queries: int) -> Queries:

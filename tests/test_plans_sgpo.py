@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.advantages.group_normalised import group_normalised
 from repro.arms import bind
-from repro.plans import PlanStream, Queries
-from repro.plans.sgpo import sgpo
-from repro.plans.uniform import uniform
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.plans import PlanStream, Queries
+from repro.methods.plans.sgpo import sgpo
+from repro.methods.plans.uniform import uniform
 from repro.settings import SettingsError
 from repro.theory.group_size.allocation import allocate_profile
 from repro.theory.group_size.profile import expected_informative, fit_population, posterior

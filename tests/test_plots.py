@@ -12,11 +12,13 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from repro import settings as settings_module
-from repro.objectives.aggregate import Aggregation
-from repro.plots import arms, selection, training
+from repro.experiments.arm import plot as selection
+from repro.experiments.arm import report as arm_report
+from repro.methods.objectives.aggregate import Aggregation
+from repro.plots import forest as arms
+from repro.plots import training
 from repro.plots.style import COLORS, is_large, new_figure, to_png
-from repro.study import arm_report
-from repro.study.intervals import mean_intervals
+from repro.stats.intervals import mean_intervals
 
 SETTINGS = settings_module.load()
 STATISTICS = SETTINGS.statistics.model_copy(update={"resamples": 500})

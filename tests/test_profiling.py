@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-from repro.plots import profile as figures
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
+from repro.experiments.profile import cost, describe, stage
+from repro.experiments.profile import plot as figures
+from repro.experiments.profile.describe import CLASSES, Rule
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2, save_policy
-from repro.profiling import cost, describe, stage
-from repro.profiling.describe import CLASSES, Rule
-from repro.profiling.measure import measure_profile
-from repro.profiling.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.settings import load
 from repro.tasks.queries import Query, make_pools
 from repro.tasks.tokenizer import build_tokenizer

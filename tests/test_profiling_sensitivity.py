@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from repro.plots import profile as figures
-from repro.profiling import describe, report, sensitivity
-from repro.profiling.describe import Rule
+from repro.experiments.profile import describe, report, sensitivity
+from repro.experiments.profile import plot as figures
+from repro.experiments.profile.describe import Rule
 from repro.settings import load
 from repro.theory.group_size.closed_forms import informative
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from repro.rollouts import NoSignal, Rollouts
+from repro.methods.rollouts import NoSignal, Rollouts
 
 GOOD = dict(
     group_N=[0, 0, 1, 1],

@@ -12,9 +12,9 @@ import torch
 from tiny_run import comparable
 
 from repro import paths
-from repro.engine.embedded.crew import Crew
-from repro.engine.embedded.runs import Run, forget, make_trainer, tables_of, train_runs
-from repro.engine.embedded.standing import ask_standing_crew
+from repro.engine.crew import Crew
+from repro.engine.runs import Run, forget, make_trainer, tables_of, train_runs
+from repro.engine.standing import ask_standing_crew
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
@@ -113,7 +113,7 @@ def test_a_standing_crew_trains_ahead_between_the_stages_and_ends_with_their_pip
     crews = [
         process for process in psutil.process_iter(["cmdline"]) if str(owner.pid) in (process.info["cmdline"] or [])
     ]
-    [standing] = [process for process in crews if "repro.engine.embedded.standing" in process.info["cmdline"]]
+    [standing] = [process for process in crews if "repro.engine.standing" in process.info["cmdline"]]
     workers = standing.children()
     owner.kill()
     owner.wait()

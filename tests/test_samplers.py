@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain, effective_sample_size
-from repro.samplers.cost_aware import cost_aware, probabilities
-from repro.samplers.random_subset import random_subset
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain, effective_sample_size
+from repro.methods.samplers.cost_aware import cost_aware, probabilities
+from repro.methods.samplers.random_subset import random_subset
 
 
 def batch(advantages_N, costs_N) -> Rollouts:

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro.arms import bind
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain, effective_sample_size
-from repro.samplers.adaptive_beta import adaptive_beta
-from repro.samplers.cost_aware import cost_aware, probabilities
-from repro.samplers.length_only import length_only
-from repro.samplers.noisy_cost_aware import noisy_cost_aware
-from repro.samplers.variance_optimal import variance_optimal
-from repro.selection.importance import beta_for_ess
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain, effective_sample_size
+from repro.methods.samplers.adaptive_beta import adaptive_beta
+from repro.methods.samplers.cost_aware import cost_aware, probabilities
+from repro.methods.samplers.length_only import length_only
+from repro.methods.samplers.noisy_cost_aware import noisy_cost_aware
+from repro.methods.samplers.variance_optimal import variance_optimal
+from repro.methods.selection.importance import beta_for_ess
 from repro.settings import SettingsError
 
 FAMILY = [cost_aware, length_only, variance_optimal, noisy_cost_aware, adaptive_beta]

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.advantages.group_normalised import group_normalised
 from repro.arms import bind
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain
-from repro.samplers.d1s import d1s
-from repro.samplers.d1s_c import d1s_c
-from repro.samplers.d2s import d2s
-from repro.samplers.d3s import d3s
-from repro.samplers.d3s_i import d3s_i
-from repro.samplers.pods import pods
-from repro.samplers.top_tokens import top_tokens
-from repro.samplers.zero_variance import zero_variance
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
+from repro.methods.samplers.d1s import d1s
+from repro.methods.samplers.d1s_c import d1s_c
+from repro.methods.samplers.d2s import d2s
+from repro.methods.samplers.d3s import d3s
+from repro.methods.samplers.d3s_i import d3s_i
+from repro.methods.samplers.pods import pods
+from repro.methods.samplers.top_tokens import top_tokens
+from repro.methods.samplers.zero_variance import zero_variance
 from repro.settings import SettingsError
 
 RNG = np.random.default_rng(0)

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from repro.advantages.group_normalised import group_normalised
 from repro.arms import bind
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain
-from repro.samplers.d1s import d1s
-from repro.samplers.pods import pods
-from repro.samplers.random_quarter import random_quarter
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
+from repro.methods.samplers.d1s import d1s
+from repro.methods.samplers.pods import pods
+from repro.methods.samplers.random_quarter import random_quarter
 from repro.settings import SettingsError
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro.arms import bind
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain
-from repro.samplers.cost_aware import cost_aware, probabilities
-from repro.samplers.surprise_cost_aware import surprise_cost_aware
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
+from repro.methods.samplers.cost_aware import cost_aware, probabilities
+from repro.methods.samplers.surprise_cost_aware import surprise_cost_aware
 from repro.settings import SettingsError
 
 

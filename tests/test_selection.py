@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.rollouts import NoSignal
-from repro.selection.importance import beta_for_ess, distribution, expected_ess_share, smoothed
-from repro.selection.max_variance import group_quotas, max_variance_rows
-from repro.selection.schedule import linear
+from repro.methods.rollouts import NoSignal
+from repro.methods.selection.importance import beta_for_ess, distribution, expected_ess_share, smoothed
+from repro.methods.selection.max_variance import group_quotas, max_variance_rows
+from repro.methods.selection.schedule import linear
 
 
 def whole(values_N, keep: int) -> np.ndarray:

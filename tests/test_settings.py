@@ -234,7 +234,7 @@ def test_the_parameters_of_an_arm_are_bound_to_its_functions():
     assert [sampler.keywords for sampler in method.samplers] == [{"beta": 0.25, "recentre": "constant", "tokens": None}]
     assert method.plan.keywords == {"group_size": 8}
     assert method.objective.keywords == {"clip_low": 0.2, "clip_high": 0.28}
-    assert method.plan.func.__module__ == "repro.plans.uniform"
+    assert method.plan.func.__module__ == "repro.methods.plans.uniform"
 
 
 def test_settings_survive_the_round_trip_of_a_notebook_parameter():

@@ -4,8 +4,8 @@ import pytest
 from test_settings import raw, refusal
 
 from repro import arms
-from repro.rollouts import Rollouts
-from repro.samplers import random_subset as module
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers import random_subset as module
 from repro.settings import SettingsError, load, parse
 
 SETTINGS = load()
@@ -202,7 +202,7 @@ def test_advantages_are_tried_on_the_rewards_that_training_sees(monkeypatch):
         seen.append(rewards_N)
         return rewards_N
 
-    monkeypatch.setattr("repro.advantages.centred.centred", centred)
+    monkeypatch.setattr("repro.methods.advantages.centred.centred", centred)
     settings = parse(raw({"arms.dr-grpo.reward": {"coin_flip": {"probability": 0.01}}}))
     arms.try_out(arms.build("dr-grpo", settings.arms["dr-grpo"]), 0.0)
     assert seen[0].sum() <= 1  # eight of the sixteen verdicts are right

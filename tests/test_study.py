@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from repro.experiments.base_policy.groups import describe_families, describe_groups
+from repro.experiments.results import tables
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
-from repro.study import tables
-from repro.study.base_policy import describe_families, describe_groups
-from repro.study.efficiency import cost_ratios, cost_to_reach, summarise
-from repro.study.intervals import draws, mean_intervals
-from repro.study.runs import carried_forward
+from repro.stats.efficiency import cost_ratios, cost_to_reach, summarise
+from repro.stats.intervals import draws, mean_intervals
+from repro.stats.runs import carried_forward
 
 STATISTICS = Statistics(levels=[0.5, 1.0], resamples=2000, confidence=0.95, seed=0)
 

@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.settings import Statistics
-from repro.study.claims import CLAIMS, Study, claims_markdown, claims_table, tally
-from repro.study.claims import measures as by
-from repro.study.claims.claim import Claim
-from repro.study.claims.paper_tables import TABLE_1_ROW, pass_gain, peak_gain
-from repro.study.claims.per_seed import (
+from repro.experiments.claims import CLAIMS, Study, claims_markdown, claims_table, tally
+from repro.experiments.claims import measures as by
+from repro.experiments.claims.claim import Claim
+from repro.experiments.claims.paper_tables import TABLE_1_ROW, pass_gain, peak_gain
+from repro.experiments.claims.per_seed import (
     BEST,
     EARLY,
     FINAL,
@@ -24,8 +23,9 @@ from repro.study.claims.per_seed import (
     spent,
     summed,
 )
-from repro.study.claims.study import Untestable
-from repro.study.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, Expectation, verdict
+from repro.experiments.claims.study import Untestable
+from repro.experiments.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, Expectation, verdict
+from repro.settings import Statistics
 
 INF, NAN = math.inf, math.nan
 SEEDS = range(5)

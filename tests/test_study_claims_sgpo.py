@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from repro.experiments.claims import CLAIMS, Study, claims_table, sgpo
+from repro.experiments.claims import measures as by
+from repro.experiments.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED
 from repro.settings import Statistics, load
-from repro.study.claims import CLAIMS, Study, claims_table, sgpo
-from repro.study.claims import measures as by
-from repro.study.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED
 from repro.theory.group_size import rule
 from repro.theory.group_size.verdicts import PRICE, judge_rule
 

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.plans import PlanStream
-from repro.plans.sgpo import sgpo
-from repro.profiling.profile import Profile, ProfileError, Source
-from repro.study.query_plan import by_class, by_size, plan_summary, plan_table, predicted, steps_of_epoch
+from repro.engine.profile import Profile, ProfileError, Source
+from repro.experiments.arm.query_plan import by_class, by_size, plan_summary, plan_table, predicted, steps_of_epoch
+from repro.methods.plans import PlanStream
+from repro.methods.plans.sgpo import sgpo
 from repro.tasks.queries import Query
 from repro.theory.group_size.profile import beta_binomial, fit_population
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from repro import settings as settings_module
+from repro.experiments.regimes import summary as regimes
+from repro.experiments.regimes import tables as regimes_report
+from repro.experiments.regimes.mixes import advantage_length, length_difficulty, spearman
+from repro.experiments.regimes.summary import agreement, at_equal_tokens, kendall, outcomes, paired, reversals
 from repro.settings import Statistics
-from repro.study import regimes, regimes_report
-from repro.study.mixes import advantage_length, length_difficulty, spearman
-from repro.study.regimes import agreement, at_equal_tokens, kendall, outcomes, paired, reversals
 
 STATISTICS = Statistics(levels=[0.9], resamples=500, confidence=0.95, seed=0)
 

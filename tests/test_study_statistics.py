@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_study import STATISTICS, answers, curve, study
 
+from repro.experiments.results import noise_floor, results, tables
 from repro.settings import Statistics
-from repro.study import noise_floor, results, runs, tables
-from repro.study.efficiency import summarise
-from repro.study.intervals import improvement, interquartile_mean
-from repro.study.multiplicity import holm, paired_p_values, significance
-from repro.study.pass_at_k import pass_at_k, run_means
+from repro.stats import runs
+from repro.stats.efficiency import summarise
+from repro.stats.intervals import improvement, interquartile_mean
+from repro.stats.multiplicity import holm, paired_p_values, significance
+from repro.stats.pass_at_k import pass_at_k, run_means
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 7])
@@ -115,7 +116,7 @@ def test_iqm_and_improvement_are_rliables():
 
 def test_improvement_resamples_pairs():
     """Each resample against the plain double mean over its runs."""
-    from repro.study.intervals import draws
+    from repro.stats.intervals import draws
 
     rng = np.random.default_rng(3)
     x_S, y_S = rng.integers(0, 4, (2, 5)).astype(float)

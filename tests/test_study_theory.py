@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from repro.experiments.results import theory
 from repro.settings import load
-from repro.study import theory
 from repro.theory.verdict import at_least, at_most
 
 SETTINGS = load(scale="smoke")

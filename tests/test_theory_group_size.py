@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import roots_jacobi
 
-from repro.advantages.group_normalised import group_normalised
-from repro.plots import theory_group_size as plots
+from repro.methods.advantages.group_normalised import group_normalised
 from repro.theory.group_size import closed_forms as theory
+from repro.theory.group_size import plot as plots
 from repro.theory.group_size import profile as profile
 from repro.theory.group_size.allocation import allocate, allocate_profile, frontier, sizes_at_price
 from repro.theory.group_size.plans import (

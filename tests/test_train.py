@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny_run import ROLLOUTS, STEPS, new_trainer, parity, reward_with, run, weights
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.train import PURPOSES, stream_seed
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.train import PURPOSES, stream_seed
 
 ARMS = ("grpo", "cost-aware", "random-subset")
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from tiny_run import GROUP, SETTINGS, new_trainer, parity, pools, reward_with, run, weights
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.log import SELECTED
-from repro.engine.embedded.update import UPDATED
-from repro.profiling.measure import measure_profile
-from repro.profiling.profile import Source
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.log import SELECTED
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Source
+from repro.engine.update import UPDATED
 
 ROLLOUTS = 32
 LEDGER = ("queries", "rollouts", "prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "updates")

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_run import ROLLOUTS, STEPS, new_trainer, parity, reward_with, run, weights
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.update import Diverged, run_updates
-from repro.objectives.aggregate import TokenLoss
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.update import Diverged, run_updates
+from repro.methods.objectives.aggregate import TokenLoss
 
 UPDATES = 2  # optimiser steps per batch
 MADE = 5  # of them, before the first that fails: two steps and half of the third
@@ -99,7 +99,7 @@ def test_the_optimiser_is_left_as_it_was(tmp_path, monkeypatch):
 
 
 def test_it_is_raised_by_name(tmp_path, monkeypatch):
-    from repro.engine.embedded import train as module
+    from repro.engine import train as module
 
     raised = []
 

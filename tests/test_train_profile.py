@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tiny_run import new_trainer, parity, pools, reward_with, run, weights
 
-from repro.engine.embedded.checkpoint import Checkpoints
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Source
 from repro.policy.flops import FlopCounter
-from repro.profiling.measure import measure_profile
-from repro.profiling.profile import Source
 from repro.settings import Arm
 
 SOURCE = Source("a policy", "queries", 1.0, 8, seed=3)

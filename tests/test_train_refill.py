@@ -5,11 +5,11 @@ import pytest
 import torch
 from tiny_run import GROUP, ROLLOUTS, STEPS, new_trainer, parity, pools, reward_with, run, weights
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.collect import Groups, join
-from repro.engine.embedded.generate import Responses
-from repro.engine.embedded.train import stream_seed
-from repro.plans import PlannedGroup, PlanStream, Queries
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.collect import Groups, join
+from repro.engine.generate import Responses
+from repro.engine.train import stream_seed
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
 
 BATCH = ROLLOUTS // GROUP  # groups that fill a batch
 QUERIES = [query.prompt for query in pools().train]

@@ -5,9 +5,9 @@ import torch
 from safetensors.torch import load_file
 from tiny_run import STEPS, new_trainer, parity, reward_with, run
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.log import Log
-from repro.engine.embedded.runs import Run, write_results
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.log import Log
+from repro.engine.runs import Run, write_results
 from repro.settings import load
 
 SETTINGS = load()

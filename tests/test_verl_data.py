@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from repro.arms import build
-from repro.plans import PlannedGroup, PlanStream, Queries
-from repro.plans.sgpo import sgpo
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.plans.sgpo import sgpo
 from repro.settings import Arm, SettingsError, load
 from repro.tasks.queries import Query, make_pools, verify
 from repro.verl.data import SIZE, Asked, groups_that_fit, plan_table, planned_groups, query_name, query_rows

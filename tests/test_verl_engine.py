@@ -17,10 +17,10 @@ import torch
 from tensordict import TensorDict
 
 from repro.arms import Method, build
-from repro.engine.embedded.generate import generate
-from repro.objectives.aggregate import token_coefficients
+from repro.engine.generate import generate
+from repro.methods.objectives.aggregate import token_coefficients
+from repro.methods.rollouts import Rollouts
 from repro.policy.model import build_qwen2, save_policy
-from repro.rollouts import Rollouts
 from repro.settings import Arm
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS, build_tokenizer
 from repro.verl.batch import nested, training_rows

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from repro.arms import build
-from repro.objectives.aggregate import token_coefficients
+from repro.methods.objectives.aggregate import token_coefficients
 from repro.settings import Arm
 from repro.verl.loss import actor_settings, own_loss, policy_loss
 

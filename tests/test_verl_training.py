@@ -13,11 +13,11 @@ import pytest
 import yaml
 from tiny_run import new_trainer, run
 
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.train import stream_seed
-from repro.rollouts import Rollouts
-from repro.samplers.cost_aware import cost_aware
-from repro.study.runs import load as load_tables
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.train import stream_seed
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers.cost_aware import cost_aware
+from repro.stats.runs import load as load_tables
 from repro.verl.version import UnsupportedVerl, require_plugin, require_verl
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow]

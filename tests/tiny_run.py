@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from repro.arms import build
-from repro.engine.embedded import evaluate as evaluation_module
-from repro.engine.embedded import train as train_module
-from repro.engine.embedded.checkpoint import Checkpoints
-from repro.engine.embedded.train import Data, Trainer
+from repro.engine import evaluate as evaluation_module
+from repro.engine import measure as measure_module
+from repro.engine import train as train_module
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.train import Data, Trainer
 from repro.policy.model import build_qwen2
-from repro.profiling import measure as measure_module
 from repro.settings import Arm, load
 from repro.tasks.queries import QueryPools, make_pools
 from repro.tasks.tokenizer import build_tokenizer

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
+from repro.methods.plans import PlanStream, Queries
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
 from repro.paths import SOURCE
-from repro.plans import PlanStream, Queries
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain
 from repro.settings import Arm, Settings, SettingsError, nearest
 
 
@@ -106,13 +106,17 @@ def try_out(method: Method, progress: float) -> None:
 def bind(arm: str, package: str, name: str, parameters: dict[str, Any]) -> Callable:
     """`repro.<package>.<name>.<name>` with its parameters bound, once they are checked against its signature."""
     where = f"params.yaml: arms.{arm}"
-    if not name.isidentifier() or importlib.util.find_spec(f"repro.{package}.{name}") is None:
+    if not name.isidentifier() or importlib.util.find_spec(f"repro.methods.{package}.{name}") is None:
         helpers = ("_", "aggregate")
-        known = sorted(path.stem for path in (SOURCE / package).glob("*.py") if not path.stem.startswith(helpers))
-        raise SettingsError(f"{where}: src/repro/{package} has no module {name!r}{nearest(name, known)}")
-    function = getattr(importlib.import_module(f"repro.{package}.{name}"), name, None)
+        known = sorted(
+            path.stem for path in (SOURCE / "methods" / package).glob("*.py") if not path.stem.startswith(helpers)
+        )
+        raise SettingsError(f"{where}: src/repro/methods/{package} has no module {name!r}{nearest(name, known)}")
+    function = getattr(importlib.import_module(f"repro.methods.{package}.{name}"), name, None)
     if not callable(function):
-        raise SettingsError(f"{where}: src/repro/{package}/{name}.py should define a function {name!r}, its own name")
+        raise SettingsError(
+            f"{where}: src/repro/methods/{package}/{name}.py should define a function {name!r}, its own name"
+        )
     signature = inspect.signature(function).parameters.values()
     keywords = {parameter.name: parameter for parameter in signature if parameter.kind is parameter.KEYWORD_ONLY}
     for key in parameters:

@@ -15,11 +15,11 @@ from typing import Any
 from repro.data.sandbox import SandboxFailed
 from repro.data.verify import Verifier
 from repro.engine.backends import NAMES, Backend, BackendError, open_backend, why_not_vllm
+from repro.engine.backends.load import ModelMissing
 from repro.evaluation.kept import Kept, OtherEvaluation
 from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Evaluation, Sampling, evaluate
-from repro.language_model.load import ModelMissing
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from repro.evaluation.questions import Question
-from repro.study.pass_at_k import pass_at_k
+from repro.stats.pass_at_k import pass_at_k
 
 
 def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.DataFrame:
@@ -48,7 +48,7 @@ def summary(table: pd.DataFrame, ks: Sequence[int] | None = None) -> dict[str, A
 
     accuracy         avg@n: the mean share of right responses, which is also pass@1
     standard_error   of it, over questions: n responses to one question are not n questions; None for one question
-    pass             {k: pass@k}, without bias (`repro.study.pass_at_k`); ks: powers of two up to n
+    pass             {k: pass@k}, without bias (`repro.stats.pass_at_k`); ks: powers of two up to n
     truncated        share of responses cut off at the longest length
     response_tokens  mean length; tokens
 

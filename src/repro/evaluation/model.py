@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from repro.language_model.load import ModelMissing, fetch
+from repro.engine.backends.load import ModelMissing, fetch
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SHARDS = "model_world_size_*_rank_*.pt"  # of one rank each; verl's FSDP checkpoints

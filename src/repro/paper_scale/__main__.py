@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     """Runs one command; 1 with a sentence on stderr where a setting is wrong or something is missing."""
     from repro.data.sandbox import SandboxFailed
     from repro.engine.backends import BackendError
-    from repro.profiling.profile import ProfileError
+    from repro.engine.profile import ProfileError
 
     more = [argument for argument in arguments if OVERRIDE.match(argument)]
     asked = _parser().parse_args([argument for argument in arguments if argument not in more])

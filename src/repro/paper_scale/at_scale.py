@@ -59,7 +59,7 @@ def arm_at(scale: PaperScale, arm: Arm) -> Arm:
 def _known(package: str, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Those of `parameters` that the module's function takes; a wrong name is left for repro.arms to refuse."""
     try:
-        function = getattr(importlib.import_module(f"repro.{package}.{name}"), name)
+        function = getattr(importlib.import_module(f"repro.methods.{package}.{name}"), name)
     except (ModuleNotFoundError, AttributeError):
         return {}
     taken = inspect.signature(function).parameters

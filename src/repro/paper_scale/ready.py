@@ -103,7 +103,7 @@ def own_cluster() -> dict[str, Any]:
 
 def local_model(name: str) -> Path:
     """The folder of a model by its hub id, fetched if need be, or by its path; NotReady where it cannot be had."""
-    from repro.language_model.load import ModelMissing, fetch
+    from repro.engine.backends.load import ModelMissing, fetch
 
     try:
         return fetch(name)

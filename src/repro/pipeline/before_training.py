@@ -10,7 +10,7 @@ def theory(settings: Settings, group: str) -> Stage:
     groups = type(settings.theory).model_fields
     if group not in groups:
         raise SettingsError(f"there is no theory group {group!r}{nearest(group, groups)}")
-    folder, notebook = paths.RESULTS / "theory" / group, paths.NOTEBOOKS / f"theory_{group}.ipynb"
+    folder, notebook = paths.RESULTS / "theory" / group, paths.NOTEBOOKS / "theory" / f"{group}.ipynb"
     return Stage(
         f"theory-{group}",
         notebook,
@@ -25,7 +25,7 @@ def theory(settings: Settings, group: str) -> Stage:
 def policy(settings: Settings) -> Stage:
     return Stage(
         "policy",
-        paths.NOTEBOOKS / "policy.ipynb",
+        paths.NOTEBOOKS / "jobs/policy.ipynb",
         lambda s: {
             "task": s.task.model_dump(),
             "policy": s.policy.model_dump(),
@@ -40,7 +40,7 @@ def policy(settings: Settings) -> Stage:
 def policy_report(settings: Settings) -> Stage:
     return Stage(
         "policy_report",
-        paths.NOTEBOOKS / "report_policy.ipynb",
+        paths.NOTEBOOKS / "studies/base_policy.ipynb",
         lambda s: {"task": s.task.model_dump(), "demonstrations": s.policy.demonstrations.model_dump()},
         {"scale": settings.scale},
         data=(paths.POLICY,),
@@ -52,7 +52,7 @@ def policy_report(settings: Settings) -> Stage:
 def profile(settings: Settings) -> Stage:
     return Stage(
         "profile",
-        paths.NOTEBOOKS / "profile.ipynb",
+        paths.NOTEBOOKS / "jobs/profile.ipynb",
         lambda s: {
             "profile": s.profile.model_dump(),
             "seeds": s.seeds,
@@ -69,7 +69,7 @@ def profile(settings: Settings) -> Stage:
 def profile_report(settings: Settings) -> Stage:
     return Stage(
         "profile_report",
-        paths.NOTEBOOKS / "report_profile.ipynb",
+        paths.NOTEBOOKS / "studies/profile.ipynb",
         lambda s: {
             "profile": s.profile.model_dump(),
             "arm": s.arms["sgpo"].model_dump() if "sgpo" in s.arms else None,
@@ -90,7 +90,7 @@ def profile_report(settings: Settings) -> Stage:
 def profile_language_model(settings: Settings) -> Stage:
     return Stage(
         "profile_language_model",
-        paths.NOTEBOOKS / "profile_language_model.ipynb",
+        paths.NOTEBOOKS / "jobs/profile_language_model.ipynb",
         lambda s: {
             "language_model": s.language_model.model_dump(),
             "problems": text_hash(paths.SOURCE / "tasks" / "word_problems.jsonl"),  # data, so not among the modules
@@ -104,7 +104,7 @@ def language_model_report(settings: Settings) -> Stage:
     folders = (paths.RESULTS / "language_model", paths.RESULTS / "language_model_plan")
     return Stage(
         "language_model_report",
-        paths.NOTEBOOKS / "report_language_model.ipynb",
+        paths.NOTEBOOKS / "studies/language_model.ipynb",
         lambda s: {
             "seed": s.language_model.seed,
             "group_size": s.theory.group_size.model_dump(),

@@ -25,7 +25,7 @@ def train(settings: Settings, arm: str) -> Stage:
     calls = settings.arms[arm].calls
     return Stage(
         f"train-{arm}",
-        paths.NOTEBOOKS / "train.ipynb",
+        paths.NOTEBOOKS / "jobs/train.ipynb",
         lambda s: {
             "seeds": s.seeds_of(arm),
             "snapshots": s.snapshots_of(arm),
@@ -33,7 +33,7 @@ def train(settings: Settings, arm: str) -> Stage:
             "arm": s.arms[arm].model_dump(exclude=WORDS),
         },
         {"arm": arm, "scale": settings.scale, "output": str(paths.train_results(arm))},
-        modules=tuple(f"repro.{package}.{name}" for package, name, _ in calls),
+        modules=tuple(f"repro.methods.{package}.{name}" for package, name, _ in calls),
         data=(paths.train_results(arm),),
     )
 
@@ -42,7 +42,7 @@ def report(settings: Settings, arm: str) -> Stage:
     calls = settings.arms[arm].calls
     return Stage(
         f"report-{arm}",
-        paths.NOTEBOOKS / "report_arm.ipynb",
+        paths.NOTEBOOKS / "studies/arm.ipynb",
         lambda s: {
             "arm": s.arms[arm].model_dump(),
             "seeds": s.seeds_of(arm),
@@ -51,7 +51,7 @@ def report(settings: Settings, arm: str) -> Stage:
             "statistics": s.statistics.model_dump(),
         },
         {"arm": arm, "scale": settings.scale},
-        modules=tuple(f"repro.{package}.{name}" for package, name, _ in calls),
+        modules=tuple(f"repro.methods.{package}.{name}" for package, name, _ in calls),
         data=(paths.train_results(arm), paths.train_results(settings.baseline)),
         report=paths.REPORTS / f"arm-{arm}.html",
         title=f"{settings.arms[arm].title}: what did it train on, and what did that buy?",
@@ -64,7 +64,7 @@ def regime(settings: Settings, mix: str) -> Stage:
     calls = [call for arm in settings.regimes.arms for call in settings.arms[arm].calls]
     return Stage(
         f"regime-{mix}",
-        paths.NOTEBOOKS / "regime.ipynb",
+        paths.NOTEBOOKS / "jobs/regime.ipynb",
         lambda s: {
             "seeds": own.seeds,
             **_training(own),
@@ -72,7 +72,7 @@ def regime(settings: Settings, mix: str) -> Stage:
             "arms": {arm: s.arms[arm].model_dump(exclude=WORDS) for arm in s.regimes.arms},
         },
         {"regime": mix, "scale": settings.scale, "output": str(paths.regime_results(mix))},
-        modules=tuple(f"repro.{package}.{name}" for package, name, _ in calls),
+        modules=tuple(f"repro.methods.{package}.{name}" for package, name, _ in calls),
         data=(paths.regime_results(mix),),
     )
 
@@ -81,7 +81,7 @@ def regimes_report(settings: Settings) -> Stage:
     arms = settings.regimes.arms
     return Stage(
         "regimes_report",
-        paths.NOTEBOOKS / "report_regimes.ipynb",
+        paths.NOTEBOOKS / "studies/regimes.ipynb",
         lambda s: {
             "mixes": {name: mix.model_dump() for name, mix in s.regimes.mixes.items()},
             "families": {name: family.share for name, family in s.task.families.items()},
@@ -105,7 +105,7 @@ def fidelity(settings: Settings) -> Stage:
     arms = settings.fidelity.arms
     return Stage(
         "fidelity",
-        paths.NOTEBOOKS / "fidelity.ipynb",
+        paths.NOTEBOOKS / "studies/fidelity.ipynb",
         lambda s: {
             "fidelity": s.fidelity.model_dump(),
             "arms": _named(s, arms),
@@ -125,7 +125,7 @@ def drift(settings: Settings) -> Stage:
     arms = [name for name, arm in settings.arms.items() if name in settings.drift.arms or arm.profile]
     return Stage(
         "drift",
-        paths.NOTEBOOKS / "drift.ipynb",
+        paths.NOTEBOOKS / "studies/drift.ipynb",
         lambda s: {
             "drift": s.drift.model_dump(),
             "arms": {name: s.arms[name].model_dump() for name in arms},
@@ -147,7 +147,7 @@ def planner(settings: Settings) -> Stage:
     calls = [call for arm in settings.arms.values() for call in arm.calls]
     return Stage(
         "planner",
-        paths.NOTEBOOKS / "planner.ipynb",
+        paths.NOTEBOOKS / "studies/planner.ipynb",
         lambda s: {
             "arms": {name: arm.model_dump(exclude={"about"}) for name, arm in s.arms.items()},
             "baseline": s.baseline,
@@ -157,7 +157,7 @@ def planner(settings: Settings) -> Stage:
             "planner": s.planner.model_dump(),
         },
         {"scale": settings.scale, "output": str(paths.RESULTS / "planner")},
-        modules=tuple(dict.fromkeys(f"repro.{package}.{name}" for package, name, _ in calls)),
+        modules=tuple(dict.fromkeys(f"repro.methods.{package}.{name}" for package, name, _ in calls)),
         data=(*(paths.train_results(arm) for arm in settings.arms), paths.RESULTS / "planner"),
         report=paths.REPORTS / "planner.html",
         title="What would each arm cost at the papers' scale?",
@@ -167,7 +167,7 @@ def planner(settings: Settings) -> Stage:
 def dynamics(settings: Settings) -> Stage:
     return Stage(
         "dynamics",
-        paths.NOTEBOOKS / "report_dynamics.ipynb",
+        paths.NOTEBOOKS / "studies/dynamics.ipynb",
         lambda s: {
             "arms": _named(s, s.arms),
             "baseline": s.baseline,
@@ -184,7 +184,7 @@ def dynamics(settings: Settings) -> Stage:
 def results(settings: Settings) -> Stage:
     return Stage(
         "results",
-        paths.NOTEBOOKS / "results.ipynb",
+        paths.NOTEBOOKS / "studies/results.ipynb",
         lambda s: {
             "arms": _named(s, s.arms),
             "regimes": s.regimes.model_dump(),

@@ -25,10 +25,14 @@ def train(settings: Settings, arm: str) -> Stage:
 
     return Stage(
         f"train-{arm}",
-        paths.NOTEBOOKS / "train_on_verl.ipynb",
+        paths.NOTEBOOKS / "jobs/train_on_verl.ipynb",
         relevant,
         {"arm": arm, "scale": settings.scale, "output": str(paths.train_results(arm))},
         # the last two: named in configs/verl and in verl's configuration, imported by verl
-        modules=(*(f"repro.{package}.{name}" for package, name, _ in calls), "repro.verl.reward", "repro.data.verify"),
+        modules=(
+            *(f"repro.methods.{package}.{name}" for package, name, _ in calls),
+            "repro.verl.reward",
+            "repro.data.verify",
+        ),
         data=(paths.train_results(arm),),
     )

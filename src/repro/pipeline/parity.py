@@ -3,7 +3,7 @@
 from typing import Any
 
 from repro import paths
-from repro.parity import ON_VERL
+from repro.experiments.parity import ON_VERL
 from repro.pipeline.of_training import _training
 from repro.pipeline.stage import WORDS, Stage
 from repro.settings import Settings
@@ -15,7 +15,7 @@ LOADED_BY_NAME = tuple(f"repro.verl.{name}" for name in ("plugin", "hf_rollout",
 def parity_train(settings: Settings) -> Stage:
     return Stage(
         "parity_train",
-        paths.NOTEBOOKS / "parity_train.ipynb",
+        paths.NOTEBOOKS / "jobs/parity_train.ipynb",
         lambda s: {
             "arms": {name: s.arms[name].model_dump(exclude=WORDS) for name in s.parity.arms},
             "seeds": s.parity.seeds,
@@ -30,7 +30,7 @@ def parity_train(settings: Settings) -> Stage:
 def parity(settings: Settings) -> Stage:
     return Stage(
         "parity",
-        paths.NOTEBOOKS / "parity.ipynb",
+        paths.NOTEBOOKS / "studies/parity.ipynb",
         lambda s: {
             "parity": s.parity.model_dump(exclude={"at_once"}),
             "arms": {name: arm.model_dump() for name, arm in s.arms.items()},
@@ -50,5 +50,5 @@ def parity(settings: Settings) -> Stage:
 def _modules(settings: Settings, arms: Any) -> tuple[str, ...]:
     """What the notebook does not import itself: the arms' functions, and what verl loads by name."""
     calls = [call for arm in arms for call in settings.arms[arm].calls]
-    named = (f"repro.{package}.{name}" for package, name, _ in calls)
+    named = (f"repro.methods.{package}.{name}" for package, name, _ in calls)
     return (*LOADED_BY_NAME, *dict.fromkeys(named))

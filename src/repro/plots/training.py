@@ -11,7 +11,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from repro.plots.style import BASELINE, group_styles, new_figure
 from repro.settings import Settings, Statistics
-from repro.study.intervals import draws
+from repro.stats.intervals import draws
 
 AXES = {
     "trained_tokens": "tokens trained on",
@@ -184,7 +184,7 @@ def running_mean(runs: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def mean_and_interval(values_S_E: np.ndarray, statistics: Statistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean_E, low_E, high_E) over S seeds: the percentile bootstrap of `repro.study.intervals`, for many points.
+    """(mean_E, low_E, high_E) over S seeds: the percentile bootstrap of `repro.stats.intervals`, for many points.
 
     NaN entries (a run that stopped, a skipped step) are left out of means; bounds are NaN where fewer than two are
     known. Resamples that take the same seeds equally often are computed once: five seeds have 126 such, not thousands.

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
     asked = parser.parse_args(arguments)
     if asked.end_with_parent:
-        from repro.engine.embedded.workers import end_with
+        from repro.engine.workers import end_with
 
         end_with(os.getppid())
     settings = _settings(asked)
@@ -115,7 +115,7 @@ def train(
     begun_alike(settings, arm, folder)
     os.environ.update(ENVIRONMENT)
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    from repro.experiment import policy_for
+    from repro.training import policy_for
     from repro.verl.prepare import prepare
     from repro.verl.record import gather
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from repro.rollouts import Rollouts
+from repro.methods.rollouts import Rollouts
 
 # What an update reads of a rollout, beside what the samplers decide. Others (texts, tool calls) stay where they are.
 TRAINED = ("prompts", "responses", "input_ids", "position_ids", "attention_mask", "old_log_probs", "ref_log_prob")
@@ -109,7 +109,7 @@ def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advan
 def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
     """The rows of one mini-batch as verl trains on them, equally many for each of `ranks` and of like cost.
 
-    A rollout drawn twice is two rows. Its weight multiplies its advantage (see repro.rollouts: the clip commutes with
+    A rollout drawn twice is two rows. Its weight multiplies its advantage (see repro.methods.rollouts: the clip commutes with
     it), the tokens that count are `response_mask` and, for verl's token-mean, `loss_mask`. Where `ranks` do not divide
     the mini-batch, copies of its shortest row without a token that counts fill it up: they add 0 to every sum.
     """

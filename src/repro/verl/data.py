@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from repro.plans import PlannedGroup, PlanStream
+from repro.methods.plans import PlannedGroup, PlanStream
 from repro.tasks.queries import Query
 
 SIZE = "__rollout_n__"  # verl's name for the number of responses to a prompt

@@ -1,7 +1,7 @@
 """A rollout replica for verl that needs no inference server: the embedded engine's sampler in a Ray actor.
 
 For small policies on a CPU; vLLM is the replica of everything else. Responses are drawn by the code that the embedded
-engine draws with (repro.engine.embedded.generate). Which requests share a batch depends on when they arrive, so that a
+engine draws with (repro.engine.generate). Which requests share a batch depends on when they arrive, so that a
 run is not the same twice.
 """
 
@@ -83,7 +83,7 @@ class HFServer:
 
     def _sample(self, prompts_N: list[list[int]], temperature: float, limit: int) -> list[TokenOutput]:
         """Requests with one prompt are a group: its prefill is shared."""
-        from repro.engine.embedded.generate import generate
+        from repro.engine.generate import generate
 
         rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for row, prompt in enumerate(prompts_N):

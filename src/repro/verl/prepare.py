@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from repro.arms import Method, build
-from repro.engine.embedded.runs import Run, profile_for
-from repro.engine.embedded.train import stream_seed
+from repro.engine.runs import Run, profile_for
+from repro.engine.train import stream_seed
 from repro.files import write_json, write_parquet, write_text
-from repro.plans import Queries
+from repro.methods.plans import Queries
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from repro.advantages import groups_without_signal
-from repro.engine.embedded.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
-from repro.engine.embedded.runs import tables_of
-from repro.engine.embedded.update import UPDATED
 from repro.engine.ledger import Ledger
+from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
+from repro.engine.runs import tables_of
+from repro.engine.update import UPDATED
 from repro.files import write_parquet, write_text
+from repro.methods.advantages import groups_without_signal
+from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
-from repro.rollouts import Rollouts
 from repro.verl.batch import Scored
 from repro.verl.data import Asked
 

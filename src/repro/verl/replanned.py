@@ -11,9 +11,9 @@ from verl.trainer.ppo.utils import create_rl_dataset
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.debug import marked_timer
 
-from repro.engine.embedded.train import stream_seed
+from repro.engine.train import stream_seed
 from repro.files import write_parquet
-from repro.plans import Queries
+from repro.methods.plans import Queries
 from repro.verl.data import SIZE, Asked, plan_table, planned_groups, query_name, with_samples
 from repro.verl.planned import PlannedTrainer
 
@@ -24,7 +24,7 @@ class ReplannedTrainer(PlannedTrainer):
     def __init__(self, config: Any):
         super().__init__(config)
         total, again = self.run.settings.steps_of(self.run.arm), self.run.method.profile_again
-        # Where the embedded engine profiles (repro.engine.embedded.train.Trainer).
+        # Where the embedded engine profiles (repro.engine.train.Trainer).
         self.profile_steps = {round(part * total / (again + 1)) for part in range(1, again + 1)} - {0, total}
         self.heard: dict[str, list[Any]] | None = None
         self.plan_file: Path | None = None  # None: data.train_files

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.arms import Method, build
-from repro.profiling.profile import Profile
+from repro.engine.profile import Profile
 from repro.settings import Settings, SettingsError, load
 from repro.verl.loss import actor_settings
 

@@ -22,9 +22,9 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from repro.engine.embedded.train import stream_seed
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers import apply_chain
+from repro.engine.train import stream_seed
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
 from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, loss_of, rollouts_of, rows_of, training_rows
 from repro.verl.data import with_samples
 from repro.verl.loss import own_loss

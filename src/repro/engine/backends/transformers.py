@@ -46,7 +46,7 @@ class Transformers:
     ) -> Samples:
         import torch
 
-        from repro.engine.embedded.generate import generate
+        from repro.engine.generate import generate
 
         stops = stop_tokens(stop)  # a response runs to the first of them, and is cut where another one came before
         model = self.model if top_p == 1.0 else Nucleus(self.model, top_p, temperature)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from repro.advantages.group_normalised import group_normalised
-from repro.rollouts import NoSignal, Rollouts
-from repro.samplers.d1s import d1s
-from repro.samplers.d1s_c import d1s_c
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers.d1s import d1s
+from repro.methods.samplers.d1s_c import d1s_c
 from repro.theory.variance.closed_forms import signal_probability, useful_given, useful_groups
 from repro.theory.variance.subsets import as_batch
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from repro.advantages.group_normalised import group_normalised
-from repro.selection.max_variance import max_variance_rows
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.selection.max_variance import max_variance_rows
 from repro.theory.variance.closed_forms import (
     PROPOSITION_1,
     SCORE,

@@ -1,16 +1,16 @@
 """Subsets of maximum variance, counted: Lemma 1 and Proposition 2 over random reward vectors and every binary group.
 
-Subsets are those that `repro.selection` finds; the closed forms are in `repro.theory.variance.closed_forms`.
+Subsets are those that `repro.methods.selection` finds; the closed forms are in `repro.theory.variance.closed_forms`.
 """
 
 import numpy as np
 import pandas as pd
 
-from repro.advantages.group_normalised import group_normalised
-from repro.rollouts import Rollouts
-from repro.samplers.d1s import d1s
-from repro.samplers.pods import pods
-from repro.selection.max_variance import max_variance_rows
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers.d1s import d1s
+from repro.methods.samplers.pods import pods
+from repro.methods.selection.max_variance import max_variance_rows
 from repro.theory.variance.closed_forms import (
     elementary_bound,
     kept_successes,

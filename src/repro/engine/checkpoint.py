@@ -1,0 +1,89 @@
+"""Checkpoints of a run: written whole or not at all, tied to the settings and the code that made them."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from repro.engine.ledger import Ledger
+from repro.engine.log import Log
+from repro.files import write_whole
+from repro.methods.plans import Queries
+
+if TYPE_CHECKING:
+    from repro.engine.train import Trainer
+
+
+class Checkpoints:
+    """State of one run at the end of a step, in `folder`; `fingerprint` says of what (settings, code, base policy).
+
+    A checkpoint with another fingerprint is from another experiment: it is left out, never mixed in.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str):
+        self.folder, self.fingerprint = folder, fingerprint
+
+    def save(self, trainer: "Trainer", step: int) -> None:
+        """Replace the run's checkpoint by its state before training step `step`."""
+        import torch
+
+        state = {
+            "fingerprint": self.fingerprint,
+            "step": step,
+            "diverged": trainer.diverged,
+            "known": [None if part is None else part.tolist() for part in vars(trainer.known).values()],
+            "known_since": trainer.known_since,
+            "groups_taken": trainer.plan.taken,
+            "model": trainer.model.state_dict(),
+            "optimiser": trainer.optimiser.state_dict(),
+            "ledger": trainer.ledger.row(),
+            "log": asdict(trainer.log),
+        }
+        write_whole(self.folder / "state.pt", lambda partial: torch.save(state, partial))
+
+    def restore(self, trainer: "Trainer") -> int:
+        """Put the last saved state into `trainer` and return the step to go on with; 0 when there is none."""
+        import torch
+
+        path = self.folder / "state.pt"
+        state = torch.load(path, weights_only=True) if path.exists() else None
+        if state is None or state["fingerprint"] != self.fingerprint:
+            return 0
+        trainer.model.load_state_dict(state["model"])
+        trainer.optimiser.load_state_dict(state["optimiser"])
+        trainer.ledger = Ledger.from_row(state["ledger"])
+        trainer.diverged = state["diverged"]
+        known = Queries(*(None if part is None else np.array(part) for part in state["known"]))
+        trainer.make_plan(state["known_since"], known)
+        trainer.plan.skip(state["groups_taken"])
+        trainer.log = Log(**state["log"])
+        return state["step"]
+
+    def keep_snapshot(self, model: Any, step: int) -> None:
+        """Keep the weights as they are after `step` training steps, for those who study the policy on its way."""
+        from safetensors.torch import save_file
+
+        weights = {name: values.detach().cpu().clone() for name, values in model.state_dict().items()}
+        write_whole(self.folder / f"step-{step}.safetensors", lambda partial: save_file(weights, partial))
+
+    def snapshots(self) -> dict[int, Path]:
+        """{step: file} of the weights kept so far."""
+        return {int(path.stem.removeprefix("step-")): path for path in sorted(self.folder.glob("step-*.safetensors"))}
+
+    def finish(self, log: Log) -> None:
+        """Keep the finished run's log until all seeds of the arm are done."""
+        text = json.dumps({"fingerprint": self.fingerprint, "log": asdict(log)})
+        write_whole(self.folder / "finished.json", lambda partial: partial.write_text(text))
+
+    def finished(self) -> Log | None:
+        """The log of this run if it was finished before, else None."""
+        path = self.folder / "finished.json"
+        state = json.loads(path.read_text()) if path.exists() else None
+        return Log(**state["log"]) if state and state["fingerprint"] == self.fingerprint else None
+
+    def remove(self) -> None:
+        """Forget the run: its results are safe elsewhere."""
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""One batch of scored rollouts: the plan's groups, generated and verified, and refilled where an arm filters groups."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+
+from repro.engine.generate import Responses
+from repro.methods.advantages import groups_without_signal
+from repro.methods.plans import PlannedGroup
+
+
+@dataclass
+class Groups:
+    """Some groups with what came of them: verdicts_N (the verifier's), rewards_N (what training sees of it), texts."""
+
+    planned: list[PlannedGroup]
+    responses: Responses
+    texts: list[str]
+    verdicts_N: np.ndarray
+    rewards_N: np.ndarray
+
+    @property
+    def group_N(self) -> np.ndarray:
+        """0, 0, …, 1, 1, …: which group a rollout is of."""
+        return np.repeat(np.arange(len(self.planned)), [group.size for group in self.planned])
+
+    @property
+    def query_N(self) -> np.ndarray:
+        """Each rollout's query, an index into the training pool."""
+        return np.repeat([group.query for group in self.planned], [group.size for group in self.planned])
+
+    def keep(self, keep_Q: np.ndarray) -> "Groups":
+        """Only the groups for which `keep_Q` is true."""
+        rows = np.flatnonzero(np.asarray(keep_Q)[self.group_N])
+        index = torch.as_tensor(rows, device=self.responses.ids_N_T.device)
+        return Groups(
+            [group for group, keep in zip(self.planned, keep_Q, strict=True) if keep],
+            Responses(*(getattr(self.responses, part.name)[index] for part in fields(Responses))),
+            [self.texts[row] for row in rows],
+            self.verdicts_N[rows],
+            self.rewards_N[rows],
+        )
+
+    def describe(self) -> dict[str, float]:
+        """What was generated, in numbers; over all of it, kept or not."""
+        mask_N_T = self.responses.mask_N_T
+        return {
+            "reward": float(self.rewards_N.mean()),
+            "accuracy": float((self.verdicts_N == 1.0).mean()),
+            "groups_without_signal": groups_without_signal(self.rewards_N, self.group_N),
+            "entropy": float(self.responses.entropy_N_T[mask_N_T].mean()),
+            "response_tokens": float(mask_N_T.sum(1).float().mean()),
+            "truncated": float(1.0 - self.responses.finished_N.float().mean()),
+        }
+
+
+def join(parts: Sequence[Groups]) -> Groups:
+    """One after the other, padded to the widest."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.responses.mask_N_T.shape[1] for part in parts)
+    columns = {}
+    for field in fields(Responses):
+        arrays = [getattr(part.responses, field.name) for part in parts]
+        if field.name.endswith("_N_T"):
+            arrays = [torch.nn.functional.pad(array, (0, width - array.shape[1])) for array in arrays]
+        columns[field.name] = torch.cat(arrays)
+    return Groups(
+        [group for part in parts for group in part.planned],
+        Responses(**columns),
+        [text for part in parts for text in part.texts],
+        np.concatenate([part.verdicts_N for part in parts]),
+        np.concatenate([part.rewards_N for part in parts]),
+    )

@@ -1,1 +1,0 @@
-"""The embedded engine: generate, verify, weigh, update, evaluate, in one process."""

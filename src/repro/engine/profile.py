@@ -1,0 +1,168 @@
+"""The profile of a pool of queries: K verified samples of each, the cost of them, and whose they are."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from repro.files import read_parquet, write_json, write_parquet
+from repro.methods.plans import Queries
+from repro.tasks.queries import Query
+
+
+class ProfileError(ValueError):
+    """One sentence: which profile, what is wrong with it, and the mend."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Whose profile it is: hashes of the policy's weights and of the queries, and how it was sampled."""
+
+    policy: str
+    queries: str
+    temperature: float
+    max_new_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """K samples of each of Q queries, in the order of the pool.
+
+    correct_Q_K            bool   whether the verifier accepted the sample
+    response_tokens_Q_K    int    its length
+    prompt_tokens_Q        int    prefilled once per query
+    """
+
+    source: Source
+    correct_Q_K: np.ndarray
+    response_tokens_Q_K: np.ndarray
+    prompt_tokens_Q: np.ndarray
+
+    def __post_init__(self):
+        shape = np.shape(self.correct_Q_K)
+        if len(shape) != 2 or 0 in shape:
+            raise ProfileError(
+                f"an empty profile ({' × '.join(map(str, shape))} queries × samples) says nothing of any query: "
+                "give it at least one query and K ≥ 1 samples of each"
+            )
+        if np.shape(self.response_tokens_Q_K) != shape or np.shape(self.prompt_tokens_Q) != shape[:1]:
+            raise ProfileError("a profile's verdicts, response lengths and prompt lengths are not of the same queries")
+        if not np.isin(self.correct_Q_K, (0, 1)).all():
+            raise ProfileError("a profile's verdicts must be 0 or 1: with others success rates leave [0, 1]")
+
+    @property
+    def samples(self) -> int:
+        """K."""
+        return self.correct_Q_K.shape[1]
+
+    @property
+    def successes_Q(self) -> np.ndarray:
+        return self.correct_Q_K.sum(1)
+
+    @property
+    def rate_Q(self) -> np.ndarray:
+        """p̂, the success rate."""
+        return self.correct_Q_K.mean(1)
+
+    def first(self, samples: int) -> "Profile":
+        """The profile that `samples` ≤ K samples of each query would have been: the first ones."""
+        if not 1 <= samples <= self.samples:
+            raise ProfileError(
+                f"a profile of {self.samples} samples a query has no first {samples}: ask for 1 to {self.samples}, "
+                "or raise profile.samples in params.yaml"
+            )
+        columns = slice(0, samples)
+        return replace(
+            self,
+            correct_Q_K=self.correct_Q_K[:, columns],
+            response_tokens_Q_K=self.response_tokens_Q_K[:, columns],
+        )
+
+    def known(self) -> Queries:
+        """What a plan may know."""
+        return Queries(self.prompt_tokens_Q, self.successes_Q, np.full(len(self.prompt_tokens_Q), self.samples))
+
+    def check(self, source: Source) -> "Profile":
+        """This profile, if it is of `source`'s policy and queries and was sampled so; its seed is not compared."""
+        for name, what in (("policy", "another policy"), ("queries", "other queries")):
+            if getattr(self.source, name) != getattr(source, name):
+                raise ProfileError(
+                    f"the profile is of {what} than those trained here ({getattr(self.source, name)[:12]}…, not "
+                    f"{getattr(source, name)[:12]}…): profile anew with `dvc repro profile`"
+                )
+        for name in ("temperature", "max_new_tokens"):
+            if getattr(self.source, name) != getattr(source, name):
+                raise ProfileError(
+                    f"the profile was sampled with {name} {getattr(self.source, name)}, training samples with "
+                    f"{getattr(source, name)}: profile anew with `dvc repro profile`"
+                )
+        return self
+
+    def save(self, folder: Path, name: str) -> None:
+        """`name`.parquet, one row per sample, and `name`.json, whose it is and how many queries and samples."""
+        queries, samples = self.correct_Q_K.shape
+        table = pd.DataFrame(
+            {
+                "query": np.repeat(np.arange(queries), samples),
+                "sample": np.tile(np.arange(samples), queries),
+                "correct": self.correct_Q_K.reshape(-1).astype(bool),
+                "response_tokens": self.response_tokens_Q_K.reshape(-1).astype(np.int64),
+                "prompt_tokens": np.repeat(self.prompt_tokens_Q, samples).astype(np.int64),
+            }
+        )
+        write_parquet(table, folder / f"{name}.parquet")
+        write_json({**asdict(self.source), "n_queries": queries, "samples": samples}, folder / f"{name}.json")
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> "Profile":
+        """What `save` wrote; ProfileError where a query or a sample is missing or stands twice, and a plain ValueError
+        where the table is no parquet."""
+        path = folder / f"{name}.parquet"
+        table = read_parquet(path, "dvc repro profile")
+        try:
+            content = json.loads(path.with_suffix(".json").read_text())
+            shape = (content.pop("n_queries"), content.pop("samples"))
+            table = table.sort_values(["query", "sample"])
+            if wrong := _broken(table, shape):
+                raise ProfileError(f"{path}: {wrong}: delete it and run `dvc repro profile`")
+            return cls(
+                Source(**content),
+                table["correct"].to_numpy(bool).reshape(shape),
+                table["response_tokens"].to_numpy(np.int64).reshape(shape),
+                table["prompt_tokens"].to_numpy(np.int64)[:: max(shape[1], 1)],
+            )
+        except (KeyError, TypeError, AttributeError, FileNotFoundError, json.JSONDecodeError) as error:
+            raise ProfileError(f"{path} cannot be read ({error!r}): delete it and run `dvc repro profile`") from error
+
+
+def _broken(table: pd.DataFrame, shape: tuple[int, int]) -> str:
+    """What is wrong with a profile's table that should hold `shape` queries × samples; empty where nothing is."""
+    found = pd.MultiIndex.from_frame(table[["query", "sample"]])
+    whole = pd.MultiIndex.from_product([range(number) for number in shape], names=found.names)
+    if len(missing := whole.difference(found)):
+        return f"query {missing[0][0]} lacks sample {missing[0][1]}"
+    if len(extra := found.difference(whole)):
+        return f"query {extra[0][0]}, sample {extra[0][1]} is one too many"
+    if not found.is_unique:
+        return "a sample is there twice"
+    if not table["correct"].isin([0, 1]).all():
+        return "a verdict other than 0 and 1, so a success rate outside [0, 1]"
+    return ""
+
+
+def hash_policy(folder: Path) -> str:
+    """Of the weights in a folder of `save_pretrained`."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def hash_queries(queries: Sequence[Query]) -> str:
+    """Of prompts and answers, in order."""
+    return hashlib.sha256(json.dumps([[query.prompt, query.answer] for query in queries]).encode()).hexdigest()

@@ -1,0 +1,320 @@
+"""One training run: one arm, one seed, from the base policy to the last evaluation.
+
+Before the first step of an arm with a profile, and again as often as it says, every query is profiled and the plan made
+from that. Each step: the plan's groups are generated, verified, filtered, normalised; the arm's samplers choose; the
+objective updates. Every random draw comes from a stream named by (seed, step, purpose), so a run resumed from a
+checkpoint draws what the uninterrupted one would have, and two arms with one seed start from the same groups.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from repro.arms import Method
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.collect import Groups, join
+from repro.engine.evaluate import decode, evaluate, score
+from repro.engine.generate import generate
+from repro.engine.ledger import Ledger
+from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Profile, Source
+from repro.engine.update import (
+    UPDATED,
+    Batch,
+    Diverged,
+    UpdateSettings,
+    response_log_probabilities,
+    run_updates,
+)
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
+from repro.policy.flops import FlopCounter
+from repro.settings import Engine, Evaluation
+from repro.tasks.queries import Query
+
+PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile")
+Progress = Callable[[int, float | None], None]
+
+
+def stream_seed(seed: int, step: int, purpose: str) -> int:
+    """A 63-bit seed for one purpose at one step of one run."""
+    words = np.random.SeedSequence([seed, step, PURPOSES.index(purpose)]).generate_state(1, np.uint64)
+    return int(words[0] >> np.uint64(1))
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is trained on and what is held out; `start` is the base policy's evaluation where it is known already
+    (accuracy, samples, response_tokens, truncated), None to measure it anew. `profile`: what is known of the training
+    queries, for an arm that profiles them, which took `profile_seconds`."""
+
+    train: list[Query]
+    evaluation: list[Query]
+    start: dict[str, float] | None = None
+    profile: Profile | None = None
+    profile_seconds: float = 0.0
+
+
+class Trainer:
+    """The state of one run. `train()` is the whole of it; the methods are its phases in order."""
+
+    def __init__(
+        self,
+        method: Method,
+        engine: Engine,
+        evaluation: Evaluation,
+        model: Any,
+        reference: Any,
+        tokenizer: Any,
+        data: Data,
+        seed: int,
+        snapshots: tuple[int, ...] = (),
+    ):
+        self.method, self.engine, self.evaluation, self.seed = method, engine, evaluation, seed
+        self.model, self.reference, self.tokenizer, self.data = model, reference, tokenizer, data
+        self.snapshots, self.diverged = snapshots, False
+        self.optimiser = torch.optim.AdamW(
+            model.parameters(), lr=engine.learning_rate, weight_decay=engine.weight_decay, fused=True
+        )
+        self.update_settings = UpdateSettings(
+            method.aggregation,
+            engine.temperature,
+            engine.kl,
+            engine.gradient_clip,
+            engine.slice_tokens,
+            engine.max_new_tokens,
+        )
+        self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
+        self.phases: dict[str, float] = defaultdict(float)
+        self.prompts = tokenizer([query.prompt for query in data.train])["input_ids"]
+        self.clock = process_time if engine.device == "cpu" else perf_counter  # no neighbour counts, where that can be
+        again, parts = method.profile_again, method.profile_again + 1
+        self.profile_steps = {round(part * engine.steps / parts) for part in range(1, again + 1)} - {0, engine.steps}
+        prompt_tokens_Q = np.array([len(prompt) for prompt in self.prompts])
+        self.make_plan(0, data.profile.known() if data.profile else Queries(prompt_tokens_Q))
+
+    def make_plan(self, step: int, known: Queries) -> None:
+        """The plan from step `step` on, from what is `known` of the training queries then."""
+        rng = np.random.default_rng(stream_seed(self.seed, step, "plan"))
+        self.known, self.known_since = known, step
+        self.plan = PlanStream(self.method.plan(known, self.engine.rollouts_per_step, rng))
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the seconds spent inside to a phase of the current step."""
+        started = self.clock()
+        try:
+            yield
+        finally:
+            self.phases[phase] += self.clock() - started
+
+    def rng(self, step: int, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(stream_seed(self.seed, step, purpose))
+
+    def train(self, checkpoints: Checkpoints, progress: Progress) -> Log:
+        """Run (or resume) to the end. `progress(step, accuracy)` is called after every step."""
+        start = checkpoints.restore(self)
+        if start == 0 and self.data.profile:
+            self._charge_profile(self.data.profile)
+            self.phases["profile"] += self.data.profile_seconds
+        for step in range(start, self.engine.steps + 1):
+            last = step == self.engine.steps
+            accuracy = self.evaluate(step, last) if last or step % self.evaluation.every == 0 else None
+            progress(step, accuracy)
+            if last:
+                break
+            if not self.diverged:
+                if step in self.profile_steps:
+                    self.profile(step)
+                self.step(step)
+            if step + 1 in self.snapshots:
+                checkpoints.keep_snapshot(self.model, step + 1)
+            if (step + 1) % self.engine.checkpoint_every == 0:
+                checkpoints.save(self, step + 1)
+        return self.log
+
+    def profile(self, step: int) -> None:
+        """Profile the training queries again, with the policy as it is now, and plan anew."""
+        engine = self.engine
+        source = Source(
+            "", "", engine.temperature, engine.max_new_tokens, stream_seed(self.seed, step, "profile")
+        )  # nobody else reads it, so it need not say whose it is
+        with self.timed("profile"):
+            profile = measure_profile(
+                self.model,
+                self.tokenizer,
+                self.data.train,
+                source,
+                samples=self.data.profile.samples,
+                batch_rollouts=self.evaluation.batch_rollouts,
+            )
+        self._charge_profile(profile)
+        self.make_plan(step, profile.known())
+
+    def _charge_profile(self, profile: Profile) -> None:
+        self.ledger.charge_profile(self.flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
+
+    def evaluate(self, step: int, last: bool) -> float:
+        """Accuracy over the held-out queries, logged with what was spent so far; per question at the end."""
+        with self.timed("evaluate"):
+            summary = self.data.start if step == 0 and not last and self.data.start else self._examine(step, last)
+        row = {"seed": self.seed, "step": step, **summary, "diverged": self.diverged, **self.ledger.row()}
+        self.log.evaluations.append(row)
+        self._log_seconds(step)
+        return summary["accuracy"]
+
+    def _examine(self, step: int, last: bool) -> dict[str, float]:
+        settings, queries = self.evaluation, self.data.evaluation
+        samples = settings.final_samples if last else settings.samples
+        outcome = evaluate(
+            self.model,
+            self.tokenizer,
+            queries,
+            samples=samples,
+            batch_rollouts=settings.batch_rollouts,
+            max_new_tokens=self.engine.max_new_tokens,
+            temperature=settings.temperature,
+            seed=stream_seed(self.seed, step, "evaluate"),
+        )
+        if last:
+            for index, query in enumerate(queries):
+                counts = {name: int(values[index]) for name, values in outcome.items()}
+                row = {"seed": self.seed, "query": index, "family": query.family, "prompt": query.prompt}
+                self.log.questions.append({**row, "samples": samples, **counts})
+        n = samples * len(queries)
+        names = {"accuracy": "successes", "response_tokens": "tokens", "truncated": "truncated"}
+        return {"samples": samples, **{name: float(outcome[column].sum() / n) for name, column in names.items()}}
+
+    def step(self, step: int) -> None:
+        """One batch of rollouts and the updates on it."""
+        groups, metrics = self.collect(step)
+        metrics |= dict.fromkeys((*SELECTED, *UPDATED), float("nan"))
+        rollouts = selected = None
+        if groups is not None:
+            rollouts = self._rollouts(groups)
+            batch = Batch([self.prompts[query] for query in groups.query_N], groups.responses)
+            with self.timed("probe"):
+                metrics["kl"] = self._kl_to_reference(step, batch)
+            with self.timed("select"):
+                selected = self._select(step, rollouts)
+        if selected is not None:
+            metrics |= describe_selection(selected)
+            with self.timed("update"):
+                metrics |= self._update(step, batch, selected)
+        self.log.steps.append(
+            {"seed": self.seed, "step": step, "skipped": selected is None, **metrics, **self.ledger.row()}
+        )
+        if groups is not None and step % self.evaluation.every == 0:
+            at = {"seed": self.seed, "step": step}
+            rows = selection_rows(at, groups.query_N, self.data.train, rollouts, selected)
+            self.log.selection += rows
+            self.log.rollouts += rollout_rows(rows, groups.texts[: self.engine.kept_rollouts], self.data.train)
+        self._log_seconds(step)
+
+    def collect(self, step: int) -> tuple[Groups | None, dict[str, float]]:
+        """(the batch, numbers on all that was generated for it). With a filter the batch is refilled until it is full
+        or the rounds are used up; None if no group passed."""
+        generator = torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, "generate"))
+        rng, budget = self.rng(step, "reward"), self.engine.rollouts_per_step
+        filter = self.method.filter
+        seen, kept, size = [], [], 0
+        for _ in range(self.engine.refill_rounds if filter else 1):
+            seen.append(self._generate(self.plan.fill_step(budget - size), generator, rng))
+            kept.append(seen[-1].keep(filter(seen[-1].rewards_N, seen[-1].group_N)) if filter else seen[-1])
+            size += len(kept[-1].rewards_N)
+            if not self.plan.fits(budget - size):
+                break
+        metrics = {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
+        return (join(kept) if size else None), metrics
+
+    def _generate(self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator) -> Groups:
+        sizes_Q = [group.size for group in planned]
+        prompts_Q = [self.prompts[group.query] for group in planned]
+        with self.timed("generate"):
+            responses = generate(
+                self.model,
+                prompts_Q,
+                sizes_Q,
+                max_new_tokens=self.engine.max_new_tokens,
+                eos=self.tokenizer.eos_token_id,
+                pad=self.tokenizer.pad_token_id,
+                temperature=self.engine.temperature,
+                generator=generator,
+            )
+        prompt_tokens_Q = np.array([len(prompt) for prompt in prompts_Q])
+        self.ledger.charge_generation(self.flops, prompt_tokens_Q, sizes_Q, responses.mask_N_T.sum(1).cpu().numpy())
+        with self.timed("verify"):
+            texts, valid_N = decode(self.tokenizer, responses)
+            queries_N = [self.data.train[group.query] for group in planned for _ in range(group.size)]
+            verdicts_N = score(texts, valid_N, queries_N)
+        return Groups(planned, responses, texts, verdicts_N, self.method.reward(verdicts_N, rng))
+
+    def _rollouts(self, groups: Groups) -> Rollouts:
+        responses = groups.responses
+        return Rollouts.from_batch(
+            group_N=groups.group_N,
+            rewards_N=groups.rewards_N,
+            advantages_N=self.method.advantage(groups.rewards_N, groups.group_N),
+            prompt_tokens_N=responses.prompt_tokens_N.cpu().numpy(),
+            response_tokens_N=responses.mask_N_T.sum(1).cpu().numpy(),
+            response_mask_N_T=responses.mask_N_T.cpu().numpy(),
+            entropy_N_T=responses.entropy_N_T.cpu().numpy(),
+            logprob_N_T=responses.logprob_N_T.cpu().numpy(),
+        )
+
+    def _select(self, step: int, rollouts: Rollouts) -> Rollouts | None:
+        try:
+            return apply_chain(self.method.samplers, rollouts, step / self.engine.steps, self.rng(step, "sample"))
+        except NoSignal:
+            return None
+
+    @torch.inference_mode()
+    def _kl_to_reference(self, step: int, batch: Batch) -> float:
+        """KL(π‖base policy) in nats per token, by the k3 estimator on `kl_probe` random rollouts; NaN if that is 0.
+        A measurement, so not charged."""
+        n = len(batch.prompts_N)
+        if self.engine.kl_probe == 0:
+            return float("nan")
+        rows = self.rng(step, "probe").choice(n, size=min(n, self.engine.kl_probe), replace=False)
+        reference_M_T, _ = response_log_probabilities(
+            self.reference, batch, rows, self.tokenizer.pad_token_id, self.engine.temperature
+        )
+        width = reference_M_T.shape[1]
+        mask_M_T = batch.responses.mask_N_T[rows][:, :width]
+        gap = (reference_M_T - batch.responses.logprob_N_T[rows][:, :width])[mask_M_T]
+        return float((gap.exp() - 1 - gap).mean())
+
+    def _update(self, step: int, batch: Batch, selected: Rollouts) -> dict[str, float]:
+        """All mini-batches of one step; each row of `selected` trains once, in random order."""
+        count = selected.minibatches or self.engine.rollouts_per_step // self.engine.minibatch
+        order = self.rng(step, "shuffle").permutation(len(selected))
+        parts = [selected.take(rows) for rows in np.array_split(order, count) if len(rows)]
+        try:
+            return run_updates(
+                self.model,
+                self.optimiser,
+                self.method.objective,
+                batch,
+                parts,
+                self.tokenizer.pad_token_id,
+                self.update_settings,
+                self.ledger,
+                self.flops,
+                self.reference,
+            )
+        except Diverged:
+            self.diverged = True
+            return {}
+
+    def _log_seconds(self, step: int) -> None:
+        for phase, seconds in self.phases.items():
+            self.log.seconds.append({"seed": self.seed, "step": step, "phase": phase, "seconds": seconds})
+        self.phases.clear()

@@ -1,0 +1,1 @@
+"""What the base policy can do."""

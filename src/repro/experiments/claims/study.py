@@ -1,0 +1,45 @@
+"""The study's tables, as claims read them."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from repro.settings import Settings
+
+
+class Untestable(Exception):
+    """Why a claim has no figure here, as the end of the sentence `cannot be tested here: …`."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """The tables of a study, those of repro.stats.runs with their column `arm`; None for what has not been made.
+
+    evaluations: carried forward where a run diverged (repro.stats.runs.carried_forward); with `seconds` only if
+    timings are wanted. fidelity: arm, step, seed, proxy, pearson, pearson_signal, chi2. drift:
+    repro.experiments.drift.summary.summarise's. theory: repro.experiments.results.theory.verdicts'.
+    """
+
+    settings: Settings
+    evaluations: pd.DataFrame | None = None
+    steps: pd.DataFrame | None = None
+    questions: pd.DataFrame | None = None
+    selection: pd.DataFrame | None = None
+    fidelity: pd.DataFrame | None = None
+    drift: pd.DataFrame | None = None
+    theory: pd.DataFrame | None = None
+
+    def runs(self, table: str, arm: str, *columns: str) -> pd.DataFrame:
+        """The rows of one arm; Untestable if there is no such arm, table or column, or no rows."""
+        frame = getattr(self, table)
+        if arm not in self.settings.arms:
+            raise Untestable(f"no arm {arm}")
+        if frame is None:
+            raise Untestable(f"no table {table}")
+        missing = [column for column in ("arm", "seed", *columns) if column not in frame]
+        if missing:
+            raise Untestable(f"no column {missing[0]} in {table}")
+        rows = frame[frame["arm"] == arm]
+        if rows.empty:
+            raise Untestable(f"no {table} of arm {arm}")
+        return rows

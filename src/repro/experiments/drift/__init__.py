@@ -1,0 +1,1 @@
+"""Does a profile stay true while the policy learns?"""

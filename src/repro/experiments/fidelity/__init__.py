@@ -1,0 +1,1 @@
+"""Which proxy knows the norm of the gradient?"""

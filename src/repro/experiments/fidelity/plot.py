@@ -1,0 +1,102 @@
+"""Figures of how well proxies know the gradient norm. Drawing only."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
+
+from repro.experiments.fidelity.probe import BASE, UNIFORM, pearson
+from repro.experiments.fidelity.proxies import PROXIES
+from repro.plots.style import arm_styles, new_figure
+
+
+def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figure:
+    """Every proxy's correlation with the norm and its cost beside the ideal: a dot for every checkpoint of every seed,
+    coloured by the arm that trained it; a bar at their mean. `table`: repro.experiments.fidelity.probe's summary."""
+    names = [*PROXIES, UNIFORM]
+    figure, axes = new_figure(1.3 + 0.46 * len(names), 1, 2, sharey=True)
+    panels = {"pearson_signal": "correlation, where A ≠ 0", "product": "cost of draws, 1 is ideal"}
+    for ax, (measure, label) in zip(axes[0], panels.items(), strict=True):
+        for offset, (arm, style) in zip(_offsets(len(titles)), _styles(titles).items(), strict=True):
+            runs = table[table["arm"] == arm]
+            place = runs["proxy"].map(names.index) + offset
+            ax.plot(runs[measure], place, linestyle="none", label=titles[arm], **style, markersize=4, alpha=0.7)
+        means = table.groupby("proxy")[measure].mean().reindex(names)
+        ax.plot(means, range(len(names)), linestyle="none", marker="|", markersize=20, markeredgewidth=2, color="0.1")
+        ax.set_xlabel(label)
+    axes[0, 0].set_yticks(range(len(names)), [*(proxy.label for proxy in PROXIES.values()), "uniform"])
+    axes[0, 0].set_ylim(len(names) - 0.4, -0.6)
+    axes[0, 1].set_xscale("log")
+    axes[0, 1].set_xlim(left=0.95)
+    _plain_ticks(axes[0, 1].xaxis, (1, 2, 5, 10, 20, 50))
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(titles), markerscale=1.5
+    )
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Sequence[str], title: str) -> Figure:
+    """Correlation over the batch and cost-biased χ² of a few proxies over training, a column for each arm, all from the
+    base policy; thin lines: seeds; thick: their mean (Cost-Aware Learning, Fig. 3, 9 and 10)."""
+    arms = [arm for arm in titles if arm != BASE]
+    figure, axes = new_figure(5.6, 2, len(arms), sharex=True, sharey="row")
+    for column, arm in enumerate(arms):
+        runs = table[table["arm"].isin([BASE, arm])]
+        for name, style in arm_styles(proxies).items():
+            by_step = runs[runs["proxy"] == name].pivot(index="step", columns="seed", values=["pearson", "chi2"])
+            for ax, measure in zip(axes[:, column], ("pearson", "chi2"), strict=True):
+                ax.plot(by_step[measure], color=style["color"], linewidth=0.7, alpha=0.4)
+                ax.plot(by_step[measure].mean(axis=1), label=PROXIES[name].label, **style)
+        axes[0, column].set_title(titles[arm], loc="left")
+        axes[1, column].set_xlabel("training step")
+        axes[1, column].set_xticks(sorted(runs["step"].unique()))
+    axes[0, 0].set_ylabel("correlation")
+    axes[1, 0].set_ylabel("cost-biased χ²")
+    axes[1, 0].set_ylim(bottom=0)
+    _legend_below(figure, axes)
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
+    """The norm of rollouts against a few proxies, a panel each, all relative to their means; a proxy in proportion to
+    the norm would lie on the line. Norms of 0 are left out. `sample`: repro.experiments.fidelity.probe's, of one checkpoint."""
+    figure, axes = new_figure(4.2, 1, len(proxies), sharey=True)
+    shown = sample[sample["norm"] > 0]
+    norms_N = (shown["norm"] / sample["norm"].mean()).to_numpy()
+    for ax, name in zip(axes[0], proxies, strict=True):
+        proxy_N = (shown[name] / sample[name].mean()).to_numpy()
+        ends = np.sort(proxy_N)[[0, -1]] if len(proxy_N) else []
+        ax.plot(ends, ends, color="0.35", linewidth=1)
+        ax.plot(proxy_N, norms_N, linestyle="none", marker="o", markersize=4, alpha=0.5)
+        ax.set(xscale="log", yscale="log", xlabel=f"{PROXIES[name].label}, mean 1")
+        for axis in (ax.xaxis, ax.yaxis):
+            _plain_ticks(axis, (1e-4, 1e-3, 0.01, 0.1, 0.3, 1, 3, 10, 30))
+        ax.set_title(f"correlation {pearson(sample[name].to_numpy(), sample['norm'].to_numpy()):.2f}", loc="left")
+    axes[0, 0].set_ylabel("gradient norm, mean 1")
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def _styles(titles: Mapping[str, str]) -> dict[str, dict]:
+    return {arm: {"color": style["color"], "marker": style["marker"]} for arm, style in arm_styles([*titles]).items()}
+
+
+def _legend_below(figure: Figure, axes: np.ndarray, **options) -> None:
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), **options)
+
+
+def _offsets(count: int) -> np.ndarray:
+    """Places of the arms within the row of a proxy."""
+    return np.linspace(-0.24, 0.24, count) if count > 1 else np.zeros(1)
+
+
+def _plain_ticks(axis, places: Sequence[float]) -> None:
+    """Plain numbers at `places` on a logarithmic axis."""
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())

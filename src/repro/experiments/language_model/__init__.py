@@ -1,0 +1,1 @@
+"""A real language model's profile."""

@@ -1,0 +1,136 @@
+"""Profile a language model: K responses to every query by the best engine at hand, verified, with what they cost."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from repro.engine.backends import open_backend, open_best
+from repro.engine.backends.load import SMOLLM2, ModelMissing, fetch
+from repro.engine.profile import Profile, Source, hash_policy, hash_queries
+from repro.experiments.language_model.queries import STOP, question, verify
+from repro.files import write_json, write_parquet
+from repro.tasks.queries import Query
+
+Engine = Literal["auto", "vllm", "transformers"]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A profile and all that was sampled for it.
+
+    facts    source, engine, why (not vLLM), dtype, threads, and missing: why there is no model at all, or None
+    profile  None without a model
+    samples  one row per response: query, sample, response, correct, finished, response_tokens
+    seconds  load, start (of the engine) and sample; wall time
+    """
+
+    facts: dict[str, Any]
+    profile: Profile | None
+    samples: pd.DataFrame
+    seconds: dict[str, float]
+
+    def save(self, folder: Path, timings: Path, queries: Sequence[Query]) -> None:
+        """model.json, queries.parquet and, where there is a model, profile.{parquet,json} and samples.parquet; seconds
+        go to `timings`."""
+        write_json(self.facts, Path(folder) / "model.json")
+        write_json(self.seconds, Path(timings) / "seconds.json")
+        write_parquet(_table(queries), Path(folder) / "queries.parquet")
+        if self.profile is not None:
+            self.profile.save(Path(folder), "profile")
+            write_parquet(self.samples, Path(folder) / "samples.parquet")
+
+
+def profile_language_model(
+    source: str,
+    queries: Sequence[Query],
+    *,
+    engine: Engine,
+    dtype: str,
+    threads: int,
+    samples: int,
+    max_new_tokens: int,
+    temperature: float,
+    seed: int,
+) -> Measured:
+    """`samples` responses to every query. `engine` "auto": vLLM where it runs, else transformers, and `facts` say why.
+
+    Where the package of `smollm2` is not installed, the study goes on without it, and `facts` say what is missing; any
+    other model was asked for by name, and ModelMissing is raised.
+    """
+    facts = {"source": source, "engine": None, "why": None, "dtype": dtype, "threads": threads, "missing": None}
+    started = time.monotonic()
+    try:
+        folder = fetch(source, dtype)
+    except ModelMissing as error:
+        if source != SMOLLM2:
+            raise
+        return Measured(facts | {"missing": str(error)}, None, pd.DataFrame(), {})
+    loaded = time.monotonic()
+    if engine == "auto":
+        backend, why = open_best(folder, dtype=dtype, threads=threads)
+    else:
+        backend, why = open_backend(engine, folder, dtype=dtype, threads=threads), None
+    ready = time.monotonic()
+    with backend:
+        prompts_Q = backend.tokenizer([query.prompt for query in queries], add_special_tokens=False)["input_ids"]
+        drawn = backend.sample(
+            prompts_Q,
+            samples,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            stop=newline_token(backend.tokenizer),
+            seed=seed,
+        )
+    shape = (len(queries), samples)
+    correct_N = [
+        verify(text, query) == 1.0 and bool(finished)
+        for text, finished, query in zip(
+            drawn.texts_N, drawn.finished_N, (query for query in queries for _ in range(samples)), strict=True
+        )
+    ]
+    correct_Q_K, tokens_Q_K = np.array(correct_N).reshape(shape), drawn.tokens_N.reshape(shape)
+    whose = Source(hash_policy(folder), hash_queries(queries), temperature, max_new_tokens, seed)
+    table = pd.DataFrame(
+        {
+            "query": np.repeat(np.arange(len(queries)), samples),
+            "sample": np.tile(np.arange(samples), len(queries)),
+            "response": drawn.texts_N,
+            "correct": correct_Q_K.ravel(),
+            "finished": drawn.finished_N,
+            "response_tokens": drawn.tokens_N,
+        }
+    )
+    return Measured(
+        facts | {"engine": backend.name, "why": why},
+        Profile(whose, correct_Q_K, tokens_Q_K, np.array([len(prompt) for prompt in prompts_Q])),
+        table,
+        {"load": loaded - started, "start": ready - loaded, "sample": drawn.seconds},
+    )
+
+
+def newline_token(tokenizer: Any) -> int:
+    """The id of the token that is a newline and nothing else; ValueError where the tokenizer has none."""
+    ids = tokenizer(STOP, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise ValueError(
+            f"this model's tokenizer writes a newline as {len(ids)} tokens, and responses end at one token: "
+            "choose another model for language_model.source"
+        )
+    return ids[0]
+
+
+def _table(queries: Sequence[Query]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "query": np.arange(len(queries)),
+            "family": [query.family for query in queries],
+            "question": [question(query) for query in queries],
+            "answer": [query.answer for query in queries],
+            "prompt": [query.prompt for query in queries],
+        }
+    )

@@ -1,0 +1,70 @@
+"""Every arm's first step on both engines, with the same responses, side by side in worker processes."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from repro import arms as methods
+from repro import paths
+from repro.engine.workers import map_in_workers
+from repro.settings import Settings, SettingsError
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one worker compares. `profiles`: the folder of stage `profile`'s profiles, None to measure them anew."""
+
+    arms: list[str]
+    seed: int
+    settings: Settings
+    policy: Path
+    profiles: Path | None
+
+
+def arms_for_verl(settings: Settings) -> dict[str, str]:
+    """{arm: why verl's trainer cannot run it, "" where it can}, in the order of params.yaml."""
+    from repro.verl.run import check_arm
+
+    reasons = {}
+    for name, arm in settings.arms.items():
+        try:
+            check_arm(name, methods.build(name, arm))
+            reasons[name] = ""
+        except SettingsError as error:
+            reasons[name] = str(error).removeprefix(f"arms.{name}: ")
+    return reasons
+
+
+def compare_batches(
+    names: Sequence[str], seed: int, settings: Settings, policy: Path, profiles: Path | None
+) -> pd.DataFrame:
+    """A row for each arm, in order: whether plan, verdicts and selected rollouts are the same on both sides; how many
+    tokens count on one side alone; the largest difference of a weight and of a log-probability (nats), and that of the
+    loss (over the mean of |weight · advantage|); the errors of the mini-batches' gradients and of what the step moved
+    (norm of the difference over its own norm)."""
+    count = min(settings.engine.workers, len(names))
+    jobs = [Job(list(names[start::count]), seed, settings, Path(policy), profiles) for start in range(count)]
+    rows = pd.DataFrame([row for part in map_in_workers(_compare, jobs, count) for row in part])
+    return rows.set_index("arm").loc[list(names)].reset_index()
+
+
+def _compare(job: Job) -> list[dict[str, Any]]:
+    from repro.experiments.parity.replayed import VerlSide, be_the_only_rank
+
+    with (paths.BUILD / "parity.log").open("a") as log:  # verl says much
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+    be_the_only_rank()
+    from repro.experiments.parity.recorded import record
+
+    with TemporaryDirectory() as folder:
+        side = VerlSide(job.settings, job.seed, job.policy, job.profiles, Path(folder))
+        rows = []
+        for arm in job.arms:
+            rows.append(side.replay(record(arm, job.seed, job.settings, job.policy, job.profiles)))
+        return rows

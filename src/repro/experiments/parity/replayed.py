@@ -1,0 +1,251 @@
+"""The same batch on verl's side, one rank, without Ray.
+
+verl's own worker scores and differentiates; plan file, verdict, selection and rows to train on are those of repro.verl.
+"""
+
+import asyncio
+import os
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from repro.engine.train import stream_seed
+from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
+from repro.policy.model import load_policy
+from repro.settings import Settings
+from repro.tasks.queries import make_pools
+from repro.verl.data import SIZE, groups_that_fit, query_rows
+
+SAME = ("same_verdicts", "same_finished", "same_rollouts")
+
+
+def be_the_only_rank() -> None:
+    """What torchrun would say to a single process; before verl is imported."""
+    from repro.verl.__main__ import ENVIRONMENT
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ.update({**ENVIRONMENT, **address, "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"})
+    import verl  # noqa: F401  (loads the plugin)
+
+
+class VerlSide:
+    """verl's actor on this machine's CPU, and all that repro.verl puts before it; `be_the_only_rank` comes first."""
+
+    def __init__(self, settings: Settings, seed: int, policy: Path, profiles: Path | None, folder: Path):
+        self.settings, self.seed, self.policy, self.profiles, self.folder = settings, seed, policy, profiles, folder
+        _, self.tokenizer = load_policy(policy)
+        self.rows = query_rows(make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).train)
+        self.worker = None
+
+    def replay(self, recorded: Recorded) -> dict[str, Any]:
+        """How far verl's side is from `recorded`: a row of the report's table."""
+        from repro.verl.batch import loss_of, rollouts_of, training_rows
+        from repro.verl.run import RunOnVerl
+
+        config, plan = self._prepared(recorded.arm)
+        found = {"arm": recorded.arm, "same_plan": plan == recorded.plan}
+        if not recorded.responses_N:  # a filter left no group
+            return found | {"rollouts": 0, "selected": 0, "tokens": 0, **dict.fromkeys(SAME, True)}
+        run = RunOnVerl.of(config)
+        self._ready(config, run)
+        fields = self._fields(recorded)
+        scored = self._scored(recorded, fields, config)
+        rewards_N = run.method.reward(scored.verdicts_N, self._rng("reward"))
+        advantages_N = run.method.advantage(rewards_N, scored.group_N)
+        rollouts = rollouts_of(scored, fields, rewards_N, advantages_N)
+        try:
+            selected = apply_chain(run.method.samplers, rollouts, 0.0, self._rng("sample"))
+        except NoSignal:
+            selected = None
+        found |= _selections(recorded, scored, selected)
+        if selected is None or not found["same_rollouts"]:
+            return found  # gradients of different rollouts say nothing
+        losses, gradients, before_P = [], [], flat(self.worker.actor.engine.module)
+        for rows in recorded.parts:
+            part = selected.take(rows)
+            loss, gradient_P = self._update(training_rows(fields, part, 1), len(part))
+            losses.append(loss_of(loss, part))
+            gradients.append(gradient_P)
+        scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
+        move_P = flat(self.worker.actor.engine.module) - before_P
+        return found | {
+            "loss_difference": abs(float(np.mean(losses)) - recorded.loss) / scale,
+            "gradient_error": _error(torch.stack(gradients), recorded.gradients_M_P),
+            "step_error": _error(move_P, recorded.move_P),
+        }
+
+    def _rng(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(stream_seed(self.seed, 0, purpose))
+
+    def _prepared(self, arm: str) -> tuple[Any, list[tuple[int, int]]]:
+        """verl's configuration for `arm`, and (query, group size) of its first step, read from the plan file."""
+        from repro.verl.prepare import prepare
+
+        config = prepare(arm, self.seed, self.settings, self.policy, self.folder, profiles=self.profiles)
+        table = pd.read_parquet(self.folder / "train.parquet")
+        count = groups_that_fit(table[SIZE], 0, self.settings.engine.rollouts_per_step)
+        head = table.head(count)
+        return config, [(extra["index"], int(size)) for extra, size in zip(head["extra_info"], head[SIZE], strict=True)]
+
+    def _ready(self, config: Any, run: Any) -> None:
+        """verl's worker with the base policy, a fresh optimiser and the arm's loss."""
+        from verl.utils.config import omega_conf_to_dataclass
+        from verl.workers.engine_workers import ActorRolloutRefWorker
+        from verl.workers.utils.losses import ppo_loss
+
+        from repro.verl.loss import own_loss
+
+        if self.worker is None:
+            self.worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
+            self.worker.init_model()
+            state = self.worker.actor.engine.module.state_dict()
+            self.base = {
+                name: getattr(value, "full_tensor", lambda v=value: v)().clone() for name, value in state.items()
+            }
+            self.worker.actor.engine.optimizer.register_step_pre_hook(self._keep_gradient)
+        self._start_afresh()
+        actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+        self.worker.actor.set_loss_fn(own_loss(run.method, actor) or partial(ppo_loss, config=actor))
+
+    def _start_afresh(self) -> None:
+        """The base policy, and an optimiser that has seen nothing."""
+        engine = self.worker.actor.engine
+        engine.optimizer.state.clear()
+        with torch.no_grad():
+            for name, parameter in engine.module.named_parameters():
+                local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+                local.copy_(self.base[name])
+
+    def _fields(self, recorded: Recorded) -> Any:
+        """The batch as verl's queue holds it, with the log-probabilities and entropies of verl's own scoring pass."""
+        from tensordict import TensorDict
+        from verl.utils import tensordict_utils
+        from verl.workers.utils.padding import response_from_nested
+
+        from repro.verl.batch import nested
+
+        prompts = [torch.tensor(prompt) for prompt in recorded.prompts_N]
+        whole = [torch.cat(pair) for pair in zip(prompts, recorded.responses_N, strict=True)]
+        mask = nested([torch.ones(len(row), dtype=torch.long) for row in recorded.responses_N])
+        columns = {
+            "prompts": nested(prompts),
+            "responses": nested(recorded.responses_N),
+            "input_ids": nested(whole),
+            "position_ids": nested([torch.arange(len(row)) for row in whole]),
+            "response_mask": mask,
+            "loss_mask": mask,
+        }
+        fields = TensorDict(columns, batch_size=[len(whole)])
+        asked = fields.clone()
+        tensordict_utils.assign_non_tensor(
+            asked,
+            calculate_entropy=True,
+            compute_loss=False,
+            temperature=self.settings.engine.temperature,
+            global_token_num=[len(row) for row in whole],
+        )
+        output = self.worker.compute_log_prob(asked)
+        fields["old_log_probs"] = response_from_nested(output["log_probs"], fields["response_mask"])
+        fields["entropy"] = response_from_nested(output["entropy"], fields["response_mask"])
+        if self.settings.engine.kl > 0:
+            fields["ref_log_prob"] = fields["old_log_probs"]  # the base policy is the reference, and drew the batch
+        return fields
+
+    def _scored(self, recorded: Recorded, fields: Any, config: Any) -> Any:
+        """The verdicts of verl's reward manager, read as the trainer reads them."""
+        from repro.verl.batch import Scored, nested
+
+        verdicts_N = asyncio.run(self._verdicts(recorded, config))
+        rewarded = fields.clone()
+        rewarded["rm_scores"] = nested(
+            [
+                torch.tensor([0.0] * (len(row) - 1) + [v])
+                for row, v in zip(recorded.responses_N, verdicts_N, strict=True)
+            ]
+        )
+        rewarded["index"] = torch.as_tensor(recorded.query_N)
+        keys = [f"{group}_{row}_0" for row, group in enumerate(recorded.group_N)]
+        return Scored.read(keys, rewarded, self.tokenizer.eos_token_id, self.settings.engine.max_new_tokens)
+
+    async def _verdicts(self, recorded: Recorded, config: Any) -> list[float]:
+        from verl import DataProto
+
+        from repro.verl.reward import Verdict
+
+        manager, verdicts = Verdict(config, self.tokenizer, None), []
+        for prompt, response, query in zip(recorded.prompts_N, recorded.responses_N, recorded.query_N, strict=True):
+            tensors = {"responses": response[None], "attention_mask": torch.ones(1, len(prompt) + len(response))}
+            row = {name: np.array([value], dtype=object) for name, value in self.rows[query].items()}
+            verdict = await manager.run_single(DataProto.from_dict(tensors, non_tensors=row))
+            verdicts.append(verdict["reward_score"])
+        return verdicts
+
+    def _update(self, rows: Any, size: int) -> tuple[float, torch.Tensor]:
+        """(loss, gradient_P as the optimiser gets it) of one call of verl's `update_actor`."""
+        from verl.utils import tensordict_utils
+
+        tensordict_utils.assign_non_tensor(
+            rows,
+            calculate_entropy=False,
+            distillation_use_topk=False,
+            distillation_only=False,
+            global_batch_size=size,
+            mini_batch_size=len(rows),
+            epochs=1,
+            seed=0,
+            dataloader_kwargs={"shuffle": False},
+            temperature=self.settings.engine.temperature,
+        )
+        output = self.worker.update_actor(rows)
+        (loss,) = tensordict_utils.get(output, "metrics")["loss"]
+        return float(loss), self.gradient_P
+
+    def _keep_gradient(self, *_: Any) -> None:
+        self.gradient_P = flat_gradient(self.worker.actor.engine.module)  # verl drops it after the optimiser's step
+
+
+def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+def _selections(recorded: Recorded, scored: Any, selected: Rollouts | None) -> dict[str, Any]:
+    """Whether the two sides chose alike: rollouts (index by index, in order; or none, for want of a signal), weights,
+    tokens."""
+    theirs = recorded.selected
+    both = theirs is not None and selected is not None
+    same = np.array_equal(theirs.row_N, selected.row_N) if both else theirs is selected
+    alike = (
+        np.array_equal(recorded.verdicts_N, scored.verdicts_N),
+        np.array_equal(recorded.finished_N, scored.finished_N),
+        same,
+    )
+    return {
+        "rollouts": len(recorded.query_N),
+        "selected": len(theirs) if theirs is not None else 0,
+        **dict(zip(SAME, alike, strict=True)),
+        "tokens": int(theirs.response_mask_N_T.sum()) if theirs is not None else 0,
+        **(_gaps(theirs, selected) if both and same else {}),
+    }
+
+
+def _gaps(theirs: Rollouts, selected: Rollouts) -> dict[str, Any]:
+    """Of one selection, made on both sides: largest differences of weights and log-probabilities, tokens that count on
+    one side alone."""
+    width = min(theirs.response_mask_N_T.shape[1], selected.response_mask_N_T.shape[1])
+    mask, other = (side.response_mask_N_T[:, :width] for side in (theirs, selected))
+    logprobs = [side.logprob_N_T[:, :width] for side in (theirs, selected)]
+    return {
+        "weight_difference": float(np.max(np.abs(theirs.weights_N - selected.weights_N))),
+        "other_tokens": int((mask != other).sum()),
+        "logprob_difference": float(np.max(np.abs(np.subtract(*logprobs)))),
+    }

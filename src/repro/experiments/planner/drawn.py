@@ -1,0 +1,182 @@
+"""One arm on drawn batches: its plan, filter, advantage and samplers as in training, the ledger charged by the scale.
+
+A drawn batch has fewer groups than a real one (`Assumptions.groups`); what a group costs does not depend on that, and
+what samplers choose over a batch hardly does. Every arm meets the difficulties that the baseline met: the difference in
+cost per batch is predicted, that in learning is not.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from repro.arms import Method, build
+from repro.engine.ledger import Ledger
+from repro.experiments.planner.measured import Measured
+from repro.experiments.planner.models import ARCHITECTURES
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
+from repro.paper_scale import PaperScale
+from repro.paper_scale.at_scale import arm_at
+from repro.settings import Arm, Settings
+from repro.settings.planner import Assumptions
+
+PURPOSES = ("pool", "profile", "plan", "answers", "sample")
+
+
+@dataclass
+class Drawn:
+    """What the drawn batches took, and of each batch the response_tokens_N that were generated for it, kept or not."""
+
+    ledger: Ledger
+    batches: int
+    generated: list[np.ndarray] = field(default_factory=list)
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Queries by their place among all, 0 the hardest, and how they answer."""
+
+    quantile_P: np.ndarray
+    measured: Measured
+    assumptions: Assumptions
+    longest: int
+
+    def profile(self, samples: int, progress: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """(successes_P, response_tokens_P_K) of K samples of each query."""
+        p_P = self.measured.success(self.quantile_P, progress)
+        reward_P_K = rng.random((len(p_P), samples)) < p_P[:, None]
+        tokens_N, _ = self.answer(np.repeat(p_P, samples), reward_P_K.reshape(-1), rng)
+        return reward_P_K.sum(1), tokens_N.reshape(-1, samples)
+
+    def answer(self, p_N: np.ndarray, reward_N: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """(response_tokens_N, entropy_N): measured lengths, stretched to the scale's mean and cut at its limit."""
+        relative_N, entropy_N = self.measured.draw(p_N, reward_N, rng)
+        mean = self.assumptions.mean_response_share * self.longest
+        return np.clip(np.rint(relative_N * mean), 2, self.longest).astype(int), entropy_N
+
+
+def draw(scale: PaperScale, settings: Settings, name: str, measured: Measured, assumptions: Assumptions) -> Drawn:
+    """Some batches of arm `name` at a paper scale, evenly over its run."""
+    arm = arm_at(scale, settings.arm(name))
+    method = build(name, arm)
+    quantile_P = _rng(assumptions, 0, "pool").random(assumptions.pool)
+    pool = _Pool(quantile_P, measured, assumptions, scale.max_response_tokens.value)
+    drawn = Drawn(Ledger(), assumptions.batches)
+    again = {round(part * drawn.batches / (method.profile_again + 1)) for part in range(1, method.profile_again + 1)}
+    stream = None
+    for batch in range(drawn.batches):
+        if batch == 0 or batch in again:
+            stream = _plan(drawn, arm, method, scale, pool, batch)
+        _step(drawn, method, settings, scale, pool, stream, batch)
+    return drawn
+
+
+def _rng(assumptions: Assumptions, batch: int, purpose: str) -> np.random.Generator:
+    """A stream for each purpose of each batch: arms of one plan meet the same rollouts."""
+    return np.random.default_rng([assumptions.seed, batch, PURPOSES.index(purpose)])
+
+
+def _plan(drawn: Drawn, arm: Arm, method: Method, scale: PaperScale, pool: _Pool, batch: int) -> PlanStream:
+    """The plan from here on; the profile it needs is drawn, and charged for as many queries as the run's batches see.
+
+    A profile is of all training queries, once; the drawn batches stand for the whole run. So of its cost they bear the
+    share that they are of the run's batches.
+    """
+    prompt_P = np.full(len(pool.quantile_P), pool.assumptions.prompt_tokens)
+    known, rng = Queries(prompt_P), _rng(pool.assumptions, batch, "profile")
+    if arm.profile is not None:
+        successes_P, tokens_P_K = pool.profile(arm.profile.samples, batch / drawn.batches, rng)
+        known = Queries(prompt_P, successes_P, np.full(len(prompt_P), arm.profile.samples))
+        bearing = scale.train_queries.value * drawn.batches / scale.steps * _share(pool.assumptions, scale)
+        rows = rng.integers(len(prompt_P), size=max(1, round(bearing)))
+        flops = ARCHITECTURES[scale.model.value].counter
+        drawn.ledger.charge_profile(flops, prompt_P[rows], tokens_P_K[rows])
+    return PlanStream(method.plan(known, _budget(pool.assumptions, scale), _rng(pool.assumptions, batch, "plan")))
+
+
+def _share(assumptions: Assumptions, scale: PaperScale) -> float:
+    """A drawn batch over a real one, in rollouts."""
+    return _budget(assumptions, scale) / scale.rollouts_per_step
+
+
+def _budget(assumptions: Assumptions, scale: PaperScale) -> int:
+    """Rollouts of a drawn batch: whole groups, no more than the real batch has."""
+    return scale.group_size.value * min(assumptions.groups, scale.train_batch.value)
+
+
+def _step(
+    drawn: Drawn,
+    method: Method,
+    settings: Settings,
+    scale: PaperScale,
+    pool: _Pool,
+    stream: PlanStream,
+    batch: int,
+) -> None:
+    """One batch: rollouts until it is full, the passes that score them, and the update on those that are chosen."""
+    flops, budget = ARCHITECTURES[scale.model.value].counter, _budget(pool.assumptions, scale)
+    parts, kept, generated = [], 0, []
+    progress, rng = batch / drawn.batches, _rng(pool.assumptions, batch, "answers")
+    for _ in range(settings.engine.refill_rounds if method.filter else 1):
+        planned = stream.fill_step(budget - kept)
+        part = _answers(planned, method, pool, progress, rng)
+        tokens_N = part["response_tokens_N"]
+        sizes_Q = [group.size for group in planned]
+        drawn.ledger.charge_generation(flops, np.full(len(planned), pool.assumptions.prompt_tokens), sizes_Q, tokens_N)
+        generated.append(tokens_N)
+        if method.filter:
+            keep_Q = np.asarray(method.filter(part["rewards_N"], part["group_N"]))
+            part = {key: values[keep_Q[part["group_N"]]] for key, values in part.items()}
+        parts.append(part | {"group_N": part["group_N"] + 100_000 * len(parts)})
+        kept += len(part["rewards_N"])
+        if not stream.fits(budget - kept):
+            break
+    drawn.generated.append(np.concatenate(generated))
+    whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    if kept == 0:
+        drawn.skipped += 1
+        return
+    rollouts = _rollouts(whole, method, pool.assumptions.prompt_tokens)
+    for _ in range(1 + (scale.kl.value > 0)):  # verl reads every rollout again, and the reference policy does
+        drawn.ledger.charge_scoring(flops, rollouts.costs_N)
+    try:
+        chosen = apply_chain(method.samplers, rollouts, progress, _rng(pool.assumptions, batch, "sample"))
+    except NoSignal:
+        drawn.skipped += 1
+        return
+    steps = round(scale.train_batch.value / scale.minibatch.value)
+    drawn.ledger.charge_update(flops, chosen.costs_N, steps=steps)
+
+
+def _answers(
+    planned: list[PlannedGroup], method: Method, pool: _Pool, progress: float, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    sizes_Q = [group.size for group in planned]
+    p_Q = pool.measured.success(pool.quantile_P[[group.query for group in planned]], progress)
+    p_N = np.repeat(p_Q, sizes_Q)
+    verdict_N = rng.random(len(p_N)) < p_N
+    tokens_N, entropy_N = pool.answer(p_N, verdict_N, rng)
+    return {
+        "group_N": np.repeat(np.arange(len(planned)), sizes_Q),
+        "rewards_N": np.asarray(method.reward(verdict_N.astype(float), rng), float),
+        "response_tokens_N": tokens_N,
+        "entropy_N": entropy_N,
+    }
+
+
+def _rollouts(whole: dict[str, np.ndarray], method: Method, prompt_tokens: int) -> Rollouts:
+    """As samplers see them, but with one column that stands for all tokens of a response: which tokens are masked does
+    not change what a pass over the rollout costs."""
+    entropy_N_1 = np.maximum(whole["entropy_N"], 1e-6)[:, None]
+    return Rollouts.from_batch(
+        group_N=whole["group_N"],
+        rewards_N=whole["rewards_N"],
+        advantages_N=method.advantage(whole["rewards_N"], whole["group_N"]),
+        prompt_tokens_N=np.full(len(whole["group_N"]), prompt_tokens),
+        response_tokens_N=whole["response_tokens_N"],
+        response_mask_N_T=np.ones_like(entropy_N_1, bool),
+        entropy_N_T=entropy_N_1,
+        logprob_N_T=-entropy_N_1,
+    )

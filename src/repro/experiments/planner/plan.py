@@ -1,0 +1,159 @@
+"""The plan: one row for each arm at each paper scale, and what is held against the papers' own figures."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from repro.experiments.planner.drawn import Drawn, draw
+from repro.experiments.planner.hours import Seconds, seconds
+from repro.experiments.planner.measured import Measured
+from repro.experiments.planner.memory import memory
+from repro.experiments.planner.models import ARCHITECTURES
+from repro.paper_scale import SCALES, PaperScale
+from repro.settings import Settings
+from repro.settings.planner import Assumptions
+
+TOKENS = ("prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "profile_tokens")
+FLOPS = ("flops_generate", "flops_score", "flops_train", "flops_profile")
+
+
+def predict(
+    settings: Settings,
+    measured: Measured,
+    assumptions: Assumptions,
+    arms: Iterable[str] | None = None,
+    scales: Mapping[str, PaperScale] = SCALES,
+) -> pd.DataFrame:
+    """One row per scale and arm (default: the compared ones). Columns, of a whole run unless said otherwise:
+
+    scale, arm, steps, queries, rollouts        what is generated, filtered and profiled groups included
+    prompt_tokens … profile_tokens, flops_*, flops     the ledger's words
+    hours_generate, _score, _train, _other, hours      wall-clock; profiling is in hours_generate
+    gpus, gpu_hours
+    memory_train, memory_rollout                GB on one GPU at its peak
+    cache_contexts                              contexts of mean length that fit the inference engine of one replica
+    response_tokens                             mean of all responses generated
+    """
+    names = list(settings.compared_arms if arms is None else arms)
+    return pd.DataFrame(
+        [row(scale, settings, arm, measured, assumptions) for scale in scales.values() for arm in names]
+    )
+
+
+def row(
+    scale: PaperScale, settings: Settings, arm: str, measured: Measured, assumptions: Assumptions
+) -> dict[str, float | str]:
+    """`predict`'s row of one arm at one scale."""
+    drawn = draw(scale, settings, arm, measured, assumptions)
+    share = settings.steps_of(arm) / settings.engine.steps  # an arm with steps of its own keeps its share of the run
+    steps = round(share * scale.steps)
+    batch = per_batch(drawn, scale, assumptions)
+    model = ARCHITECTURES[scale.model.value]
+    took, profiling = _seconds(drawn, batch, scale, assumptions)
+    responses_N = np.concatenate(drawn.generated)
+    needs = memory(scale, model, scale.gpus, assumptions.prompt_tokens + responses_N.mean(), assumptions)
+    hours = {
+        "hours_generate": (took.generate + profiling) * steps / 3600,
+        "hours_score": took.score * steps / 3600,
+        "hours_train": took.train * steps / 3600,
+        "hours_other": (took.other + assumptions.other_share * profiling) * steps / 3600,
+    }
+    total = sum(hours.values())
+    return {
+        "scale": scale.name,
+        "arm": arm,
+        "steps": steps,
+        **{name: steps * batch[name] for name in ("queries", "rollouts", *TOKENS, *FLOPS, "flops")},
+        **hours,
+        "hours": total,
+        "gpus": scale.gpus,
+        "gpu_hours": scale.gpus * total,
+        "memory_train": needs.train,
+        "memory_rollout": needs.rollout,
+        "cache_contexts": needs.sequences,
+        "response_tokens": float(responses_N.mean()),
+    }
+
+
+def per_batch(drawn: Drawn, scale: PaperScale, assumptions: Assumptions) -> dict[str, float]:
+    """The ledger of one real batch: that of the drawn ones, scaled from their groups to the batch's."""
+    drawn_groups = min(assumptions.groups, scale.train_batch.value)
+    factor = scale.train_batch.value / drawn_groups / drawn.batches
+    return {name: factor * value for name, value in drawn.ledger.row().items()}
+
+
+def _seconds(
+    drawn: Drawn, batch: Mapping[str, float], scale: PaperScale, assumptions: Assumptions
+) -> tuple[Seconds, float]:
+    """(of one batch, and what it bears of profiling, which generates at the same rate)."""
+    model = ARCHITECTURES[scale.model.value]
+    profiled = batch["profile_tokens"] / batch["generated_tokens"]
+    prompt_flops = batch["queries"] * model.counter.forward(np.array([assumptions.prompt_tokens]))
+    took = seconds(
+        generated=drawn.generated,
+        rollouts=batch["rollouts"] * (1 - profiled),
+        prompt_flops=prompt_flops * (1 - profiled),
+        score_flops=batch["flops_score"],
+        train_flops=batch["flops_train"],
+        model=model,
+        gpus=scale.gpus,
+        assumptions=assumptions,
+        rng=np.random.default_rng(assumptions.seed),
+    )
+    return took, took.generate * profiled / (1 - profiled)
+
+
+def relative(plan: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """`plan` with trained_ratio, flops_ratio and hours_ratio: to the baseline at the same scale."""
+    base = plan[plan["arm"] == baseline].set_index("scale")
+    ratios = {
+        f"{name}_ratio": plan[column] / plan["scale"].map(base[column])
+        for name, column in {"trained": "trained_tokens", "flops": "flops", "hours": "hours"}.items()
+    }
+    return plan.assign(**ratios)
+
+
+def checks(plan: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:
+    """scale, arm, paper_hours, hours, share: predicted hours beside those that a paper states."""
+    hours = plan.set_index(["scale", "arm"])["hours"]
+    rows = [
+        {"scale": name, "arm": arm, "paper_hours": stated.value, "hours": hours[name, arm], "where": stated.why}
+        for name, scale in scales.items()
+        for arm, stated in scale.hours.items()
+        if (name, arm) in hours.index
+    ]
+    columns = ["scale", "arm", "paper_hours", "hours", "where"]
+    return pd.DataFrame(rows, columns=columns).assign(share=lambda table: table["hours"] / table["paper_hours"])
+
+
+def by_length(
+    settings: Settings,
+    measured: Measured,
+    assumptions: Assumptions,
+    shares: Iterable[float],
+    scales: Mapping[str, PaperScale] = SCALES,
+) -> pd.DataFrame:
+    """scale, arm, mean_response_share, response_tokens, hours: for the runs whose duration a paper states, the
+    prediction at other mean lengths; the length is what the papers leave out and what matters most."""
+    rows = []
+    for share in shares:
+        assumed = assumptions.model_copy(update={"mean_response_share": share})
+        for scale in scales.values():
+            for arm in scale.hours:
+                found = row(scale, settings, arm, measured, assumed)
+                kept = {key: found[key] for key in ("scale", "arm", "response_tokens", "hours")}
+                rows.append({**kept, "mean_response_share": share})
+    return pd.DataFrame(rows)
+
+
+def length_of_paper(lengths: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> dict[tuple[str, str], float]:
+    """{(scale, arm): mean response in tokens} at which the prediction is the paper's duration, linear between the
+    lengths tried; NaN where none of them brackets it."""
+    found = {}
+    for (name, arm), part in lengths.groupby(["scale", "arm"], sort=False):
+        ordered = part.sort_values("hours")
+        stated = scales[name].hours[arm].value
+        tokens = np.interp(stated, ordered["hours"], ordered["response_tokens"], left=np.nan, right=np.nan)
+        found[name, arm] = float(tokens)
+    return found

@@ -1,0 +1,74 @@
+"""Figures of the planner. Drawing only."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from repro.plots.style import COLORS, MARKERS, new_figure
+
+PHASES = {"generate": "", "score": "///", "train": "...", "other": "xx"}
+
+
+def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
+    """GPU-hours of one arm at every scale, by phase, stacked. `plan`: its rows of repro.experiments.planner.predict's; `names`: of
+    the scales."""
+    figure, axes = new_figure(0.5 * len(plan) + 1.6)
+    ax, left = axes[0, 0], 0.0
+    labels = [names[scale] for scale in plan["scale"]]
+    for (phase, hatch), color in zip(PHASES.items(), COLORS, strict=False):
+        width = plan[f"hours_{phase}"].to_numpy() * plan["gpus"].to_numpy()
+        ax.barh(labels, width, left=left, label=phase, color=color, hatch=hatch, edgecolor="white", linewidth=0.5)
+        left = left + width
+    ax.invert_yaxis()
+    ax.set_xlabel("GPU-hours of a run")
+    ax.grid(axis="y", visible=False)
+    figure.legend(loc="outside lower center", ncols=len(PHASES))
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
+    """Each arm's hours and trained tokens of a run at one scale, relative to the baseline; bars: from draw to draw.
+
+    `plan`: rows of one scale of repro.experiments.planner.plan.relative's, with repro.experiments.planner.sensitivity.over_draws' columns.
+    """
+    ordered = plan.sort_values("hours_ratio", kind="stable")
+    names = [titles[arm] for arm in ordered["arm"]]
+    figure, axes = new_figure(0.28 * len(ordered) + 1.6)
+    ax = axes[0, 0]
+    for place, (column, label) in enumerate({"hours_ratio": "hours", "trained_ratio": "trained tokens"}.items()):
+        ends = ordered[f"{column}_low"], ordered[f"{column}_high"]
+        ax.hlines(names, *ends, color=COLORS[place], linewidth=1.5)
+        face = COLORS[place] if place == 0 else "white"  # filled or hollow: told apart in grey too
+        ax.plot(ordered[column], names, MARKERS[place], color=COLORS[place], markerfacecolor=face, label=label)
+    ax.margins(y=0.01)
+    ax.axvline(1.0, color="0.1", linewidth=1)
+    ax.invert_yaxis()
+    ax.set_xlabel(f"of a whole run, {titles[baseline]}'s = 1")
+    figure.legend(loc="outside lower center", ncols=2)
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def lengths(
+    table: pd.DataFrame, stated: Mapping[tuple[str, str], float], names: Mapping[str, str], title: str
+) -> Figure:
+    """Predicted hours over the mean response, one line per run whose duration a paper states; dotted: those durations.
+
+    `table`: repro.experiments.planner.plan.by_length's; stated: {(scale, arm): hours}; `names`: what scales are called."""
+    figure, axes = new_figure(4.6)
+    ax = axes[0, 0]
+    for place, (run, part) in enumerate(table.groupby(["scale", "arm"], sort=False)):
+        ordered, color = part.sort_values("response_tokens"), COLORS[place % len(COLORS)]
+        label = f"{run[1]}: {names[run[0]]}"
+        ax.plot(ordered["response_tokens"], ordered["hours"], marker=MARKERS[place], color=color, label=label)
+    for hours in sorted(set(stated.values())):
+        arms = ", ".join(arm for (_, arm), value in stated.items() if value == hours)
+        ax.axhline(hours, color="0.35", linestyle=(0, (1.2, 1.2)), linewidth=1.5)
+        ax.annotate(f"the paper, {arms}: {hours:.0f} h", (0.02, hours), (0, 4), xycoords=("axes fraction", "data"),
+                    textcoords="offset points", color="0.15", fontsize=11.5)  # fmt: skip
+    ax.set(xlabel="mean response, tokens", ylabel="hours", ylim=(0, 1.1 * max(stated.values())))
+    figure.legend(loc="outside lower center", ncols=1)
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure

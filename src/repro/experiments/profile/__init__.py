@@ -1,0 +1,1 @@
+"""What the base policy knows of the training queries."""

@@ -1,0 +1,68 @@
+"""What a profile costs, beside a step of training on equal groups of the same queries."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from repro.engine.ledger import Ledger
+from repro.engine.profile import Profile
+from repro.policy.flops import FlopCounter
+
+
+def profile_ledger(profile: Profile, flops: FlopCounter) -> Ledger:
+    """What all samples of a profile cost: what an arm that uses them is charged."""
+    ledger = Ledger()
+    ledger.charge_profile(flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
+    return ledger
+
+
+def training_flops(profile: Profile, flops: FlopCounter, group: int) -> float:
+    """FLOPs per rollout of a training step in equal groups of `group`, before the policy has changed: generation, and a
+    forward-backward pass over every rollout. The lengths are the profile's."""
+    lengths_Q_K = profile.response_tokens_Q_K[:, :group]
+    ledger, n_rollouts = Ledger(), lengths_Q_K.size
+    sizes_Q = np.full(len(lengths_Q_K), lengths_Q_K.shape[1])
+    ledger.charge_generation(flops, profile.prompt_tokens_Q, sizes_Q, lengths_Q_K.reshape(-1))
+    ledger.charge_update(flops, (lengths_Q_K + profile.prompt_tokens_Q[:, None]).reshape(-1))
+    return ledger.flops / n_rollouts
+
+
+def price(profile: Profile, flops: FlopCounter, group: int) -> float:
+    """A rollout of the profile in units of a rollout of training."""
+    ledger = profile_ledger(profile, flops)
+    return ledger.flops / ledger.rollouts / training_flops(profile, flops, group)
+
+
+def costs(
+    profiles: Mapping[int, Profile],
+    flops: FlopCounter,
+    used: int,
+    group: int,
+    rollouts_per_step: int,
+    seconds_per_sample: float | None,
+) -> pd.DataFrame:
+    """One row (index) for all samples of a profile, the first `used`, and a step of training in groups of `group`;
+    means over seeds: rollouts, tokens (generated), flops, steps (their FLOPs in training steps), seconds on one core
+    (NaN where they are not known: a step's are no part of this)."""
+    step = np.mean([training_flops(profile, flops, group) for profile in profiles.values()]) * rollouts_per_step
+    lengths = [profile.response_tokens_Q_K.mean() for profile in profiles.values()]
+    rows = {}
+    for samples in dict.fromkeys((next(iter(profiles.values())).samples, used)):
+        ledgers = [profile_ledger(profile.first(samples), flops) for profile in profiles.values()]
+        spent = float(np.mean([ledger.flops for ledger in ledgers]))
+        rows[f"profile, K = {samples}"] = {
+            "rollouts": ledgers[0].rollouts,
+            "tokens": float(np.mean([ledger.generated_tokens for ledger in ledgers])),
+            "flops": spent,
+            "steps": spent / step,
+            "seconds": samples * seconds_per_sample if seconds_per_sample else float("nan"),
+        }
+    rows["a training step"] = {
+        "rollouts": rollouts_per_step,
+        "tokens": float(np.mean(lengths)) * rollouts_per_step,
+        "flops": float(step),
+        "steps": 1.0,
+        "seconds": float("nan"),
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")

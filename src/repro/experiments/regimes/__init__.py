@@ -1,0 +1,1 @@
+"""The same arms on other mixes of queries."""

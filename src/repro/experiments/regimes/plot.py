@@ -1,0 +1,59 @@
+"""The figure of the regimes: every arm against the baseline, a panel for each mix of queries. Drawing only."""
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from repro.plots.style import COLORS, new_figure
+from repro.settings import Settings
+
+# Filled and open, round and square, solid and dashed: told apart without colour.
+MARKS = {
+    "steps": {"color": COLORS[0], "marker": "o", "markerfacecolor": COLORS[0], "linestyle": "-"},
+    "tokens": {"color": COLORS[1], "marker": "s", "markerfacecolor": "white", "linestyle": "--"},
+}
+LABELS = {"steps": "at equal steps", "tokens": "at equal trained tokens"}
+
+
+def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, title: str) -> Figure:
+    """Difference to the baseline in held-out accuracy with its interval: rows are arms, panels are mixes.
+
+    `table`: repro.experiments.regimes.summary.compare's; `mixes`: repro.experiments.regimes.mixes.describe's, whose figures head the panels.
+    """
+    arms = [arm for arm in dict.fromkeys(table["arm"]) if arm != settings.baseline]
+    rows = -(-len(mixes) // 2)
+    figure, axes = new_figure(1.4 + rows * (1.3 + 0.5 * len(arms)), rows, 2, sharex=True, sharey=True)
+    for ax, (_, mix) in zip(axes.flat, mixes.iterrows(), strict=False):
+        own = table[table["mix"] == mix["mix"]].set_index("arm").loc[arms]
+        for offset, (measure, mark) in zip((-0.15, 0.15), MARKS.items(), strict=True):
+            places = np.arange(len(arms)) + offset
+            low, high = own[f"difference_{measure}_low"], own[f"difference_{measure}_high"]
+            ax.hlines(places, low, high, color=mark["color"], linestyle=mark["linestyle"], linewidth=1.6)
+            point = {**mark, "linestyle": "none", "markersize": 7, "markeredgewidth": 1.6}
+            ax.plot(own[f"difference_{measure}"], places, label=LABELS[measure], **point)
+        ax.axvline(0.0, color="0.35", linewidth=1)
+        ax.set_title(_heading(mix), loc="left", fontsize=12)
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+    for ax in axes.flat[len(mixes) :]:
+        ax.set_axis_off()
+    axes[0, 0].set_yticks(range(len(arms)), [settings.arms[arm].title for arm in arms])
+    axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
+    baseline = settings.arms[settings.baseline].title
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        title=f"held-out accuracy, difference to {baseline}",
+        title_fontsize=13,
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    return figure
+
+
+def _heading(mix: pd.Series) -> str:
+    title = textwrap.fill(mix["title"], 28)  # as many lines as it takes: panels are narrow
+    silent, rho = mix["groups_without_signal"], mix["length_difficulty"]
+    return f"{title}\n{silent:.0%} without signal,\nρ(success, length) {rho:+.2f}"

@@ -1,0 +1,105 @@
+"""The noise floor: how much two runs differ when nothing was changed but the seed, or nothing at all."""
+
+import numpy as np
+import pandas as pd
+
+from repro.settings import Settings
+from repro.stats.runs import TIMED, carried_forward, compared
+
+
+def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None = None) -> pd.DataFrame:
+    """One row, from the baseline, the same arm trained `again` (by default `<baseline>-again`), and the other arms.
+
+    same_seeds, identical, largest    seeds that both have; whether every measured figure of theirs is the same;
+                                      the largest |difference| in accuracy at any evaluation
+    runs, sd                          final accuracy over all distinct seeds: their number, the standard deviation
+    mean_difference, _low, _high      mean of the seeds that only `again` has, less the mean of the baseline's: two
+                                      sets of runs of one method; Student's interval for independent samples
+    arms, paired_sd                   the standard deviation of paired differences, the median over so many arms
+    resolvable, resolvable_holm       the mean of that many paired differences at which a t-test just resolves it (so
+                                      in half of the studies), alone and as the first of Holm's steps over all arms
+    """
+    again = again or f"{settings.baseline}-again"
+    ours = [*compared(settings), again]
+    own = carried_forward(evaluations[evaluations["arm"].isin(ours)])
+    missing = {settings.baseline, again} - set(own["arm"])
+    if missing:
+        raise ValueError(f"noise floor: there is no run of {sorted(missing)[0]!r}; add the arm and train it")
+    final = own.groupby(["arm", "seed"])["accuracy"].last()
+    first, second = final[settings.baseline], final[again]
+    new = second.drop(first.index, errors="ignore")
+    return pd.DataFrame(
+        [
+            {
+                **_same_seed_twice(own, settings.baseline, again),
+                **_two_means(first.to_numpy(), new.to_numpy(), settings.statistics.confidence),
+                **_resolvable(final.drop(again), settings),
+            }
+        ]
+    )
+
+
+def sentence(noise: pd.DataFrame, settings: Settings) -> str:
+    """`noise_floor`'s row in words."""
+    row, title = noise.iloc[0], settings.arm(settings.baseline).title
+    confidence, seeds = settings.statistics.confidence, len(settings.seeds)
+    parts = []
+    if row["same_seeds"]:
+        same = "every figure identical" if row["identical"] else f"accuracies up to {row['largest']:.4f} apart"
+        parts.append(f"{title} trained twice with the same seed: {same}.")
+    parts.append(f"Over {row['runs']} seeds its final accuracy has a standard deviation of {row['sd']:.4f}.")
+    if np.isfinite(row["mean_difference"]):
+        parts.append(
+            f"{row['new_seeds']} more seeds of the same method differ from the first {seeds} by "
+            f"{row['mean_difference']:+.4f} ({confidence:.0%} interval {row['mean_difference_low']:+.4f} to "
+            f"{row['mean_difference_high']:+.4f})."
+        )
+    if np.isfinite(row["resolvable"]):
+        parts.append(
+            f"Paired differences scatter by {row['paired_sd']:.4f} over seeds (median of {row['arms']} arms), so "
+            f"{seeds} pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
+            f"{row['resolvable_holm']:.4f} after Holm's correction for all arms; smaller ones may be there unseen."
+        )
+    return " ".join(parts)
+
+
+def _same_seed_twice(own: pd.DataFrame, baseline: str, again: str) -> dict:
+    first, second = (own[own["arm"] == arm].set_index(["seed", "step"]).sort_index() for arm in (baseline, again))
+    common = first.index.intersection(second.index)
+    measured = [name for name in own.columns if name not in ("arm", "seed", "step", *TIMED)]
+    apart = (first.loc[common, "accuracy"] - second.loc[common, "accuracy"]).abs()
+    return {
+        "same_seeds": common.get_level_values("seed").nunique(),
+        "identical": bool(len(common)) and first.loc[common, measured].equals(second.loc[common, measured]),
+        "largest": float(apart.max()) if len(common) else float("nan"),
+    }
+
+
+def _two_means(first_S: np.ndarray, new_S: np.ndarray, confidence: float) -> dict:
+    from scipy.stats import ttest_ind
+
+    all_S = np.concatenate([first_S, new_S])
+    row = {"runs": len(all_S), "sd": float(all_S.std(ddof=1)) if len(all_S) > 1 else float("nan")}
+    mean = low = high = float("nan")
+    if len(new_S):
+        mean = float(new_S.mean() - first_S.mean())
+    if len(new_S) > 1 and len(first_S) > 1:
+        low, high = map(float, ttest_ind(new_S, first_S).confidence_interval(confidence))
+    names = ("mean_difference", "mean_difference_low", "mean_difference_high")
+    return {**row, "new_seeds": len(new_S), **dict(zip(names, (mean, low, high), strict=True))}
+
+
+def _resolvable(final: pd.Series, settings: Settings) -> dict:
+    from scipy.stats import t
+
+    table = final.unstack("seed")
+    differences_A_S = table.drop(index=settings.baseline).to_numpy() - table.loc[settings.baseline].to_numpy()
+    n_arms, n_seeds = differences_A_S.shape
+    row = {"arms": n_arms, "paired_sd": float("nan"), "resolvable": float("nan"), "resolvable_holm": float("nan")}
+    if n_arms == 0 or n_seeds < 2:
+        return row
+    row["paired_sd"] = float(np.median(differences_A_S.std(axis=1, ddof=1)))  # a collapsing arm says nothing of others
+    risk = 1 - settings.statistics.confidence
+    for name, tests in {"resolvable": 1, "resolvable_holm": n_arms}.items():
+        row[name] = float(t.ppf(1 - risk / (2 * tests), n_seeds - 1) * row["paired_sd"] / np.sqrt(n_seeds))
+    return row

@@ -1,1 +1,0 @@
-"""A real language model on this project's machinery: loaded, prompted with examples, profiled."""

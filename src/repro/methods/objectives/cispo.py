@@ -1,0 +1,35 @@
+"""CISPO: the token ratio is clipped as a weight, so that no token loses its gradient."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from repro.methods.objectives.aggregate import TokenLoss
+
+
+def cispo(
+    logprob_N_T: Any,
+    old_logprob_N_T: Any,
+    advantages_N: Any,
+    mask_N_T: Any,
+    *,
+    clip_low: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    clip_high: Annotated[float, Field(ge=0)] = 5.0,
+) -> TokenLoss:
+    """−sg(clip(r, 1 − clip_low, 1 + clip_high)) A log π per token, r = π/π_old (MiniMax-M1: Chen et al., 2025).
+
+    Both clips are distances from 1, as in verl and NeMo-RL: clip_high = 5 bounds the weight at 6. In TRL, ε_high = 5 is
+    the bound itself, 5. The defaults are Cost-Aware Learning's (App. G.4: clip ratio low 0.0, high 5.0), read as verl
+    does, on which the paper ran: the weight lies in [1, 6], so a token that became less likely keeps the weight 1. That
+    is not "no lower bound", which MiniMax-M1 and ScaleRL have and which is clip_low = 1 here: a weight in [0, 6].
+
+    The value is a log-probability, not comparable with another objective's; the gradient −weight·A is. All arrays are
+    torch tensors; log-probabilities in nats. Clipped is a token with A ≠ 0 whose weight the clip changed: its gradient
+    is rescaled, not gone, so this share is no measure of lost tokens as that of GRPO is. With clip_low = 0 every token
+    below r = 1 counts, however little below, rounding included.
+    """
+    ratio_N_T = (logprob_N_T - old_logprob_N_T).detach().exp()
+    weight_N_T = ratio_N_T.clamp(1.0 - clip_low, 1.0 + clip_high)
+    advantages_N_1 = advantages_N[:, None]
+    clipped_N_T = (weight_N_T != ratio_N_T) & (advantages_N_1 != 0) & mask_N_T
+    return TokenLoss(-weight_N_T * advantages_N_1 * logprob_N_T, clipped_N_T)

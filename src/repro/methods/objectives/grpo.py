@@ -1,0 +1,29 @@
+"""GRPO: the PPO clip on token ratios with group-relative advantages."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from repro.methods.objectives.aggregate import TokenLoss
+
+
+def grpo(
+    logprob_N_T: Any,
+    old_logprob_N_T: Any,
+    advantages_N: Any,
+    mask_N_T: Any,
+    *,
+    clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2,
+    clip_high: Annotated[float, Field(ge=0)] = 0.28,
+) -> TokenLoss:
+    """−min(r A, clip(r, 1 − clip_low, 1 + clip_high) A) per token, r = π/π_old (Shao et al., 2024, eq. 3).
+
+    clip_high above clip_low is DAPO's clip-higher, used by Cost-Aware Learning (App. G.4: 0.2 and 0.28); D³S clips at
+    0.2 on both sides (Table 5). All arrays are torch tensors; log-probabilities in nats. A token counts as clipped
+    where the clipped term is the smaller one.
+    """
+    ratio_N_T = (logprob_N_T - old_logprob_N_T).exp()
+    advantages_N_1 = advantages_N[:, None]
+    free = ratio_N_T * advantages_N_1
+    held = ratio_N_T.clamp(1.0 - clip_low, 1.0 + clip_high) * advantages_N_1
+    return TokenLoss(-free.minimum(held), (held < free) & mask_N_T)

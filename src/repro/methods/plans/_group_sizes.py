@@ -1,0 +1,88 @@
+"""Group sizes from a profile: sGPO's rule and those that it is compared with.
+
+Imports of the theory are late: scipy takes its time, and equal sizes do without.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from repro.methods.plans import Queries
+
+Allocation = Literal["inverse", "shrunken", "informative", "equal"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The smallest and the largest group, in rollouts; the size of all where they are to be equal."""
+
+    smallest: int
+    largest: int
+    equal: int
+
+
+def group_sizes(queries: Queries, allocation: Allocation, bounds: Bounds) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from an epoch's queries order_E (indices) to their group sizes_E, in rollouts; 0 leaves one out.
+
+    Only "informative" looks at what else the epoch holds. ValueError where "shrunken" and "informative" cannot fit the
+    population of difficulties: samples that differ in number between queries, or one sample of each.
+    """
+    if allocation == "informative":
+        return _informative(queries, bounds)
+    if allocation == "equal":
+        sizes_Q = np.full(len(queries), bounds.equal)
+    else:
+        sizes_Q = {"inverse": _inverse, "shrunken": _shrunken}[allocation](queries, bounds)
+    return lambda order_E: sizes_Q[order_E]
+
+
+def _inverse(queries: Queries, bounds: Bounds) -> np.ndarray:
+    """clip(⌈1/p̂⌉, smallest, largest)."""
+    from repro.theory.group_size.closed_forms import rule_size
+
+    return rule_size(queries.rate_Q, bounds.smallest, bounds.largest)
+
+
+def _shrunken(queries: Queries, bounds: Bounds) -> np.ndarray:
+    """The same of the posterior mean (α+s)/(α+β+K) in place of p̂ = s/K; α, β of greatest likelihood."""
+    from repro.theory.group_size.closed_forms import rule_size
+    from repro.theory.group_size.profile import posterior
+
+    a_Q, b_Q = posterior(queries.successes_Q, _samples(queries), *_population(queries))
+    return rule_size(a_Q / (a_Q + b_Q), bounds.smallest, bounds.largest)
+
+
+def _informative(queries: Queries, bounds: Bounds) -> Callable[[np.ndarray], np.ndarray]:
+    """As many informative groups in expectation as the rollouts can bring that "inverse" would spend on the epoch.
+
+    The population is fitted to all queries, not to those that a filter left, whose rates would be a biased sample.
+    """
+    from repro.theory.group_size.allocation import allocate_profile
+
+    samples, population, inverse_Q = _samples(queries), _population(queries), _inverse(queries, bounds)
+    successes_Q, sizes_G = np.asarray(queries.successes_Q), range(bounds.smallest, bounds.largest + 1)
+
+    def sizes(order_E: np.ndarray) -> np.ndarray:
+        budget = int(inverse_Q[order_E].sum())
+        return allocate_profile(successes_Q[order_E], samples, sizes_G, budget, population=population)
+
+    return sizes
+
+
+def _samples(queries: Queries) -> int:
+    """K."""
+    few, many = np.min(queries.samples_Q), np.max(queries.samples_Q)
+    if few != many:
+        raise ValueError(
+            f"sgpo: from {few} to {many} samples of a query, but its posterior is fitted to equally many of each: "
+            "profile all alike, or use allocation inverse"
+        )
+    return int(few)
+
+
+def _population(queries: Queries) -> tuple[float, float]:
+    from repro.theory.group_size.profile import fit_population
+
+    return fit_population(queries.successes_Q, _samples(queries))

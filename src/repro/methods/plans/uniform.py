@@ -1,0 +1,41 @@
+"""Every query alike: shuffled epochs, one group size."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from repro.methods.plans import PlannedGroup, Queries
+
+
+def uniform(
+    queries: Queries,
+    rollouts_per_step: int,
+    rng: np.random.Generator,
+    *,
+    group_size: Annotated[int, Field(ge=2)] = 8,
+) -> Iterator[PlannedGroup]:
+    """rollouts_per_step / group_size queries a step; each epoch visits every query once, in an order of its own.
+
+    No query comes twice in an epoch and none is lost: an epoch's tail opens the next step. Raises ValueError when the
+    budget is not a multiple of the group size, or holds more groups than there are queries.
+    """
+    groups, rest = divmod(rollouts_per_step, group_size)
+    if rest or groups == 0:
+        raise ValueError(
+            f"uniform: {rollouts_per_step} rollouts a step cannot be split into groups of {group_size}; "
+            "make engine.rollouts_per_step a multiple of the group size"
+        )
+    if groups > len(queries):
+        raise ValueError(
+            f"uniform: a step of {groups} groups is more than the {len(queries)} training queries; "
+            "raise task.train_queries or lower engine.rollouts_per_step"
+        )
+    return _epochs(len(queries), group_size, rng)
+
+
+def _epochs(n_queries: int, group_size: int, rng: np.random.Generator) -> Iterator[PlannedGroup]:
+    while True:
+        for query in rng.permutation(n_queries).tolist():
+            yield PlannedGroup(query, group_size)

@@ -1,0 +1,127 @@
+"""Rollouts: one batch of scored responses, as every sampler sees it, whichever engine made it.
+
+Two identities keep samplers and engines apart. A positive weight folds into the advantage, since it commutes with the
+PPO clip: min(r·wA, clip(r)·wA) = w·min(rA, clip(r)A). A selection of tokens folds into the response mask. So what a
+sampler decides is again a batch of rollouts: rows taken (perhaps repeatedly), weights multiplied, masks narrowed.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+
+class NoSignal(ValueError):
+    """Nothing to choose by: every advantage in the batch is zero. The engine skips the update and says so."""
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """N rollouts with response tokens on the right, padded to width T.
+
+    group_N            int    rollouts of one query in this batch share it
+    rewards_N          float  the raw reward; 0 or 1 in the papers
+    advantages_N       float  relative to the group (repro.methods.advantages)
+    prompt_tokens_N    int    tokens of the prompt, at least 1
+    response_tokens_N  int    tokens of the response, end of text included, at least 1
+    response_mask_N_T  bool   the tokens whose loss counts
+    entropy_N_T        float  entropy in nats of the sampling policy at each position, 0 off the mask
+    logprob_N_T        float  log-probability in nats of each token under the sampling policy, 0 off the mask
+    weights_N          float  importance weight, above 0; it multiplies the advantage in the loss
+    row_N              int    position in the batch as it was generated; repeats after a draw with replacement
+    minibatches        int    optimiser steps to spend on these rows; None: as many as the whole batch would get
+    """
+
+    group_N: np.ndarray
+    rewards_N: np.ndarray
+    advantages_N: np.ndarray
+    prompt_tokens_N: np.ndarray
+    response_tokens_N: np.ndarray
+    response_mask_N_T: np.ndarray
+    entropy_N_T: np.ndarray
+    logprob_N_T: np.ndarray
+    weights_N: np.ndarray
+    row_N: np.ndarray
+    minibatches: int | None = None
+
+    @classmethod
+    def from_batch(
+        cls,
+        *,
+        group_N,
+        rewards_N,
+        advantages_N,
+        prompt_tokens_N,
+        response_tokens_N,
+        response_mask_N_T=None,
+        entropy_N_T=None,
+        logprob_N_T=None,
+    ) -> "Rollouts":
+        """The whole batch as generated, every weight 1. Without token arrays, the mask is made from the lengths;
+        entropy and log-probability are zero."""
+        lengths_N = np.asarray(response_tokens_N)
+        if response_mask_N_T is None:
+            whole_N = np.nan_to_num(lengths_N.astype(float), posinf=0.0)  # a bad length is refused below, by name
+            response_mask_N_T = np.arange(max(1, int(np.max(whole_N, initial=1)))) < whole_N[:, None]
+        mask_N_T = np.asarray(response_mask_N_T, bool)
+        return cls(
+            group_N=np.asarray(group_N),
+            rewards_N=np.asarray(rewards_N, float),
+            advantages_N=np.asarray(advantages_N, float),
+            prompt_tokens_N=np.asarray(prompt_tokens_N),
+            response_tokens_N=lengths_N,
+            response_mask_N_T=mask_N_T,
+            entropy_N_T=np.zeros(mask_N_T.shape, np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
+            logprob_N_T=np.zeros(mask_N_T.shape, np.float32) if logprob_N_T is None else np.asarray(logprob_N_T),
+            weights_N=np.ones(len(lengths_N)),
+            row_N=np.arange(len(lengths_N)),
+        )
+
+    def __post_init__(self):
+        lengths = {f.name: len(getattr(self, f.name)) for f in fields(self) if f.name != "minibatches"}
+        n = lengths["advantages_N"]
+        if odd := {name: length for name, length in lengths.items() if length != n}:
+            raise ValueError(f"rollouts: {odd} do not match advantages_N with {n} rows; every array needs one row each")
+        if n == 0:
+            raise ValueError("rollouts: the batch is empty; generate at least one group before sampling from it")
+        for name in ("rewards_N", "advantages_N", "weights_N", "prompt_tokens_N", "response_tokens_N"):
+            values = getattr(self, name)
+            if not np.isfinite(values).all():
+                where = int(np.flatnonzero(~np.isfinite(values))[0])
+                raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; every entry must be a finite number")
+        for name in ("prompt_tokens_N", "response_tokens_N", "weights_N"):
+            values = getattr(self, name)
+            if (values <= 0).any():
+                where = int(np.flatnonzero(values <= 0)[0])
+                raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; a cost and a weight must be above 0")
+        for name in ("entropy_N_T", "logprob_N_T"):
+            values = getattr(self, name)
+            if values.shape != self.response_mask_N_T.shape:
+                raise ValueError(
+                    f"rollouts: {name} has shape {values.shape}, response_mask_N_T {self.response_mask_N_T.shape}; "
+                    "they describe the same tokens and must agree"
+                )
+            if not np.isfinite(values).all():
+                raise ValueError(f"rollouts: {name} holds a NaN or an infinity; every entry must be a finite number")
+
+    def __len__(self) -> int:
+        return len(self.advantages_N)
+
+    @property
+    def costs_N(self) -> np.ndarray:
+        """c_i = prompt + response tokens, what a pass over the rollout costs (Cost-Aware Learning §5.2)."""
+        return self.prompt_tokens_N + self.response_tokens_N
+
+    def take(self, rows_M: np.ndarray, weights_M: np.ndarray | None = None, minibatches: int | None = None):
+        """The rollouts `rows_M` (positions, repeats allowed, order kept; or a boolean mask), their weights multiplied
+        by `weights_M`. NoSignal if that leaves none."""
+        rows_M = np.arange(len(self))[rows_M]  # positions, whether positions or a boolean mask were given
+        if len(rows_M) == 0:
+            raise NoSignal("rollouts: no row was taken; a sampler must keep at least one rollout")
+        taken = {f.name: getattr(self, f.name)[rows_M] for f in fields(self) if f.name != "minibatches"}
+        if weights_M is not None:
+            taken["weights_N"] = taken["weights_N"] * weights_M
+        return Rollouts(**taken, minibatches=minibatches if minibatches is not None else self.minibatches)
+
+    def with_mask(self, response_mask_N_T: np.ndarray):
+        """The same rollouts, their loss restricted to the given tokens."""
+        return replace(self, response_mask_N_T=self.response_mask_N_T & response_mask_N_T)

@@ -1,0 +1,42 @@
+"""Cost-aware sampling: draw rollouts in proportion to signal per root of cost."""
+
+import numpy as np
+
+from repro.methods.rollouts import Rollouts
+from repro.methods.selection.importance import Beta, Budget, Recentre, distribution, draw
+
+
+def probabilities(rollouts: Rollouts, beta: float = 0.0) -> np.ndarray:
+    """p_N: p_i = (|A_i|/√c_i) / Σ_j |A_j|/√c_j, smoothed to (1−β) p + β/N. Sums to 1. NoSignal if every A is 0."""
+    return distribution(np.abs(rollouts.advantages_N) / np.sqrt(rollouts.costs_N), beta)
+
+
+def cost_aware(
+    rollouts: Rollouts,
+    progress: float,
+    rng: np.random.Generator,
+    *,
+    beta: Beta = 0.0,
+    recentre: Recentre = "constant",
+    tokens: Budget = None,
+) -> Rollouts:
+    """Cost-Aware GRPO (Cost-Aware Learning, Algorithm 2; eq. 5 with |A| for the gradient norm; weights of eq. 22).
+
+        p_i = (|A_i| / √c_i) / Σ_j (|A_j| / √c_j),   p^β = (1−β) p + β/N,   c_i = prompt + response tokens
+
+    N draws with replacement fill as many mini-batches as the whole batch would have. A draw of i carries the weight
+    1/(N p_i), divided by its expectation E_p[1/(N p_i)] = #{p_i > 0}/N so that weights average 1 (App. G.2). That
+    divisor is a constant of the batch, so the mean weighted gradient estimates the full-batch mean gradient times
+    N/#{p_i > 0}: its direction is unbiased, its length is not that of the full-batch gradient, as in the paper. Under
+    Adam this factor all but cancels; it matters where the gradient norm is clipped.
+
+    recentre "mean": weights are divided by their mean over the whole draw instead (not over each mini-batch: the engine
+    forms these afterwards); the gradient is then self-normalised, and biased by O(1/N).
+    tokens: instead of N draws, draws until they cost this share of the batch's tokens, the last one included. Their
+    number is then random, and weights carry a factor that keeps the direction unbiased (selection.importance.draw).
+
+    Deviations: none known at the defaults, but Algorithm 2 is missing from our copy: drawing with replacement, N times,
+    and re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` is ours. The paper's β values were not
+    available to us; ours are parameters.
+    """
+    return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens)

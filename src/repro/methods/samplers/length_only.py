@@ -1,0 +1,30 @@
+"""−LEN: draws in proportion to one over the root of cost, whatever the advantage."""
+
+import numpy as np
+
+from repro.methods.rollouts import Rollouts
+from repro.methods.selection.importance import Beta, Budget, Recentre, distribution, draw
+
+
+def length_only(
+    rollouts: Rollouts,
+    progress: float,
+    rng: np.random.Generator,
+    *,
+    beta: Beta = 0.0,
+    recentre: Recentre = "constant",
+    tokens: Budget = None,
+) -> Rollouts:
+    """−LEN (Cost-Aware Learning, App. G.6): cost-aware sampling with every gradient norm taken as equal.
+
+        p_i = (1/√c_i) / Σ_j (1/√c_j),   p^β = (1−β) p + β/N,   c_i = prompt + response tokens
+
+    Rollouts without an advantage are drawn too. Every p_i > 0, so the weights 1/(N p_i) average 1 as they are, and the
+    mean weighted gradient estimates the full-batch mean without bias, length included (`recentre: constant`, N draws).
+    `recentre: mean` divides by the mean weight of the whole draw instead, biased by O(1/N). `tokens` draws until that
+    share of the batch's tokens is reached instead of N times. Both: `repro.methods.selection.importance.draw`.
+
+    Deviations: none known. The paper's −LEN has neither β nor a budget; the defaults are its own.
+    """
+    p_N = distribution(1.0 / np.sqrt(rollouts.costs_N), beta)
+    return draw(rollouts, p_N, rng, recentre=recentre, tokens=tokens)

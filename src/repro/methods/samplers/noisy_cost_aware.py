@@ -1,0 +1,43 @@
+"""Cost-aware sampling with a spoilt proxy: noise on |A| before p is computed."""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.selection.importance import Beta, Budget, Recentre, distribution, draw
+
+
+def noisy_cost_aware(
+    rollouts: Rollouts,
+    progress: float,
+    rng: np.random.Generator,
+    *,
+    noise: Annotated[float, Field(ge=0)] = 1.0,
+    beta: Beta = 0.0,
+    recentre: Recentre = "constant",
+    tokens: Budget = None,
+) -> Rollouts:
+    """The noise ablation (Cost-Aware Learning §5.5, Fig. 5b): cost-aware sampling by a proxy with Gaussian noise.
+
+        p_i ∝ max(0, |A_i| + ξ_i)/√c_i,   ξ_i ~ N(0, σ²),   σ = noise · std(|A|) over the batch
+
+    In units of std(|A|), `noise` fixes how good the proxy is: its Pearson correlation with |A| is 1/√(1 + noise²)
+    before the clip at 0 (Theorem D.5). Where all |A| are equal, σ is 0. The gradient keeps the true advantages, and the
+    weights are those of the p that was drawn from, so given the noise the mean weighted gradient has the direction of
+    the mean over the rollouts with p > 0. Those that the clip left out are missing from it, small |A| more often than
+    large: a bias that `cost_aware` does not have and that β > 0 removes. Rollouts without an advantage may be drawn.
+    NoSignal if every advantage is 0, or every noisy proxy.
+
+    Deviations: the paper says only that the noise has mean zero and a variance, whose values were not available to us,
+    and not how |A| is kept non-negative; the Gaussian, its standard deviation in units of std(|A|), and the clip are
+    ours. `recentre` and `tokens` as in `repro.methods.selection.importance.draw`.
+    """
+    proxy_N = np.abs(rollouts.advantages_N)
+    if not proxy_N.any():
+        raise NoSignal("every advantage in the batch is zero, so p ∝ |A|/√c is undefined; skip the update")
+    noisy_N = np.maximum(0.0, proxy_N + noise * proxy_N.std() * rng.standard_normal(len(rollouts)))
+    return draw(
+        rollouts, distribution(noisy_N / np.sqrt(rollouts.costs_N), beta), rng, recentre=recentre, tokens=tokens
+    )

@@ -1,0 +1,38 @@
+"""PODS: within each group, the rollouts of maximum reward variance, normalised among themselves."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.rollouts import Rollouts
+from repro.methods.selection import Share, require_signal
+from repro.methods.selection.max_variance import group_quotas, max_variance_rows
+
+
+def pods(
+    rollouts: Rollouts,
+    progress: float,
+    rng: np.random.Generator,
+    *,
+    share: Share = 0.25,
+    delta: Annotated[float, Field(ge=0)] = 1e-6,
+) -> Rollouts:
+    """PODS (Xu et al., 2025; D³S §2.2): within each group of G, the n rollouts whose *rewards* vary most.
+
+        Ŝ = argmax_{S ⊂ group, |S| = n} Var(r_S),   A_i = (r_i − mean_Ŝ) / (std_Ŝ + δ),   n = share · G
+
+    n is rounded half up and at least 2. The advantages that came in are replaced: they are normalised anew over the
+    subset, so that their variance is 1 in every group with a signal and 0 in one whose subset has equal rewards. Equal
+    rewards are taken in batch order; an odd n of binary rewards keeps one more success than failures where it can.
+    Every weight is 1, the number of optimiser steps stays that of the whole batch. NoSignal if every group's rewards
+    are equal.
+
+    Deviations: n as a share of the group, a quarter, as for D³S's subsets, for want of a value in D³S's table.
+    """
+    keep_Q = group_quotas(rollouts.group_N, share)
+    taken = rollouts.take(max_variance_rows(rollouts.rewards_N, rollouts.group_N, keep_Q))
+    advantages_M = group_normalised(taken.rewards_N, taken.group_N, delta=delta)
+    return require_signal(replace(taken, advantages_N=advantages_M))

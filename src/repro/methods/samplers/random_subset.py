@@ -1,0 +1,24 @@
+"""A control: as many tokens as cost-aware sampling would train on, chosen blindly."""
+
+import numpy as np
+
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers.cost_aware import probabilities
+
+
+def random_subset(rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
+    """A uniform draw that costs, in expectation, what `cost_aware`'s draw of this batch costs.
+
+    The budget is B = N Σ_i p_i c_i tokens, with `cost_aware`'s p at β = 0. A number m of rollouts, E[m] = B / mean(c),
+    is drawn, so that expected tokens are exactly B and every rollout is equally likely whatever its length. Where B
+    exceeds the whole batch, every rollout trains once and the remainder is drawn anew. Every weight is 1. The number of
+    mini-batches stays that of the whole batch, as for `cost_aware`: the two arms differ in *which* rollouts train (and,
+    by the weights, in the scale of the gradient; see `cost_aware`).
+    Source: ours; a control that none of the papers has. NoSignal if every advantage is 0.
+    """
+    costs_N = rollouts.costs_N
+    n = len(rollouts)
+    exact = n * float(probabilities(rollouts) @ costs_N) / costs_N.mean()
+    size = max(1, int(exact) + int(rng.random() < exact - int(exact)))
+    whole, rest = divmod(size, n)
+    return rollouts.take(np.concatenate([np.tile(np.arange(n), whole), rng.choice(n, size=rest, replace=False)]))

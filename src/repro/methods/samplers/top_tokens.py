@@ -1,0 +1,34 @@
+"""Token selection: the tokens where the policy is unsure and much is at stake."""
+
+import numpy as np
+
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.selection import Share
+
+
+def top_tokens(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, tokens: Share = 0.05) -> Rollouts:
+    """D³S's token level (eq. 8): of all response tokens of the rollouts given, the share with the largest |A_i| · H_it.
+
+        T = top_K%(y_it, key = |A_i| · H_it),   K = tokens, its number rounded half up, at least one token
+
+    One ranking over the whole batch of rollouts given; equal keys are taken in order of row, then position. H is the
+    entropy of the policy that sampled, in nats. Importance weights do not enter the key. NoSignal if every key is 0.
+
+    Rollouts of which no token is left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10 divides
+    by |T| and by |Ŝ|. `aggregation: token-mean` divides by |T| alone: deviation by a factor that is constant in a batch
+    and, under D³S's schedule, fourfold over training; Adam all but cancels it. Under sequence-mean each rollout
+    averages over its own kept tokens. §3.3 speaks once of a share "within each sample"; we follow eq. 8.
+    """
+    mask_N_T = rollouts.response_mask_N_T
+    row_K, column_K = np.nonzero(mask_N_T)
+    key_K = np.abs(rollouts.advantages_N)[row_K] * rollouts.entropy_N_T[row_K, column_K]
+    if not key_K.any():
+        raise NoSignal("|advantage| × entropy is zero at every token, so none can be preferred; skip the update")
+    count = max(1, int(tokens * len(key_K) + 0.5))
+    least = np.partition(key_K, len(key_K) - count)[len(key_K) - count]
+    above_K = key_K > least
+    tied = np.flatnonzero(key_K == least)[: count - np.count_nonzero(above_K)]
+    above_K[tied] = True
+    kept_N_T = np.zeros_like(mask_N_T)
+    kept_N_T[row_K[above_K], column_K[above_K]] = True
+    return rollouts.with_mask(kept_N_T)

@@ -1,0 +1,30 @@
+"""Variance-optimal sampling: draws in proportion to signal, whatever the cost."""
+
+import numpy as np
+
+from repro.methods.rollouts import Rollouts
+from repro.methods.selection.importance import Beta, Budget, Recentre, distribution, draw
+
+
+def variance_optimal(
+    rollouts: Rollouts,
+    progress: float,
+    rng: np.random.Generator,
+    *,
+    beta: Beta = 0.0,
+    recentre: Recentre = "constant",
+    tokens: Budget = None,
+) -> Rollouts:
+    """The least variance a draw (Cost-Aware Learning §4.3, eq. 9, its "variance" baseline; |A| for the gradient norm).
+
+        p_i = |A_i| / Σ_j |A_j|,   p^β = (1−β) p + β/N
+
+    N draws with replacement, weights 1/(N p_i) re-centred by #{p_i > 0}/N as in `cost_aware`: direction unbiased.
+    `recentre: mean` divides by the mean weight of the whole draw instead, biased by O(1/N). `tokens` draws until that
+    share of the batch's tokens is reached instead of N times. Both: `repro.methods.selection.importance.draw`. NoSignal if
+    every advantage is 0.
+
+    Deviations: the paper has this distribution for SGD, not among its GRPO runs.
+    """
+    p_N = distribution(np.abs(rollouts.advantages_N), beta)
+    return draw(rollouts, p_N, rng, recentre=recentre, tokens=tokens)

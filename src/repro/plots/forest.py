@@ -1,0 +1,218 @@
+"""Figures with a row for every arm, group by group, and its interval. Drawing only, from `efficiency.summarise`.
+
+An arm far out of the others' range would press them all onto one line: it is drawn as an arrow at the edge, with its
+number.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+from repro.plots.style import COLORS, STRIPE, WIDTH, new_figure
+from repro.settings import Settings
+from repro.stats.pass_at_k import KS
+
+BETTER, WORSE, PLAIN = COLORS[0], COLORS[1], "0.35"
+ROW = 0.27  # inches
+FAR = 4.0  # times the usual distance from the reference: beyond it, an arrow
+# Ticks of a ratio, the first of these of which three can be seen.
+TICKS = ((0.01, 0.1, 1, 10, 100), (0.125, 0.25, 0.5, 1, 2, 4, 8), (0.5, 0.7, 1, 1.4, 2), (0.8, 0.9, 1, 1.1, 1.25))
+RATIO_AXES = {
+    "trained_tokens": "trained tokens",
+    "total_tokens": "generated +\ntrained tokens",
+    "flops": "FLOPs",
+    "seconds": "seconds",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One panel: `name`, `name_low`, `name_high` of the summary, a line at `reference`, on a `log` axis or not."""
+
+    name: str
+    label: str
+    reference: float
+    log: bool = False
+
+
+def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
+    """Final accuracy minus the baseline's, paired by seed; filled where it is resolved after Holm's correction."""
+    others = summary[summary["arm"] != settings.baseline]
+    label = f"final held-out accuracy minus {settings.arm(settings.baseline).title}'s"
+    colors = others["resolved"].map({"more": BETTER, "less": WORSE}).fillna(PLAIN)
+    filled = others["resolved"].isin(["more", "less"])
+    figure = _forest(others, [Column("difference", label, 0.0)], colors, filled, title, WIDTH)
+    marks = {
+        "higher, resolved": (BETTER, BETTER),
+        "lower, resolved": (WORSE, WORSE),
+        "not resolved (Holm)": (PLAIN, "white"),
+    }
+    return _explained(figure, marks)
+
+
+def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: str) -> Figure:
+    """Cost to reach a level of the baseline's rise relative to the baseline's, a column for each axis of cost.
+
+    Open marker: the mean curve never got there, a lower bound. An interval that ends in an arrow: too many of its
+    resamples did not, so that its upper end is a lower bound; or it leaves the panel.
+    """
+    others = summary[summary["arm"] != settings.baseline]
+    names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}
+    columns = [Column(name, RATIO_AXES[axis], 1.0, log=True) for axis, name in names.items() if name in others]
+    figure = _forest(others, columns, pd.Series(BETTER, others.index), None, title, 9.6)
+    marks = {
+        "reached": (BETTER, BETTER),
+        "not reached: a lower bound": (BETTER, "white"),
+        "→ upper end not known, or beyond": (BETTER, ""),
+    }
+    return _explained(figure, marks)
+
+
+def pass_at_k(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
+    """pass@k of the final policies, a column for each k, the line at the baseline's."""
+    base = summary.set_index("arm").loc[settings.baseline]
+    columns = [Column(f"pass_{k}", f"pass@{k}", float(base[f"pass_{k}"])) for k in KS if np.isfinite(base[f"pass_{k}"])]
+    colors = pd.Series(np.where(summary["arm"] == settings.baseline, "0.1", BETTER), summary.index)
+    figure = _forest(summary, columns, colors, None, title, 9.0)
+    return _explained(figure, {settings.arm(settings.baseline).title: ("0.1", "")})
+
+
+def reach(distances: np.ndarray) -> tuple[float, float]:
+    """(least, greatest) distance from the reference that a panel must show, 0 among them, outliers left out.
+
+    Usual is the third quartile of their sizes; one over `FAR` times that is an outlier. NaN and infinities are none."""
+    known = distances[np.isfinite(distances)]
+    usual = np.quantile(np.abs(known), 0.75) if len(known) else 0.0
+    kept = known[np.abs(known) <= FAR * usual] if usual > 0 else known
+    return float(min(kept.min(initial=0.0), 0.0)), float(max(kept.max(initial=0.0), 0.0))
+
+
+def _forest(
+    rows: pd.DataFrame, columns: list[Column], colors: pd.Series, filled: pd.Series | None, title: str, width: float
+) -> Figure:
+    places, headings = _places(rows)
+    height = 1.6 + ROW * (len(places) + len(headings))
+    figure, axes = new_figure(height, 1, max(1, len(columns)), width=width, sharey=True)
+    limits = {column.name: _limits(rows, [other for other in columns if other.log] or [column]) for column in columns}
+    for ax, column in zip(axes[0], columns, strict=False):
+        _panel(ax, rows, column, limits[column.name], places, colors, filled)
+    first = axes[0, 0]
+    ticks = [*places, *headings]
+    first.set_yticks(ticks, [*rows["title"], *headings.values()])
+    for label in first.get_yticklabels()[len(places) :]:
+        label.set_fontweight("bold")
+    first.set_ylim(max(ticks, default=0) + 0.8, -0.8)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    return figure
+
+
+def _places(rows: pd.DataFrame) -> tuple[list[int], dict[int, str]]:
+    """(line of each row, {line: group}): a line for every row and one above each group."""
+    places: list[int] = []
+    headings: dict[int, str] = {}
+    line = 0
+    for group in rows["group"]:
+        if group not in headings.values():
+            headings[line] = group
+            line += 1
+        places.append(line)
+        line += 1
+    return places, headings
+
+
+def _limits(rows: pd.DataFrame, columns: list[Column]) -> tuple[float, float]:
+    """The ends of the panels of `columns`, which share a scale."""
+    distances = [
+        _distances(rows[[f"{c.name}{end}" for end in ("", "_low", "_high")]].to_numpy(float), c) for c in columns
+    ]
+    low, high = reach(np.concatenate(distances))
+    margin = 0.06 * (high - low) or 0.05
+    low, high = low - margin, high + margin
+    reference = columns[0].reference
+    return (
+        (reference * np.exp(low), reference * np.exp(high)) if columns[0].log else (reference + low, reference + high)
+    )
+
+
+def _distances(values: np.ndarray, column: Column) -> np.ndarray:
+    """How far from the reference, in the units of the axis."""
+    if not column.log:
+        return values - column.reference
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(values / column.reference)
+
+
+def _panel(
+    ax: Axes,
+    rows: pd.DataFrame,
+    column: Column,
+    limits: tuple[float, float],
+    places: list[int],
+    colors: pd.Series,
+    filled: pd.Series | None,
+) -> None:
+    ax.axvline(column.reference, color="0.1", linewidth=1.2)
+    for place in places:
+        if place % 2:
+            ax.axhspan(place - 0.5, place + 0.5, color=STRIPE, zorder=0, linewidth=0)
+    for place, (index, row) in zip(places, rows.iterrows(), strict=True):
+        full = row.get(f"{column.name}_reached", True) if filled is None else filled[index]
+        _row(ax, row, column, limits, place, colors[index], bool(full))
+    ax.set_xlabel(column.label)
+    _axis(ax, column, *limits)
+
+
+def _row(
+    ax: Axes, row: pd.Series, column: Column, limits: tuple[float, float], place: int, color: str, full: bool
+) -> None:
+    """One arm: its interval and its point, or which way it lies."""
+    value, low, high = (row[f"{column.name}{end}"] for end in ("", "_low", "_high"))
+    left, right = limits
+    reached = bool(row.get(f"{column.name}_reached", True))
+    if not np.isfinite(value):
+        ax.text(column.reference, place, " undefined", fontsize=9, color="0.4", va="center")
+        return
+    if not left <= value <= right:
+        number = f"{'' if reached else '≥ '}{value:.2g}"
+        text, edge, side = (f"{number} ▶", 1.0, "right") if value > right else (f"◀ {number}", 0.0, "left")
+        ax.text(edge, place, text, transform=ax.get_yaxis_transform(), ha=side, va="center", color=color, fontsize=10)
+        return
+    if reached:
+        ax.plot([max(low, left), min(high, right)], [place, place], color=color, linewidth=1.8, zorder=2)
+    if not reached or row.get(f"{column.name}_open", False) or high > right:
+        start = min(high, right) if reached else value
+        arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.0, "linestyle": ":"}
+        coordinates = {"xycoords": ("axes fraction", "data"), "textcoords": "data"}
+        ax.annotate("", (1.0, place), (start, place), **coordinates, arrowprops=arrow)
+    face = color if full else "white"
+    ax.plot(value, place, "o", color=color, markerfacecolor=face, markersize=6.5, markeredgewidth=1.6, zorder=3)
+
+
+def _axis(ax: Axes, column: Column, left: float, right: float) -> None:
+    if column.log:
+        ax.set_xscale("log")
+        within = [[tick for tick in ticks if left <= tick <= right] for ticks in TICKS]
+        ax.xaxis.set_major_locator(FixedLocator(next((ticks for ticks in within if len(ticks) > 2), [1.0])))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+    ax.set_xlim(left, right)
+    ax.grid(visible=False, axis="y")
+
+
+def _explained(figure: Figure, marks: dict[str, tuple[str, str]]) -> Figure:
+    """The figure with what its marks mean below it: {text: (colour, fill)}; without a fill, a line, "→" if dotted."""
+    handles = [
+        Line2D([], [], linestyle="none", marker="o", color=color, markerfacecolor=fill, markeredgewidth=1.6, label=text)
+        if fill
+        else Line2D([], [], color=color, linewidth=1.2, linestyle=":" if "→" in text else "-", label=text)
+        for text, (color, fill) in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.5, columnspacing=1.2)
+    return figure

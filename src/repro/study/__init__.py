@@ -1,1 +1,0 @@
-"""From the runs' tables to figures that can be believed: curves, intervals, cost to reach an accuracy."""
