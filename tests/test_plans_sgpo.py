@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from repro.arms import bind
 from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.group_sizes.allocation import allocate_profile
+from repro.methods.group_sizes.posterior import expected_informative, fit_population, posterior
 from repro.methods.plans import PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
 from repro.methods.plans.uniform import uniform
 from repro.settings import SettingsError
-from repro.theory.group_size.allocation import allocate_profile
-from repro.theory.group_size.profile import expected_informative, fit_population, posterior
 
 NO_FILTER = {"drop_trivial": False, "unsolvable_share": 1.0}
 PARTS_OFF = {**NO_FILTER, "allocation": "equal", "curriculum": False}

@@ -14,13 +14,13 @@ from repro.engine.profile import Profile, ProfileError, Source, hash_policy, has
 from repro.experiments.profile import cost, describe, stage
 from repro.experiments.profile import plot as figures
 from repro.experiments.profile.describe import CLASSES, Rule
+from repro.methods.group_sizes.posterior import misfiled
+from repro.methods.group_sizes.rule import binomial
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.queries import Query, make_pools
 from repro.tasks.tokenizer import build_tokenizer
-from repro.theory.group_size.closed_forms import binomial
-from repro.theory.group_size.profile import misfiled
 
 SETTINGS = load(scale="smoke")
 SOURCE = Source("a" * 64, "b" * 64, temperature=1.0, max_new_tokens=8, seed=3)

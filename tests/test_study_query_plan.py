@@ -8,10 +8,10 @@ import pytest
 
 from repro.engine.profile import Profile, ProfileError, Source
 from repro.experiments.arm.query_plan import by_class, by_size, plan_summary, plan_table, predicted, steps_of_epoch
+from repro.methods.group_sizes.posterior import beta_binomial, fit_population
 from repro.methods.plans import PlanStream
 from repro.methods.plans.sgpo import sgpo
 from repro.tasks.queries import Query
-from repro.theory.group_size.profile import beta_binomial, fit_population
 
 K, BUDGET, UNIFORM = 4, 16, 8
 SUCCESSES_Q = np.array([4, 0, 1, 2, 0, 3, 0, 4, 0])  # sizes 2, 8, 4, 2, 8, 2, 8, 2, 8 where `largest` is 8

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy.special import roots_jacobi
 
 from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.group_sizes import posterior as profile
+from repro.methods.group_sizes import rule
+from repro.methods.group_sizes.allocation import allocate, allocate_profile, frontier, sizes_at_price
 from repro.theory.group_size import closed_forms as theory
 from repro.theory.group_size import plot as plots
-from repro.theory.group_size import profile as profile
-from repro.theory.group_size.allocation import allocate, allocate_profile, frontier, sizes_at_price
 from repro.theory.group_size.plans import (
     SAVINGS,
     Plan,
@@ -77,8 +78,8 @@ def test_every_outcome_of_a_group_as_training_normalises_it(size):
 
 
 def test_the_rule_rounds_up_and_stays_within_its_bounds():
-    assert (theory.rule_size(np.arange(1, 50) / 49) == [-(-49 // s) if s < 25 else 2 for s in range(1, 50)]).all()
-    assert theory.rule_size([0.0, 0.01, 1 / 3, 1.0], 2, 32).tolist() == [32, 32, 3, 2]
+    assert (rule.rule_size(np.arange(1, 50) / 49) == [-(-49 // s) if s < 25 else 2 for s in range(1, 50)]).all()
+    assert rule.rule_size([0.0, 0.01, 1 / 3, 1.0], 2, 32).tolist() == [32, 32, 3, 2]
 
 
 @given(inside)
@@ -181,7 +182,7 @@ def test_a_profile_is_enough_to_allocate():
         (lambda: theory.informative(1.2, 4), r"p = 1\.2"),
         (lambda: theory.informative(np.nan, 4), "p = nan"),
         (lambda: theory.mean_advantage(0.5, 2.5), r"G = 2\.5"),
-        (lambda: theory.rule_size(0.0), "give the largest group size"),
+        (lambda: rule.rule_size(0.0), "give the largest group size"),
         (lambda: profile.posterior(5, 4, 1, 1), r"5\.0 successes"),
         (lambda: profile.posterior(0, 0, 1, 1), "K = 0"),
         (lambda: profile.expected_informative(0.0, 1.0, 2), "two positive, finite"),

@@ -9,11 +9,11 @@ import pandas as pd
 
 from repro.engine.profile import Profile, ProfileError
 from repro.experiments.profile.describe import CLASSES, classes, fitted_population
+from repro.methods.group_sizes.allocation import allocate_profile
+from repro.methods.group_sizes.posterior import expected_informative, posterior
 from repro.methods.plans import PlanStream
 from repro.methods.plans.sgpo import sgpo
 from repro.tasks.queries import Query
-from repro.theory.group_size.allocation import allocate_profile
-from repro.theory.group_size.profile import expected_informative, posterior
 
 
 def plan_table(

@@ -15,11 +15,11 @@ import pandas as pd
 from repro.experiments.fidelity.probe import BASE
 from repro.experiments.profile.describe import CLASSES, LEARNABLE, classes
 from repro.experiments.profile.sensitivity import spearman
+from repro.methods.group_sizes.rule import rule_size
 from repro.methods.plans.sgpo import sgpo
 from repro.settings import Arm, Settings, Statistics
 from repro.stats.intervals import mean_intervals
 from repro.stats.pass_at_k import pass_at_k
-from repro.theory.group_size.closed_forms import rule_size
 
 CHANGES = ("size_changed", "doublings", "class_changed", "rose", "fell", "dropped_wrongly", "kept_wrongly")
 CHECKPOINT = ["arm", "seed", "step"]

@@ -14,9 +14,9 @@ from repro.engine.profile import Profile
 from repro.experiments.arm.query_plan import plan_summary, plan_table, predicted
 from repro.experiments.profile.describe import fitted_population
 from repro.files import read_parquet, write_parquet
+from repro.methods.group_sizes.posterior import misfiled, posterior
 from repro.tasks.queries import Query
 from repro.theory.group_size.plans import Population, compare
-from repro.theory.group_size.profile import misfiled, posterior
 
 MADE_BY = "dvc repro profile_language_model"
 CONFIDENCE = 0.95

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from repro.theory.group_size.profile import fit_population
+from repro.methods.group_sizes.posterior import fit_population
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import pandas as pd
 from scipy.special import betaincinv
 
 from repro.engine.profile import Profile, ProfileError, hash_queries
+from repro.methods.group_sizes.posterior import beta_binomial, fit_population, posterior
+from repro.methods.group_sizes.rule import rule_size
 from repro.methods.plans.sgpo import sgpo
 from repro.methods.plans.uniform import uniform
 from repro.settings import Settings, Statistics
 from repro.stats.intervals import mean_intervals
 from repro.tasks.queries import Query
-from repro.theory.group_size.closed_forms import rule_size
-from repro.theory.group_size.profile import beta_binomial, fit_population, posterior
 
 TRIVIAL, LEARNABLE, UNSOLVABLE = "trivial", "learnable", "unsolvable"
 CLASSES = (TRIVIAL, LEARNABLE, UNSOLVABLE)
@@ -168,7 +168,7 @@ def filed(table: pd.DataFrame, rule: Rule, statistics: Statistics) -> pd.DataFra
 
     Wrongly: among the trivial a true rate below 1 − margin, among the unsolvable above margin, among the learnable
     outside both. The prediction is of this very count, through as many samples of the truth as there are: for p itself
-    see `repro.theory.group_size.profile.misfiled`.
+    see `repro.methods.group_sizes.posterior.misfiled`.
     """
     true_rate = table["true_successes"] / table["true_samples"]
     wrong = rule.true_classes(true_rate.to_numpy()) != [CLASSES.index(name) for name in table["class"]]

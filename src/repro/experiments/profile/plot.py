@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from repro.methods.group_sizes.posterior import beta_binomial
 from repro.plots.style import BASELINE, COLORS, new_figure
-from repro.theory.group_size.profile import beta_binomial
 
 GREY = "0.75"
 

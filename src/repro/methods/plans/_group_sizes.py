@@ -1,6 +1,6 @@
 """Group sizes from a profile: sGPO's rule and those that it is compared with.
 
-Imports of the theory are late: scipy takes its time, and equal sizes do without.
+Imports of scipy are late: it takes its time, and equal sizes do without.
 """
 
 from collections.abc import Callable
@@ -40,15 +40,15 @@ def group_sizes(queries: Queries, allocation: Allocation, bounds: Bounds) -> Cal
 
 def _inverse(queries: Queries, bounds: Bounds) -> np.ndarray:
     """clip(⌈1/p̂⌉, smallest, largest)."""
-    from repro.theory.group_size.closed_forms import rule_size
+    from repro.methods.group_sizes.rule import rule_size
 
     return rule_size(queries.rate_Q, bounds.smallest, bounds.largest)
 
 
 def _shrunken(queries: Queries, bounds: Bounds) -> np.ndarray:
     """The same of the posterior mean (α+s)/(α+β+K) in place of p̂ = s/K; α, β of greatest likelihood."""
-    from repro.theory.group_size.closed_forms import rule_size
-    from repro.theory.group_size.profile import posterior
+    from repro.methods.group_sizes.posterior import posterior
+    from repro.methods.group_sizes.rule import rule_size
 
     a_Q, b_Q = posterior(queries.successes_Q, _samples(queries), *_population(queries))
     return rule_size(a_Q / (a_Q + b_Q), bounds.smallest, bounds.largest)
@@ -59,7 +59,7 @@ def _informative(queries: Queries, bounds: Bounds) -> Callable[[np.ndarray], np.
 
     The population is fitted to all queries, not to those that a filter left, whose rates would be a biased sample.
     """
-    from repro.theory.group_size.allocation import allocate_profile
+    from repro.methods.group_sizes.allocation import allocate_profile
 
     samples, population, inverse_Q = _samples(queries), _population(queries), _inverse(queries, bounds)
     successes_Q, sizes_G = np.asarray(queries.successes_Q), range(bounds.smallest, bounds.largest + 1)
@@ -83,6 +83,6 @@ def _samples(queries: Queries) -> int:
 
 
 def _population(queries: Queries) -> tuple[float, float]:
-    from repro.theory.group_size.profile import fit_population
+    from repro.methods.group_sizes.posterior import fit_population
 
     return fit_population(queries.successes_Q, _samples(queries))

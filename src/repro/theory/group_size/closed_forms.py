@@ -14,21 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, xlog1py, xlogy
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
-SMALLEST = 2  # the least group that can have an advantage
-
-
-def rule_size(p: ArrayLike, smallest: int = SMALLEST, largest: int | None = None) -> NDArray[np.int64]:
-    """clip(⌈1/p⌉, smallest, largest), sGPO's group size; rollouts. p = 0 takes `largest`, and needs it."""
-    p = probabilities(p)
-    if largest is None and (p == 0).any():
-        raise ValueError("p = 0 has no inverse: give the largest group size")
-    with np.errstate(divide="ignore"):
-        inverse = np.ceil(1.0 / p - 1e-9)  # 1/(1/49) is a rounding error above 49
-    return np.clip(inverse, smallest, np.inf if largest is None else largest).astype(np.int64)
+from repro.methods.group_sizes.rule import SMALLEST, Array, binomial, probabilities, rollouts
 
 
 def informative(p: ArrayLike, size: int) -> Array:
@@ -109,25 +97,3 @@ def criteria(price: float) -> dict[str, Criterion]:
 def over_sizes(value: Callable[[ArrayLike, int], Array], p_P: ArrayLike, sizes_G: Sequence[int]) -> Array:
     """values_P_G: a criterion for each p and each group size."""
     return np.stack([value(p_P, int(size)) for size in sizes_G], axis=-1)
-
-
-def probabilities(p: ArrayLike) -> Array:
-    """`p` as floats; ValueError naming the first that is not in [0, 1]."""
-    p = np.asarray(p, dtype=np.float64)
-    if (bad := ~((p >= 0) & (p <= 1))).any():
-        raise ValueError(f"p = {p[bad].flat[0]}: a success probability lies in [0, 1]")
-    return p
-
-
-def rollouts(size: int) -> int:
-    """`size` as an int; ValueError where it is negative or not whole."""
-    if size < 0 or size != int(size):
-        raise ValueError(f"G = {size}: a group size is a whole number of rollouts, at least 0")
-    return int(size)
-
-
-def binomial(p: ArrayLike, size: int) -> Array:
-    """P(S = s) for s = 0 ... G; p's shape and then (G + 1,)."""
-    p, success_S = probabilities(p)[..., None], np.arange(size + 1)
-    ways_S = gammaln(size + 1) - gammaln(success_S + 1) - gammaln(size - success_S + 1)
-    return np.exp(ways_S + xlogy(success_S, p) + xlog1py(size - success_S, -p))

@@ -17,9 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from repro.theory.group_size.allocation import Frontier, frontier, sizes_at_price
-from repro.theory.group_size.closed_forms import Array, informative, over_sizes, rule_size
-from repro.theory.group_size.profile import (
+from repro.methods.group_sizes.allocation import Frontier, frontier, sizes_at_price
+from repro.methods.group_sizes.posterior import (
     beta_binomial,
     expected_best_advantage,
     expected_informative,
@@ -28,6 +27,8 @@ from repro.theory.group_size.profile import (
     misfiled,
     posterior,
 )
+from repro.methods.group_sizes.rule import Array, rule_size
+from repro.theory.group_size.closed_forms import informative, over_sizes
 
 SAVINGS = ["saving_pass", "saving_rate", "saving_advantage", "saving_greatest", "saving_coverage"]
 KNOWN = 400  # equally likely success probabilities that stand for the population where p is known

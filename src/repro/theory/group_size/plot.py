@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, PercentFormatter
 from pandas import DataFrame
 
+from repro.methods.group_sizes.posterior import add_one_ratio, inverse_ratio
+from repro.methods.group_sizes.rule import rule_size
 from repro.plots.style import BASELINE, COLORS, DASHES, STRIPE, arm_styles, new_figure
-from repro.theory.group_size.closed_forms import criteria, over_sizes, rule_size
+from repro.theory.group_size.closed_forms import criteria, over_sizes
 from repro.theory.group_size.plans import SAVINGS, Population, compare
-from repro.theory.group_size.profile import add_one_ratio, inverse_ratio
 from repro.theory.group_size.rule import HALF, LARGEST, RIGHT
 from repro.theory.group_size.verdicts import PAPER_SAVING
 

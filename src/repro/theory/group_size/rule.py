@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
-from repro.theory.group_size.closed_forms import Array, criteria, over_sizes, rule_size
+from repro.methods.group_sizes.rule import Array, rule_size
+from repro.theory.group_size.closed_forms import criteria, over_sizes
 
 LARGEST = 200  # group sizes studied: 2 ... LARGEST, which holds 1/p for every p studied
 # Shares of the best value from which on the rule counts as right or half right: ours, the paper gives none.

@@ -7,9 +7,10 @@ the groups that a plan asks for are drawn with the p that the plan does not see.
 import numpy as np
 import pandas as pd
 
-from repro.theory.group_size.closed_forms import Array, best_advantage, informative, mean_advantage, one_success
+from repro.methods.group_sizes.posterior import add_one_ratio, inverse_ratio, misfiled
+from repro.methods.group_sizes.rule import Array
+from repro.theory.group_size.closed_forms import best_advantage, informative, mean_advantage, one_success
 from repro.theory.group_size.plans import Population, plans
-from repro.theory.group_size.profile import add_one_ratio, inverse_ratio, misfiled
 from repro.theory.verdict import Interval
 
 TRIED = (0.02, 0.1, 0.3, 0.5, 0.8, 0.95)  # success probabilities of the simulated groups and profiles

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from repro.theory.group_size.closed_forms import Array, mean_advantage, net_of_price, one_success, over_sizes
+from repro.methods.group_sizes.rule import Array
+from repro.theory.group_size.closed_forms import mean_advantage, net_of_price, one_success, over_sizes
 from repro.theory.group_size.rule import LARGEST, RIGHT
 from repro.theory.group_size.validation import saving
 from repro.theory.verdict import at_least, at_most, within

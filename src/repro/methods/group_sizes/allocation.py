@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from repro.theory.group_size.closed_forms import Array
-from repro.theory.group_size.profile import fit_population, gain_table, posterior
+from repro.methods.group_sizes.posterior import fit_population, gain_table, posterior
+from repro.methods.group_sizes.rule import Array
 
 
 def allocate(gains_Q_G: ArrayLike, sizes_G: Sequence[int], budget: int, *, drop: bool = True) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import betainc, betaln, gammaln
 
-from repro.theory.group_size.closed_forms import SMALLEST, Array, binomial, probabilities, rollouts
+from repro.methods.group_sizes.rule import SMALLEST, Array, binomial, probabilities, rollouts
 
 
 def posterior(successes_Q: ArrayLike, samples: int, alpha: float, beta: float) -> tuple[Array, Array]:
