@@ -25,6 +25,8 @@ ROOT = find_root()
 PARAMS = ROOT / "params.yaml"
 NOTEBOOKS = ROOT / "notebooks"
 SOURCE = ROOT / "src" / "repro"
+CONFIGS = ROOT / "configs"
+CLAIMS = CONFIGS / "claims"  # the words of claims, by id
 
 RESULTS = ROOT / "results"  # data, a function of params.yaml and the code alone: bit-identical from run to run
 TIMINGS = ROOT / "timings"  # seconds and hardware: different at every run, never compared

@@ -40,9 +40,9 @@ def policy_for(settings: Settings, output: str | None) -> Path:
 
 
 def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, float] | None:
-    """The base policy's accuracy from its groups on the held-out queries (repro.experiments.base_policy.groups.sample_groups): one
-    measurement, with many samples, for all arms and seeds. None where they were sampled at another temperature than
-    evaluations are."""
+    """The base policy's accuracy from its groups on the held-out queries
+    (repro.experiments.base_policy.groups.sample_groups): one measurement, with many samples, for all arms and seeds.
+    None where they were sampled at another temperature than evaluations are."""
     if settings.evaluation.temperature != settings.engine.temperature:
         return None
     return {

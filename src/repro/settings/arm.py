@@ -20,10 +20,11 @@ class ProfileUse(Section):
 class Arm(Section):
     """plan → rollouts → reward → filter → advantage → samplers → objective; see the packages of those names.
 
-    `group` gathers arms in tables and figures. `aggregation`: how token losses add up (repro.methods.objectives.aggregate).
-    `filter`: which groups count, the batch being refilled until it is full (repro.methods.filters). `seeds`: an arm with seeds
-    of its own is left out of comparisons, which pair arms by seed; it serves the noise floor. `profile`: what its plan
-    is made from, None where it needs no profile. `steps`: instead of engine.steps.
+    `group` gathers arms in tables and figures. `aggregation`: how token losses add up
+    (repro.methods.objectives.aggregate). `filter`: which groups count, the batch being refilled until it is full
+    (repro.methods.filters). `seeds`: an arm with seeds of its own is left out of comparisons, which pair arms by
+    seed; it serves the noise floor. `profile`: what its plan is made from, None where it needs no profile. `steps`:
+    instead of engine.steps.
     """
 
     title: str

@@ -109,9 +109,10 @@ def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advan
 def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
     """The rows of one mini-batch as verl trains on them, equally many for each of `ranks` and of like cost.
 
-    A rollout drawn twice is two rows. Its weight multiplies its advantage (see repro.methods.rollouts: the clip commutes with
-    it), the tokens that count are `response_mask` and, for verl's token-mean, `loss_mask`. Where `ranks` do not divide
-    the mini-batch, copies of its shortest row without a token that counts fill it up: they add 0 to every sum.
+    A rollout drawn twice is two rows. Its weight multiplies its advantage (see repro.methods.rollouts: the clip
+    commutes with it), the tokens that count are `response_mask` and, for verl's token-mean, `loss_mask`. Where
+    `ranks` do not divide the mini-batch, copies of its shortest row without a token that counts fill it up: they add
+    0 to every sum.
     """
     from verl.utils.tensordict_utils import index_select_tensor_dict
 

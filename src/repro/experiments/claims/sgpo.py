@@ -2,9 +2,10 @@
 
 We have the abstract and a referee's report, no method section, no table and no figure: which models, which data, which
 group sizes and which K is not known, and the only size is the factor of three. How each part of the method is read here
-is written down in repro.methods.plans.sgpo. Total compute is the ledger's FLOPs, or tokens generated and trained on; both hold
-what profiling cost. A claim that a part of the method serves it is held against sGPO without that part, and the part
-alone against the baseline. Thresholds where the abstract says `small` or `stable` are ours, and stand in the claim.
+is written down in repro.methods.plans.sgpo. Total compute is the ledger's FLOPs, or tokens generated and trained on;
+both hold what profiling cost. A claim that a part of the method serves it is held against sGPO without that part, and
+the part alone against the baseline. Thresholds where the abstract says `small` or `stable` are ours, and stand in the
+claim.
 """
 
 from repro.experiments.claims.claim import SGPO, Claim

@@ -78,7 +78,8 @@ def compare(first_Q: np.ndarray, second_Q: np.ndarray, rule: Rule) -> dict[str, 
 
 
 def summarise(profiles: pd.DataFrame, rule: Rule) -> pd.DataFrame:
-    """One row per checkpoint, from the table of repro.experiments.drift.measure.measure_drift. Columns: arm, seed, step, and
+    """One row per checkpoint, from the table of repro.experiments.drift.measure.measure_drift. Columns: arm, seed,
+    step, and
 
     success            mean success rate
     `compare`'s        of the initial profile with a new one, mean over the two new ones; for the base policy, where

@@ -63,7 +63,8 @@ def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Seque
 
 def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
     """The norm of rollouts against a few proxies, a panel each, all relative to their means; a proxy in proportion to
-    the norm would lie on the line. Norms of 0 are left out. `sample`: repro.experiments.fidelity.probe's, of one checkpoint."""
+    the norm would lie on the line. Norms of 0 are left out. `sample`: repro.experiments.fidelity.probe's, of one
+    checkpoint."""
     figure, axes = new_figure(4.2, 1, len(proxies), sharey=True)
     shown = sample[sample["norm"] > 0]
     norms_N = (shown["norm"] / sample["norm"].mean()).to_numpy()

@@ -127,7 +127,8 @@ def last_checkpoint(sample: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def save(output: str, tables: dict[str, pd.DataFrame], settings: Settings) -> None:
-    """summary.parquet and token_sum.parquet whole, sample.parquet of the first seed; see repro.experiments.fidelity.probe."""
+    """summary.parquet and token_sum.parquet whole, sample.parquet of the first seed; see
+    repro.experiments.fidelity.probe."""
     sample = tables["sample"]
     kept = {**tables, "sample": sample[sample["seed"] == settings.seeds[0]]}
     for name, frame in kept.items():

@@ -43,8 +43,8 @@ def both_engines(settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def batches_agree(batches: pd.DataFrame) -> pd.Series:
-    """Of each row of `repro.experiments.parity.batch.compare_batches`: the same choice; weights, loss and gradients within
-    TOLERANCE, and what moved within STEP_TOLERANCE."""
+    """Of each row of `repro.experiments.parity.batch.compare_batches`: the same choice; weights, loss and gradients
+    within TOLERANCE, and what moved within STEP_TOLERANCE."""
     same = batches[["same_plan", "same_verdicts", "same_finished", "same_rollouts"]].all(axis=1)
     close = (batches[["loss_difference", "gradient_error", "weight_difference"]] <= TOLERANCE).all(axis=1)
     close &= (batches["step_error"] <= STEP_TOLERANCE) & (batches["other_tokens"] == 0)

@@ -11,8 +11,8 @@ PHASES = {"generate": "", "score": "///", "train": "...", "other": "xx"}
 
 
 def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
-    """GPU-hours of one arm at every scale, by phase, stacked. `plan`: its rows of repro.experiments.planner.predict's; `names`: of
-    the scales."""
+    """GPU-hours of one arm at every scale, by phase, stacked. `plan`: its rows of
+    repro.experiments.planner.predict's; `names`: of the scales."""
     figure, axes = new_figure(0.5 * len(plan) + 1.6)
     ax, left = axes[0, 0], 0.0
     labels = [names[scale] for scale in plan["scale"]]
@@ -31,7 +31,8 @@ def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
 def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
     """Each arm's hours and trained tokens of a run at one scale, relative to the baseline; bars: from draw to draw.
 
-    `plan`: rows of one scale of repro.experiments.planner.plan.relative's, with repro.experiments.planner.sensitivity.over_draws' columns.
+    `plan`: rows of one scale of repro.experiments.planner.plan.relative's, with
+    repro.experiments.planner.sensitivity.over_draws' columns.
     """
     ordered = plan.sort_values("hours_ratio", kind="stable")
     names = [titles[arm] for arm in ordered["arm"]]
@@ -56,7 +57,8 @@ def lengths(
 ) -> Figure:
     """Predicted hours over the mean response, one line per run whose duration a paper states; dotted: those durations.
 
-    `table`: repro.experiments.planner.plan.by_length's; stated: {(scale, arm): hours}; `names`: what scales are called."""
+    `table`: repro.experiments.planner.plan.by_length's; stated: {(scale, arm): hours}; `names`: what scales are
+    called."""
     figure, axes = new_figure(4.6)
     ax = axes[0, 0]
     for place, (run, part) in enumerate(table.groupby(["scale", "arm"], sort=False)):

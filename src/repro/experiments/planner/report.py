@@ -19,7 +19,8 @@ def conclusion(
     titles: Mapping[str, str],
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> str:
-    """What to take away, every number computed. `plan`: repro.experiments.planner.target.to_target's; `changed`: sensitivity's."""
+    """What to take away, every number computed. `plan`: repro.experiments.planner.target.to_target's; `changed`:
+    sensitivity's."""
     base, title = plan[plan["arm"] == baseline], titles[baseline]
     cheap, dear = (base.loc[base["gpu_hours"].agg(pick)] for pick in ("idxmin", "idxmax"))
     others = plan[plan["arm"] != baseline]
@@ -116,7 +117,8 @@ def checks_table(
 
 
 def sensitivity_table(found: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> str:
-    """Hours of the runs whose duration is stated, under other assumptions. `found`: repro.experiments.planner.sensitivity's."""
+    """Hours of the runs whose duration is stated, under other assumptions. `found`:
+    repro.experiments.planner.sensitivity's."""
     runs = list(dict.fromkeys(zip(found["scale"], found["arm"], strict=True)))
     table = found.set_index(["change", "scale", "arm"])
     heads = [f"{scales[scale].title}: {arm}, hours" for scale, arm in runs]

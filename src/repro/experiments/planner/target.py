@@ -32,8 +32,9 @@ def steps_to_level(evaluations: pd.DataFrame, settings: Settings, level: float) 
 
 
 def to_target(plan: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """`plan` with hours_ratio (repro.experiments.planner.plan.relative), joined with `steps` and with target_ratio*: hours to the
-    target relative to the baseline's, were the ratio of steps that of the embedded study; NaN where it has none."""
+    """`plan` with hours_ratio (repro.experiments.planner.plan.relative), joined with `steps` and with target_ratio*:
+    hours to the target relative to the baseline's, were the ratio of steps that of the embedded study; NaN where it
+    has none."""
     joined = plan.merge(steps, on="arm", how="left")
     for end in ("", "_low", "_high"):
         joined[f"target_ratio{end}"] = joined["hours_ratio"] * joined[f"steps_ratio{end}"]

@@ -21,7 +21,8 @@ def titles(settings: Settings) -> dict[str, str]:
 
 
 def load_groups(settings: Settings) -> dict[str, pd.DataFrame]:
-    """{mix: the base policy's rollouts on its held-out queries}, of repro.experiments.base_policy.groups.sample_groups."""
+    """{mix: the base policy's rollouts on its held-out queries}, of
+    repro.experiments.base_policy.groups.sample_groups."""
     return {
         mix: read_parquet(paths.POLICY / "rollouts.parquet", "dvc repro policy")
         if mix == DEFAULT

@@ -21,7 +21,8 @@ LABELS = {"steps": "at equal steps", "tokens": "at equal trained tokens"}
 def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, title: str) -> Figure:
     """Difference to the baseline in held-out accuracy with its interval: rows are arms, panels are mixes.
 
-    `table`: repro.experiments.regimes.summary.compare's; `mixes`: repro.experiments.regimes.mixes.describe's, whose figures head the panels.
+    `table`: repro.experiments.regimes.summary.compare's; `mixes`: repro.experiments.regimes.mixes.describe's, whose
+    figures head the panels.
     """
     arms = [arm for arm in dict.fromkeys(table["arm"]) if arm != settings.baseline]
     rows = -(-len(mixes) // 2)

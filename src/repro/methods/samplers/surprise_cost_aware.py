@@ -24,10 +24,10 @@ def surprise_cost_aware(
     layer, onehot(y_t) − π, of which 1 − π_t is the drawn token's part. It needs only the log-probabilities kept at
     sampling time. Meant for `aggregation: sequence-mean`; a token-mean gradient has no 1/T_i.
 
-    Weights, `beta`, `recentre` and `tokens` as in `repro.methods.selection.importance.draw`: direction unbiased. A response of
-    near-certain tokens has a small p and, when drawn, a large weight; `beta` bounds it by N/(beta S), S = #{p_i > 0}.
-    Source: ours; of the proxies of stage `fidelity` the one with the least variance × cost among those that need
-    nothing but what a rollout keeps anyway. NoSignal if every advantage, or every surprise, is 0.
+    Weights, `beta`, `recentre` and `tokens` as in `repro.methods.selection.importance.draw`: direction unbiased. A
+    response of near-certain tokens has a small p and, when drawn, a large weight; `beta` bounds it by N/(beta S), S =
+    #{p_i > 0}. Source: ours; of the proxies of stage `fidelity` the one with the least variance × cost among those
+    that need nothing but what a rollout keeps anyway. NoSignal if every advantage, or every surprise, is 0.
     """
     surprise_N_T = -np.expm1(rollouts.logprob_N_T) * rollouts.response_mask_N_T
     norm_N = np.sqrt(np.square(surprise_N_T, dtype=float).sum(1)) / rollouts.response_tokens_N

@@ -21,8 +21,8 @@ def variance_optimal(
 
     N draws with replacement, weights 1/(N p_i) re-centred by #{p_i > 0}/N as in `cost_aware`: direction unbiased.
     `recentre: mean` divides by the mean weight of the whole draw instead, biased by O(1/N). `tokens` draws until that
-    share of the batch's tokens is reached instead of N times. Both: `repro.methods.selection.importance.draw`. NoSignal if
-    every advantage is 0.
+    share of the batch's tokens is reached instead of N times. Both: `repro.methods.selection.importance.draw`.
+    NoSignal if every advantage is 0.
 
     Deviations: the paper has this distribution for SGD, not among its GRPO runs.
     """

@@ -1,0 +1,47 @@
+"""Tables for reading: a DataFrame as Markdown, and a figure with its interval as one cell."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+
+def markdown(
+    table: pd.DataFrame, columns: Mapping[str, str] | None = None, formats: Mapping[str, str] | None = None
+) -> str:
+    """`table` as a Markdown table, with a final newline.
+
+    `columns`: {column: heading}, which chooses, orders and names them; all under their own names if left out.
+    `formats`: {column: format specification}, as in `format(value, ".3f")`; text is left as it is. A NaN is a dash.
+    Columns of numbers, and those with a format, align to the right. `|` in a cell is escaped.
+    """
+    columns, formats = columns or {name: str(name) for name in table.columns}, formats or {}
+    right = {name for name in columns if name in formats or pd.api.types.is_numeric_dtype(table[name])}
+    cells = pd.DataFrame(
+        {head: [_cell(value, formats.get(name, "")) for value in table[name]] for name, head in columns.items()}
+    )
+    align = ["right" if name in right else "left" for name in columns]
+    return cells.to_markdown(index=False, disable_numparse=True, colalign=align if len(cells) else None) + "\n"
+
+
+def interval(value: float, low: float, high: float, spec: str = ".3f") -> str:
+    """`0.601 [0.593, 0.606]`; the value alone where it has no interval, a dash where it is undefined."""
+    if np.isnan(value):
+        return "–"
+    if np.isnan(low) or np.isnan(high):
+        return format(value, spec)
+    return f"{value:{spec}} [{low:{spec}}, {high:{spec}}]"
+
+
+def intervals(table: pd.DataFrame, name: str, spec: str = ".3f") -> list[str]:
+    """`interval` of the columns name, name_low and name_high, row by row."""
+    rows = zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True)
+    return [interval(*row, spec) for row in rows]
+
+
+def _cell(value: object, spec: str) -> str:
+    if isinstance(value, str):
+        return value.replace("|", "\\|")
+    if value is None or (isinstance(value, (float, np.floating)) and np.isnan(value)):
+        return "–"
+    return format(value, spec)
