@@ -81,8 +81,8 @@ def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: Iterable
 
 @cache
 def words(group: str) -> dict[str, str]:
-    """{id: sentence} of the theory claims of one notebook, from configs/claims/theory.yaml."""
-    return yaml.safe_load((CLAIMS / "theory.yaml").read_text())[group]
+    """{id: sentence} of the claims of one theory notebook, from configs/claims/theory/<group>.yaml."""
+    return yaml.safe_load((CLAIMS / "theory" / f"{group}.yaml").read_text())
 
 
 def with_words(verdicts: pd.DataFrame, group: str) -> pd.DataFrame:
