@@ -1,6 +1,7 @@
-"""From an arm's names to the functions they stand for, parameters checked and bound.
+"""From an arm to its method: names become the functions of those names, parameters are checked and bound.
 
-Importing an arm imports its own plan, samplers and objective and no other's, so that an edit to one sampler concerns
+A part of an arm is the name of a module in repro.methods, as in params.yaml, or a function, as in a notebook.
+Building an arm imports its own plan, samplers and objective and no other's, so that an edit to one sampler concerns
 the arms that use it and nothing else.
 """
 
@@ -8,34 +9,19 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
+from repro.methods.method import Method
 from repro.methods.plans import PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
 from repro.paths import SOURCE
 from repro.settings import Arm, Settings, SettingsError, nearest
-
-
-@dataclass(frozen=True)
-class Method:
-    """An arm ready to run; the packages of these names give the signatures. `profile_again`: how often it profiles the
-    queries again while it trains."""
-
-    plan: Callable
-    reward: Callable
-    filter: Callable | None
-    advantage: Callable
-    samplers: list[Callable]
-    objective: Callable
-    aggregation: str
-    profile_again: int = 0
 
 
 def build(name: str, arm: Arm) -> Method:
@@ -57,10 +43,11 @@ def build(name: str, arm: Arm) -> Method:
     )
 
 
-def check(settings: Settings) -> None:
-    """Build every arm once, start its plan and let its samplers choose from a small batch, at the start of training and
-    at its end; SettingsError on the first that cannot, before hours are spent."""
-    for name, arm in settings.arms.items():
+def check(settings: Settings, names: Iterable[str] | None = None) -> None:
+    """Build every arm once (or those in `names`), start its plan and let its samplers choose from a small batch, at the
+    start of training and at its end; SettingsError on the first that cannot, before hours are spent."""
+    for name in settings.arms if names is None else names:
+        arm = settings.arm(name)
         method = build(name, arm)
         queries, budget = _some_queries(settings.task.train_queries, arm), settings.engine.rollouts_per_step
         try:
@@ -103,20 +90,14 @@ def try_out(method: Method, progress: float) -> None:
         apply_chain(method.samplers, rollouts, progress, rng)
 
 
-def bind(arm: str, package: str, name: str, parameters: dict[str, Any]) -> Callable:
-    """`repro.<package>.<name>.<name>` with its parameters bound, once they are checked against its signature."""
-    where = f"params.yaml: arms.{arm}"
-    if not name.isidentifier() or importlib.util.find_spec(f"repro.methods.{package}.{name}") is None:
-        helpers = ("_", "aggregate")
-        known = sorted(
-            path.stem for path in (SOURCE / "methods" / package).glob("*.py") if not path.stem.startswith(helpers)
-        )
-        raise SettingsError(f"{where}: src/repro/methods/{package} has no module {name!r}{nearest(name, known)}")
-    function = getattr(importlib.import_module(f"repro.methods.{package}.{name}"), name, None)
-    if not callable(function):
-        raise SettingsError(
-            f"{where}: src/repro/methods/{package}/{name}.py should define a function {name!r}, its own name"
-        )
+def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:
+    """`repro.methods.<package>.<name>.<name>`, or the function given in its place, with its parameters bound, once they
+    are checked against its signature."""
+    where = f"params.yaml: arms.{arm}" if isinstance(part, str) else f"arm {arm}"
+    function = _find(where, package, part) if isinstance(part, str) else part
+    name = getattr(function, "__name__", type(function).__name__)
+    if isinstance(part, partial) and not parameters:
+        return part
     signature = inspect.signature(function).parameters.values()
     keywords = {parameter.name: parameter for parameter in signature if parameter.kind is parameter.KEYWORD_ONLY}
     for key in parameters:
@@ -133,3 +114,16 @@ def bind(arm: str, package: str, name: str, parameters: dict[str, Any]) -> Calla
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise SettingsError(f"{where}: {name}.{key} is {first['input']!r}: {first['msg'].lower()}") from None
+
+
+def _find(where: str, package: str, name: str) -> Callable:
+    """The function `name` of the module of that name."""
+    if not name.isidentifier() or importlib.util.find_spec(f"repro.methods.{package}.{name}") is None:
+        files = (SOURCE / "methods" / package).glob("*.py")
+        known = sorted(path.stem for path in files if not path.stem.startswith(("_", "aggregate")))
+        raise SettingsError(f"{where}: src/repro/methods/{package} has no module {name!r}{nearest(name, known)}")
+    function = getattr(importlib.import_module(f"repro.methods.{package}.{name}"), name, None)
+    if not callable(function):
+        file = f"src/repro/methods/{package}/{name}.py"
+        raise SettingsError(f"{where}: {file} should define a function {name!r}, its own name")
+    return function

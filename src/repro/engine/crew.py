@@ -1,79 +1,107 @@
-"""Workers that train runs, the most wanted first, and stay when the runs that were asked for are done."""
+"""Worker processes that train runs, the most urgent first: of one call, or shared by all stages of one `dvc repro`.
 
-import pickle
+A stage of the pipeline starts for seconds before it trains and writes tables afterwards, and its workers would wait. So
+the first training stage of a `dvc repro` starts one more process, `python -m repro.engine.crew`, which holds the
+workers. Stages send it their runs over a local socket; while none asks, it trains the runs that will be needed next. It
+ends with the `dvc repro` that it serves, or when there is nothing left to train.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, NamedTuple
+from multiprocessing.connection import Client, Connection, Listener, wait
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from repro.engine.workers import keep_memory, set_up_worker
+import cloudpickle
 
-if TYPE_CHECKING:
-    from repro.engine.runs import Run
+from repro import paths
+from repro.engine.checkpoint import Checkpoints
+from repro.engine.workers import end_with, keep_memory, set_up_worker
+from repro.files import write_json
+
+IDLE_SECONDS = 60.0  # after which a shared crew without work ends
+START_SECONDS = 120.0  # within which it must answer
 
 
-class News(NamedTuple):
-    """What a worker says of its run. kind: `step` (value: step, accuracy or None), `done` (None), `failed` (the
-    exception)."""
+class Job(NamedTuple):
+    """A run as it travels: `run` pickled by value, so that it may hold functions of a notebook."""
 
-    run: "Run"
+    name: str
+    checkpoints: Checkpoints
+    run: bytes
+
+    @property
+    def key(self) -> tuple[Path, str]:
+        return self.checkpoints.folder, self.checkpoints.fingerprint
+
+
+class Event(NamedTuple):
+    """kind: `step` (value: step, accuracy or None), `done` (None), `failed` (the exception)."""
+
+    job: Job
     kind: str
     value: Any = None
 
 
 class Crew:
-    """`size` worker processes. `ask` says what to train, `listen` hands out work and tells what came of it."""
+    """`size` worker processes. `submit` says what to train, `events` hands out work and returns what happened."""
 
     def __init__(self, size: int):
         keep_memory()
         self._context = get_context("spawn")
-        self._members = [_Member(self._context) for _ in range(size)]
-        self._waiting: list[Run] = []
+        self._workers = [_Worker(self._context) for _ in range(size)]
+        self._waiting: list[Job] = []
         self._failed: set[tuple] = set()
 
-    def ask(self, wanted: Sequence["Run"], later: Sequence["Run"] = ()) -> None:
-        """Train `wanted`, then `later`, instead of what was asked before; what is under way goes on, unless it is an
-        outdated version of one of these runs. A run of `later` that failed once is not tried again."""
-        runs = [*wanted, *(run for run in later if _key(run) not in self._failed)]
-        keys = {run.folder: run.fingerprint for run in runs}
-        for member in self._members:
-            if member.run is not None and keys.get(member.run.folder, member.run.fingerprint) != member.run.fingerprint:
-                member.start_anew()
-        under_way = {_key(member.run) for member in self._members if member.run is not None}
-        self._waiting = [run for run in runs if _key(run) not in under_way]
+    def submit(self, wanted: Sequence[Job], later: Sequence[Job] = ()) -> None:
+        """Train `wanted`, then `later`, instead of what was submitted before; what is under way goes on, unless it is
+        an outdated version of one of these. A job of `later` that failed once is not tried again."""
+        jobs = [*wanted, *(job for job in later if job.key not in self._failed)]
+        current = dict(job.key for job in jobs)
+        for worker in self._workers:
+            if worker.job and current.get(worker.job.key[0], worker.job.key[1]) != worker.job.key[1]:
+                worker.restart()
+        running = {worker.job.key for worker in self._workers if worker.job}
+        self._waiting = [job for job in jobs if job.key not in running]
 
     @property
     def idle(self) -> bool:
-        """Nothing under way, nothing waiting."""
-        return not self._waiting and all(member.run is None for member in self._members)
+        return not self._waiting and all(worker.job is None for worker in self._workers)
 
-    def listen(self, seconds: float) -> list[News]:
-        """Give work to whoever has none, then wait for news, at most so long."""
-        for member in self._members:
-            while member.run is None and self._waiting:
-                run = self._waiting.pop(0)
-                if run.checkpoints.finished() is None:
-                    member.train(run)
-                else:
-                    return [News(run, "done")]
-        busy = {member.connection: member for member in self._members if member.run is not None}
+    def events(self, seconds: float) -> list[Event]:
+        """Give work to idle workers, then wait for events, at most so long."""
+        for worker in self._workers:
+            while worker.job is None and self._waiting:
+                job = self._waiting.pop(0)
+                if job.checkpoints.finished() is not None:
+                    return [Event(job, "done")]
+                worker.train(job)
+        busy = {worker.connection: worker for worker in self._workers if worker.job}
         if not busy:
             time.sleep(seconds)
-        heard = [busy[connection].hear() for connection in wait(list(busy), seconds)] if busy else []
-        self._failed |= {_key(news.run) for news in heard if news.kind == "failed"}
-        return heard
+        received = [busy[connection].receive() for connection in wait(list(busy), seconds)] if busy else []
+        self._failed |= {event.job.key for event in received if event.kind == "failed"}
+        return received
 
-    def dismiss(self) -> None:
+    def terminate(self) -> None:
         """End the workers; what they have under way stays at its last checkpoint."""
-        for member in self._members:
-            member.process.terminate()
-        for member in self._members:
-            member.process.join()
+        for worker in self._workers:
+            worker.process.terminate()
+        for worker in self._workers:
+            worker.process.join()
 
 
-class _Member:
-    """One worker process and the run that it trains, None while it waits."""
+class _Worker:
+    """One process and the job that it trains, None while it waits."""
 
     def __init__(self, context: Any):
         self._context = context
@@ -81,23 +109,23 @@ class _Member:
 
     def _start(self) -> None:
         self.connection, other = self._context.Pipe()
-        self.run: Run | None = None
+        self.job: Job | None = None
         self.process = self._context.Process(target=_work, args=(other,), daemon=True)
         self.process.start()
         other.close()
 
-    def start_anew(self) -> None:
+    def restart(self) -> None:
         self.process.terminate()
         self.process.join()
         self._start()
 
-    def train(self, run: "Run") -> None:
-        self.run = run
-        self.connection.send(run)
+    def train(self, job: Job) -> None:
+        self.job = job
+        self.connection.send(job)
 
-    def hear(self) -> News:
-        """The next news of the run under way; a worker that is gone counts as a failed run, and is replaced."""
-        run = self.run
+    def receive(self) -> Event:
+        """The next event of the job under way; a worker that is gone counts as a failed job, and is replaced."""
+        job = self.job
         try:
             kind, value = self.connection.recv()
         except (EOFError, OSError):
@@ -105,32 +133,29 @@ class _Member:
             kind, value = (
                 "failed",
                 RuntimeError(
-                    f"the worker that trained {run.arm}, seed {run.seed}, ended with code {self.process.exitcode} "
+                    f"the worker that trained {job.name} ended with code {self.process.exitcode} "
                     "(out of memory?); its last checkpoint is kept, run the stage again to go on"
                 ),
             )
             self._start()
         if kind != "step":
-            self.run = None
-        return News(run, kind, value)
-
-
-def _key(run: "Run") -> tuple:
-    return run.folder, run.fingerprint
+            self.job = None
+        return Event(job, kind, value)
 
 
 def _work(connection: Connection) -> None:
-    """A worker's life: train what comes in, say what came of it."""
+    """A worker's life: train what comes in, report what came of it."""
     set_up_worker()
-    from repro.engine.runs import train_one
+    from repro.engine.run import train_one
 
     while True:
         try:
-            run = connection.recv()
+            job = connection.recv()
         except EOFError:
             return
         try:
-            train_one(run, lambda step, accuracy: connection.send(("step", (step, accuracy))))
+            run = cloudpickle.loads(job.run)
+            train_one(run, job.checkpoints, lambda step, accuracy: connection.send(("step", (step, accuracy))))
             connection.send(("done", None))
         except Exception as error:
             connection.send(("failed", _portable(error)))
@@ -139,7 +164,107 @@ def _work(connection: Connection) -> None:
 def _portable(error: Exception) -> Exception:
     """The exception itself, if it survives the way to another process; else its name and text."""
     try:
-        pickle.loads(pickle.dumps(error))
+        cloudpickle.loads(cloudpickle.dumps(error))
         return error
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def pipeline_process() -> int | None:
+    """The process of the `dvc` command that this one runs under; None outside of it."""
+    if "DVC_STAGE" not in os.environ:
+        return None
+    import psutil
+
+    for parent in psutil.Process().parents():
+        with contextlib.suppress(psutil.Error):
+            if any(Path(word).name in ("dvc", "dvc.exe") for word in parent.cmdline()[:3]):
+                return parent.pid
+    return None
+
+
+def shared_events(owner: int, size: int, wanted: Sequence[Job], later: Sequence[Job]) -> Iterator[Event]:
+    """Events of `wanted`, from the crew that serves the pipeline `owner`, until all are done or one has failed.
+    ConnectionError when no crew can be started, or it ends first: the runs are then at their last checkpoints."""
+    with _connect(owner, size) as connection:
+        connection.send((list(wanted), list(later)))
+        missing = {job.key for job in wanted}
+        while missing:
+            try:
+                event = connection.recv()
+            except (EOFError, OSError) as error:
+                raise ConnectionError("the worker pool shared by the stages is gone") from error
+            yield event
+            if event.kind == "done":
+                missing.discard(event.job.key)
+
+
+def _connect(owner: int, size: int) -> Connection:
+    """A connection to the crew that serves `owner`, which is started where there is none."""
+    file = paths.BUILD / "crew.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, EOFError):
+        return _dial(file, owner)
+    file.unlink(missing_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "repro.engine.crew", str(owner), str(size), str(file)]
+    with (paths.BUILD / "crew.log").open("w") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=paths.ROOT, start_new_session=True
+        )
+    limit = time.monotonic() + START_SECONDS
+    while time.monotonic() < limit and process.poll() is None:
+        with contextlib.suppress(OSError, ValueError, KeyError, EOFError):
+            return _dial(file, owner)
+        time.sleep(0.1)
+    raise ConnectionError(f"no shared worker pool could be started; see {paths.BUILD / 'crew.log'}")
+
+
+def _dial(file: Path, owner: int) -> Connection:
+    known = json.loads(file.read_text())
+    if known["owner"] != owner:
+        raise ValueError("it serves another pipeline")
+    return Client(known["address"], authkey=bytes.fromhex(known["key"]))
+
+
+def serve(owner: int, size: int, file: Path) -> None:
+    """Serve the stages of process `owner`, one after the other, until it ends or there is nothing to do."""
+    end_with(owner, cleanup=lambda: file.unlink(missing_ok=True))
+    key, callers = secrets.token_bytes(32), queue.Queue()
+    with Listener(authkey=key) as listener:
+        threading.Thread(target=_accept, args=(listener, callers), daemon=True).start()
+        file.touch(mode=0o600)
+        write_json({"owner": owner, "address": listener.address, "key": key.hex()}, file)
+        file.chmod(0o600)
+        crew, caller, asked, busy_at = Crew(size), None, set(), time.monotonic()
+        try:
+            while time.monotonic() - busy_at < IDLE_SECONDS:
+                with contextlib.suppress(queue.Empty, EOFError, OSError):
+                    caller = callers.get_nowait()
+                    wanted, later = caller.recv()
+                    asked = {job.key for job in wanted}
+                    crew.submit(wanted, later)
+                for event in crew.events(0.2):
+                    if caller is not None and event.job.key in asked:
+                        try:
+                            caller.send(event)
+                        except OSError:
+                            caller = None  # its stage is over
+                if not crew.idle:
+                    busy_at = time.monotonic()
+        finally:
+            crew.terminate()
+            file.unlink(missing_ok=True)
+
+
+def _accept(listener: Listener, callers: queue.Queue) -> None:
+    while True:
+        try:
+            callers.put(listener.accept())
+        except Exception:  # a caller without the key, or one that hung up
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    from repro.engine import crew  # so that what it receives and sends has the module's own name, not __main__'s
+
+    crew.serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.evaluate import decode, score
-from repro.engine.generate import generate
 from repro.engine.profile import Profile, ProfileError, Source
+from repro.engine.sample import sample
 from repro.tasks.queries import Query
 
 
@@ -27,30 +26,16 @@ def measure_profile(
     Profiles that differ in seed, temperature, K or `stream` (the training step at which a policy is profiled again) are
     independent draws: with common random numbers they would agree more than two profiles do.
     """
-    import torch
-
     if samples < 1 or not queries:
         raise ProfileError(f"{samples} samples of {len(queries)} queries: a profile needs at least one of each")
-    generator = torch.Generator(device=model.device).manual_seed(_stream_seed(source, samples, stream))
+    options = {"max_new_tokens": source.max_new_tokens, "temperature": source.temperature}
+    seed, correct, tokens = _stream_seed(source, samples, stream), [], []
+    for chunk in sample(
+        model, tokenizer, queries, samples=samples, batch_rollouts=batch_rollouts, seed=seed, **options
+    ):
+        correct.append(chunk.verdicts_N.reshape(-1, samples) == 1.0)
+        tokens.append(chunk.tokens_N.reshape(-1, samples))
     prompts = tokenizer([query.prompt for query in queries])["input_ids"]
-    chunk = max(1, batch_rollouts // samples)
-    correct, tokens = [], []
-    for start in range(0, len(queries), chunk):
-        part = queries[start : start + chunk]
-        responses = generate(
-            model,
-            prompts[start : start + chunk],
-            [samples] * len(part),
-            max_new_tokens=source.max_new_tokens,
-            eos=tokenizer.eos_token_id,
-            pad=tokenizer.pad_token_id,
-            temperature=source.temperature,
-            generator=generator,
-        )
-        texts, valid_N = decode(tokenizer, responses)
-        verdicts_N = score(texts, valid_N, [query for query in part for _ in range(samples)])
-        correct.append(verdicts_N.reshape(-1, samples) == 1.0)
-        tokens.append(responses.mask_N_T.sum(1).cpu().numpy().reshape(-1, samples))
     prompt_tokens_Q = np.array([len(prompt) for prompt in prompts])
     return Profile(source, np.concatenate(correct), np.concatenate(tokens), prompt_tokens_Q)
 

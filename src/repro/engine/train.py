@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from repro.arms import Method
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.collect import Groups, join
-from repro.engine.evaluate import decode, evaluate, score
+from repro.engine.evaluate import evaluate
 from repro.engine.generate import generate
 from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, Source
+from repro.engine.sample import decode, score
 from repro.engine.update import (
     UPDATED,
     Batch,
@@ -33,6 +33,7 @@ from repro.engine.update import (
     response_log_probabilities,
     run_updates,
 )
+from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain

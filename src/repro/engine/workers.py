@@ -1,4 +1,5 @@
-"""Worker processes of one thread each, for whatever the study does many times."""
+"""Worker processes of one thread each, for whatever the study does many times; and the one watchdog of all
+processes."""
 
 import os
 import threading
@@ -15,20 +16,31 @@ KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_":
 
 def set_up_worker() -> None:
     """Called first in a worker: one thread, no bars, and an end when the process that started it is gone."""
+    end_with(os.getppid())  # before imports that take seconds
     import torch
     from transformers.utils import logging
 
-    end_with(os.getppid())
     torch.set_num_threads(1)
     logging.disable_progress_bar()
 
 
-def end_with(parent: int) -> None:
-    """End this process at once when its parent is no longer `parent`: nobody waits for its result any more."""
+def end_with(owner: int, cleanup: Callable[[], Any] = lambda: None) -> None:
+    """End this process when process `owner` is gone: nobody waits for its result any more."""
+    import psutil
+
+    born = psutil.Process(owner).create_time() if psutil.pid_exists(owner) else 0.0  # a pid may be given out again
+
+    def alive() -> bool:
+        try:
+            process = psutil.Process(owner)
+            return process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while alive():
             time.sleep(0.5)
+        cleanup()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -2,14 +2,13 @@
 
 import json
 import os
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from repro import paths
+from repro.engine.workers import end_with
 from repro.pipeline.manifest import differences, manifest, read_manifest
 from repro.pipeline.stages import Stage
 from repro.settings import Settings
@@ -57,7 +56,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
     from nbclient.exceptions import DeadKernelError
 
     os.environ["REPRO_ROOT"] = str(paths.ROOT)
-    _stop_with_parent()
+    end_with(os.getppid())  # a killed `make repro` must leave nothing running
     for attempt in range(1, KERNEL_STARTS + 1):
         try:
             papermill.execute_notebook(
@@ -87,18 +86,6 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
             if _ran_a_cell(executed) or attempt == KERNEL_STARTS:
                 raise StageFailed(f"{stage.name}: its kernel died: {error}; see {executed}") from None
             print(f"{stage.name}: the kernel did not start, trying again ({attempt})", flush=True)
-
-
-def _stop_with_parent() -> None:
-    """End this process when the one that started it is gone: a killed `make repro` must leave nothing running."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGTERM)  # not SIGINT, which a script's background job ignores
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _ran_a_cell(executed: Path) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 
+SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for what runs without a pipeline
+
 
 def build_qwen2(hidden: int, layers: int, heads: int, max_length: int) -> Any:
     """A fresh Qwen2 over the project's symbols, its weights drawn from torch's global generator."""

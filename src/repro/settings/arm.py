@@ -1,12 +1,14 @@
 """What an arm says: which rollouts, weighed how, through which loss."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from repro.settings.fields import Count, Section, Seeds
 
-Call = tuple[str, dict[str, Any]]  # a module's name and its function's keyword parameters
+# A module's name, or in a notebook a function, and the function's keyword parameters.
+Call = tuple[str | Callable[..., Any], dict[str, Any]]
 
 
 class ProfileUse(Section):
@@ -59,8 +61,8 @@ class Arm(Section):
         return [_call(entry) for entry in value]
 
     @property
-    def calls(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """(package, module, parameters) of everything this arm is made of."""
+    def calls(self) -> list[tuple[str, str | Callable[..., Any], dict[str, Any]]]:
+        """(package, module or function, parameters) of everything this arm is made of."""
         parts = [("plans", self.plan), ("rewards", self.reward)]
         parts += [("filters", self.filter)] if self.filter else []
         parts += [("advantages", self.advantage), *(("samplers", call) for call in self.samplers)]
@@ -69,9 +71,9 @@ class Arm(Section):
 
 
 def _call(value: Any) -> Call:
-    if isinstance(value, str):
+    if isinstance(value, str) or callable(value):
         return value, {}
-    if isinstance(value, (list, tuple)) and [type(part) for part in value] == [str, dict]:
+    if isinstance(value, (list, tuple)) and [isinstance(part, dict) for part in value] == [False, True]:
         return value[0], dict(value[1])  # as `model_dump` writes it
     if isinstance(value, dict) and len(value) == 1:
         [(name, parameters)] = value.items()

@@ -1,8 +1,9 @@
 """The sections of params.yaml."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
@@ -210,6 +211,26 @@ class Settings(Section):
         evaluation = self.evaluation.model_copy(update={"final_samples": self.regimes.final_samples})
         changes = {"task": task, "seeds": self.regimes.seeds, "evaluation": evaluation}
         return self.model_copy(update={**changes, "fidelity": fidelity, "drift": drift})  # no snapshots here
+
+    def with_arms(self, arms: Mapping[str, str | Mapping[str, Any] | Arm]) -> "Settings":
+        """These settings with other arms: {name: an arm of params.yaml by its name, or its parts}. A part is a name
+        or a function, as in `{"grpo": "grpo", "mine": {"samplers": [my_sampler]}}`; what is left out is the default.
+
+        The baseline stays where it is among them, else the first takes its place. SettingsError in one sentence.
+        """
+        chosen = {}
+        for name, parts in arms.items():
+            if isinstance(parts, Mapping):
+                try:
+                    parts = Arm(**{"title": name, "about": "", "group": "Own", **parts})
+                except ValidationError as error:
+                    first = error.errors()[0]
+                    raise SettingsError(f"arm {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            chosen[name] = self.arm(parts) if isinstance(parts, str) else parts
+        if not chosen:
+            raise SettingsError("with_arms: no arm was given; name at least one")
+        baseline = self.baseline if self.baseline in chosen else next(iter(chosen))
+        return self.model_copy(update={"arms": chosen, "baseline": baseline})
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; SettingsError with the nearest name if there is none."""

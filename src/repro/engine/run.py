@@ -1,0 +1,90 @@
+"""One training run as a value that a worker process can be sent, and the trainer that it stands for."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.engine.log import Log
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Profile, Source, hash_policy, hash_queries
+from repro.engine.train import Data, Trainer
+from repro.methods.method import Method
+from repro.policy.model import load_policy
+from repro.settings import Settings
+from repro.tasks.queries import Query, make_pools
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm with one seed. `folder` keeps its checkpoints until its tables are written; `fingerprint` says of which
+    settings, code and policy they are.
+
+    `start`: the base policy's evaluation where it is known already. `profiles`: the folder of the profiles that arms
+    with a profile build on, None to measure one on the spot; `profile_seconds`: what one sample of every query took.
+    """
+
+    arm: str
+    seed: int
+    method: Method
+    settings: Settings
+    policy: Path
+    start: dict[str, float] | None
+    folder: Path
+    fingerprint: str
+    profiles: Path | None = None
+    profile_seconds: float = 0.0
+
+
+def train_one(run: Run, checkpoints: Any, progress: Callable[[int, float | None], None]) -> Log:
+    """Train one run from where it was left, and keep its log with its checkpoints."""
+    log = make_trainer(run).train(checkpoints, progress)
+    checkpoints.finish(log)
+    return log
+
+
+def make_trainer(run: Run) -> Trainer:
+    """The trainer of a run at its first step."""
+    settings, arm = run.settings, run.settings.arm(run.arm)
+    check_device(settings.engine.device)
+    pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
+    model, tokenizer = load_policy(run.policy, settings.engine.device, settings.engine.dtype)
+    reference, _ = load_policy(run.policy, settings.engine.device, settings.engine.dtype)
+    engine = settings.engine.model_copy(update={"steps": arm.steps or settings.engine.steps})
+    profile, seconds = profile_for(run, reference, tokenizer, pools.train) if arm.profile else (None, 0.0)
+    return Trainer(
+        run.method,
+        engine,
+        settings.evaluation,
+        model,
+        reference,
+        tokenizer,
+        Data(pools.train, pools.evaluation, run.start, profile, seconds),
+        run.seed,
+        tuple(settings.snapshots_of(run.arm)),
+    )
+
+
+def profile_for(run: Run, model: Any, tokenizer: Any, queries: Sequence[Query]) -> tuple[Profile, float]:
+    """The profile that the run's arm builds on, and the seconds that it took: its seed's, as stage `profile` measured
+    it, of as many samples as the arm uses; or, where no profiles are kept, one measured on the spot. ProfileError where
+    it is of another policy or of other queries."""
+    engine, samples = run.settings.engine, run.settings.arm(run.arm).profile.samples
+    source = Source(hash_policy(run.policy), hash_queries(queries), engine.temperature, engine.max_new_tokens, run.seed)
+    if run.profiles is None:
+        started, rollouts = time.process_time(), run.settings.evaluation.batch_rollouts
+        profile = measure_profile(model, tokenizer, queries, source, samples=samples, batch_rollouts=rollouts)
+        return profile, time.process_time() - started
+    profile = Profile.load(run.profiles, f"seed-{run.seed}").check(source)
+    return profile.first(samples), run.profile_seconds * samples
+
+
+def check_device(device: str) -> None:
+    """RuntimeError in one sentence when the device that the settings ask for is not there."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            "engine.device is 'cuda', but torch sees no GPU here: set it to 'cpu', or install a CUDA torch"
+        )

@@ -1,0 +1,43 @@
+"""Where the training stages keep what they train, and which runs the workers go on with."""
+
+from repro import paths
+from repro.pipeline.lock import recorded
+from repro.settings import Settings
+from repro.training import Kept
+
+
+def for_train(arm: str, settings: Settings) -> dict[str, Kept]:
+    """`kept` and `later` of repro.training.train for stage train@arm."""
+    return {"kept": _kept([arm]), "later": _kept(_out_of_date(arm, settings))}
+
+
+def for_regime(mix: str, settings: Settings) -> dict[str, Kept]:
+    """`kept` for stage regime@mix: all its arms at once; an arm with a profile measures its own queries'."""
+    names, data, timings = settings.regimes.arms, paths.regime_results(mix), paths.regime_timings(mix)
+    kept = Kept(
+        {name: data / name for name in names},
+        {name: timings / name for name in names},
+        paths.CHECKPOINTS / f"regime-{mix}",
+        dict.fromkeys(names, paths.MANIFESTS / f"regime-{mix}.json"),
+    )
+    return {"kept": kept}
+
+
+def _kept(names: list[str]) -> Kept:
+    return Kept(
+        {name: paths.train_results(name) for name in names},
+        {name: paths.train_timings(name) for name in names},
+        paths.CHECKPOINTS,
+        {name: paths.MANIFESTS / f"train-{name}.json" for name in names},
+        paths.PROFILE,
+    )
+
+
+def _out_of_date(arm: str, settings: Settings) -> list[str]:
+    """The arms after `arm` in params.yaml, then those before it, that dvc.lock does not hold as they are now: those
+    that a `dvc repro` will train."""
+    names = list(settings.arms)
+    place = names.index(arm)
+    manifests = {name: paths.MANIFESTS / f"train-{name}.json" for name in names[place + 1 :] + names[:place]}
+    texts = {name: manifest.read_text() for name, manifest in manifests.items() if manifest.exists()}
+    return [name for name, done in zip(texts, recorded(texts.values()), strict=True) if not done]
