@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter, process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from repro.engine.checkpoint import Checkpoints
 from repro.engine.collect import Groups, join
 from repro.engine.evaluate import evaluate
 from repro.engine.generate import generate
@@ -40,6 +39,9 @@ from repro.methods.samplers import apply_chain
 from repro.policy.flops import FlopCounter
 from repro.settings import Engine, Evaluation
 from repro.tasks.queries import Query
+
+if TYPE_CHECKING:
+    from repro.engine.checkpoint import Checkpoints
 
 PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile")
 Progress = Callable[[int, float | None], None]
@@ -120,7 +122,7 @@ class Trainer:
     def rng(self, step: int, purpose: str) -> np.random.Generator:
         return np.random.default_rng(stream_seed(self.seed, step, purpose))
 
-    def train(self, checkpoints: Checkpoints, progress: Progress) -> Log:
+    def train(self, checkpoints: "Checkpoints", progress: Progress) -> Log:
         """Run (or resume) to the end. `progress(step, accuracy)` is called after every step."""
         start = checkpoints.restore(self)
         if start == 0 and self.data.profile:

@@ -54,7 +54,7 @@ def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> i
     from repro.pipeline.lock import recorded
     from repro.pipeline.manifest import manifest, manifest_text
     from repro.pipeline.run import StageFailed, reason, run_stage
-    from repro.pipeline.stages import stage as find_stage
+    from repro.pipeline.stage import stage as find_stage
 
     kind, _, item = options.stage.partition("@")
     stage = find_stage(kind, settings, options.item or item or None)

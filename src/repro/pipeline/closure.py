@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def module_file(module: str, source: Path = SOURCE) -> Path | None:
 def imported_modules(code: str) -> frozenset[str]:
     """Every `repro…` module that a source text imports, at any depth of nesting, parents included."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in _executed(ast.parse(code)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -32,12 +32,21 @@ def imported_modules(code: str) -> frozenset[str]:
     return frozenset(".".join(name.split(".")[:depth]) for name in ours for depth in range(1, name.count(".") + 2))
 
 
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a syntax tree; those under `if TYPE_CHECKING`, which never run, left out."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
+            yield node
+            yield from _executed(node)
+
+
 def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
-    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted."""
+    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted; the schema of the
+    settings left out, whose values a manifest holds."""
     waiting, files = set(modules), set()
     while waiting:
         path = module_file(waiting.pop(), source)
-        if path is not None and path not in files:
+        if path is not None and path not in files and source / "settings" not in path.parents:
             files.add(path)
             waiting |= imported_modules(path.read_text())
     return sorted(files)

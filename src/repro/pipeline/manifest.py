@@ -14,32 +14,45 @@ from typing import Any
 
 from repro import arms, paths
 from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash, text_hash
-from repro.pipeline.stages import Stage, all_stages
+from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings
 
 
 def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
     """What `stage` depends on: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}.
 
-    The schema of the settings is left out of the modules: what it reads is here by value, and a new section of
-    params.yaml concerns only the stages that read it.
+    A stage that names its `code` in dvc.yaml depends on these modules and not on its notebook, which only starts a job:
+    scheduling, logging and words change no number. The schema of the settings is left out of the modules: what a stage
+    reads is here by value, and a new section of params.yaml concerns only the stages that read it.
     """
-    modules = imported_modules(notebook_code(stage.notebook)) | {"repro"}
-    for module in stage.modules:
-        modules |= {module, module.rpartition(".")[0]}
-    files = [path for path in closure(modules) if paths.SOURCE / "settings" not in path.parents]
-    digest = text_hash if stage.documented else code_hash
-    hashes = {str(path.relative_to(paths.ROOT)): digest(path) for path in files}
-    if stage.report:
-        pages = sorted((paths.SOURCE / "report").rglob("*"))
-        shown = [path for path in pages if path.is_file() and "__pycache__" not in path.parts]
-        hashes |= {str(path.relative_to(paths.ROOT)): text_hash(path) for path in shown}
+    notebook = "code" not in stage.meta
+    modules = imported_modules(notebook_code(stage.notebook)) if notebook else set(stage.meta["code"])
+    modules |= {"repro", *stage.meta.get("also", ())} | set(stage.methods(settings))
+    packages = {parent for module in modules for parent in _parents(module)}
+    digest = text_hash if stage.meta.get("docstrings") else code_hash
+    hashes = {str(path.relative_to(paths.ROOT)): digest(path) for path in closure(modules | packages)}
+    shown = [paths.SOURCE / "report"] if stage.report else []
+    shown += [paths.ROOT / entry for entry in stage.meta.get("files", ())]
+    for path in sorted(file for entry in shown for file in _files(entry)):
+        hashes[str(path.relative_to(paths.ROOT))] = text_hash(path)
     return {
         "stage": stage.name,
         "settings": json.loads(json.dumps(stage.settings(settings))),  # as it is read back: lists, no tuples
-        "notebook": {str(stage.notebook.relative_to(paths.ROOT)): notebook_hash(stage.notebook)},
+        "notebook": {str(stage.notebook.relative_to(paths.ROOT)): notebook_hash(stage.notebook)} if notebook else {},
         "modules": dict(sorted(hashes.items())),
     }
+
+
+def _parents(module: str) -> list[str]:
+    """The packages that importing a module imports: a, a.b of a.b.c."""
+    parts = module.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _files(entry: Path) -> list[Path]:
+    """A file, or the files below a folder."""
+    found = [entry] if entry.is_file() else entry.rglob("*")
+    return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
 
 
 def manifest_text(content: dict[str, Any]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from repro import paths
 from repro.engine.workers import end_with
+from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
-from repro.pipeline.stages import Stage
+from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
 KERNEL_STARTS = 4  # a kernel that loses the race for its ports dies before it answers; a new one draws new ports
@@ -28,11 +29,13 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
-    _execute(stage, executed, stage.parameters)
+    _execute(stage, executed, stage.parameters(settings))
     seconds = time.monotonic() - started
     if stage.report:
         _render(stage, settings, now, executed, seconds)
     _remember(stage, now)
+    for name in failed_checks(json.loads(executed.read_text())):
+        print(f"{stage.name}: the sentence marked {name!r} no longer holds of these data: rewrite it", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
 
 
@@ -103,7 +106,7 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
     files = sorted(path for item in stage.data for path in ([item] if item.is_file() else item.rglob("*")))
     provenance = collect(
         settings=now["settings"],
-        seeds=now["settings"].get("seeds", ()),
+        seeds=now["settings"].get("seeds") or settings.seeds,
         seconds=seconds,
         data=[path for path in files if path.is_file()],
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
@@ -113,7 +116,7 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
         stage.report,
         stage.title,
         provenance,
-        group=stage.group,
+        group=stage.meta["group"],
     )
 
 

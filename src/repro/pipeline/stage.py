@@ -1,46 +1,205 @@
-"""What a stage of the pipeline is."""
+"""The stages, read from dvc.yaml: what DVC runs and, under `meta`, what their outcome depends on beside their data."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from repro.settings import Settings
+import yaml
+
+from repro import paths
+from repro.paper_scale import SCALES, find
+from repro.paper_scale.at_scale import settings_at
+from repro.pipeline.closure import heading
+from repro.settings import Settings, SettingsError, nearest
 
 WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
-GROUPS = {
-    "report": "arms",
-    "policy_report": "policy",
-    "profile_report": "policy",
-    "language_model_report": "policy",
-    "fidelity": "results",
-    "drift": "results",
-    "dynamics": "results",
-    "regimes_report": "results",
-    "planner": "cluster",
-    "parity": "cluster",
-}
+SCHEDULING = {"workers", "checkpoint_every"}  # of the engine; likewise
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. `settings(s)` is the part of the settings that its results depend on, no more; `modules` are what an
-    arm adds to the notebook's imports; `data` is what its report shows; `report` is None where a stage only makes data.
-    `documented`: its report quotes docstrings, so they count as code.
-    """
+    """One stage of dvc.yaml, `item` being what stands behind the @ (None where there is none). `deps`, `outs`: paths
+    relative to the root. `meta`: as in dvc.yaml, which explains it."""
 
-    name: str
-    notebook: Path
-    settings: Callable[[Settings], dict[str, Any]]
-    parameters: dict[str, Any]
-    modules: tuple[str, ...] = ()
-    data: tuple[Path, ...] = ()
-    report: Path | None = None
-    title: str = ""
-    documented: bool = False
+    kind: str
+    item: str | None
+    deps: tuple[str, ...]
+    outs: tuple[str, ...]
+    meta: Mapping[str, Any]
 
     @property
-    def group(self) -> str:
-        """Under which heading the index lists its report."""
-        kind = self.name.split("-")[0]
-        return GROUPS.get(kind, kind)
+    def name(self) -> str:
+        return self.kind if self.item is None else f"{self.kind}-{self.item}"
+
+    @property
+    def notebook(self) -> Path:
+        return paths.NOTEBOOKS / self.meta["notebook"]
+
+    @property
+    def report(self) -> Path | None:
+        """The page that it makes, if it does."""
+        return next((paths.ROOT / out for out in self.outs if out.endswith(".html")), None)
+
+    @property
+    def title(self) -> str:
+        """Of the report: the notebook's first heading, unless dvc.yaml says otherwise."""
+        return self.meta.get("title") or heading(self.notebook)
+
+    @property
+    def output(self) -> str | None:
+        """The folder that the notebook's parameter `output` names: the first thing that it makes beside a report."""
+        made = [out for out in self.outs if not out.endswith(".html")]
+        return str(paths.ROOT / made[0]) if made else None
+
+    @property
+    def data(self) -> list[Path]:
+        """What the report shows: the results and timings that the stage reads and makes."""
+        named = [entry for entry in (*self.deps, *self.outs) if entry.startswith(("results/", "timings/"))]
+        return [paths.ROOT / entry for entry in named]
+
+    def parameters(self, settings: Settings) -> dict[str, Any]:
+        """What papermill gives the notebook."""
+        if self.kind == "theory":
+            return {**settings.theory.model_dump()[self.item], "output": self.output}
+        named = {self.meta.get("parameter", "arm"): self.item} if self.item else {}
+        made = {"output": self.output} if self.output else {}
+        return {**named, "scale": settings.scale, **made}
+
+    def settings(self, settings: Settings) -> dict[str, Any]:
+        """{name: value} of the settings that the outcome depends on."""
+        if self.kind == "regime":
+            settings = settings.with_mix(self.item)
+        return {name: _read(name, settings, self.item) for name in self.meta["reads"]}
+
+    def methods(self, settings: Settings) -> list[str]:
+        """The modules of the methods that the stage runs."""
+        whose = self.meta.get("methods")
+        if whose is None:
+            return []
+        arms = {"item": [self.item], "all": settings.arms}.get(whose) or getattr(settings, whose).arms
+        calls = [call for arm in arms for call in settings.arms[arm].calls]
+        return list(dict.fromkeys(f"repro.methods.{package}.{name}" for package, name, _ in calls))
+
+
+def all_stages(settings: Settings) -> list[Stage]:
+    """Every stage in the order of dvc.yaml."""
+    stages = []
+    for kind, entry in _declared().items():
+        items = _items(entry["foreach"], settings) if "foreach" in entry else [None]
+        stages += [_make(kind, item, settings) for item in items]
+    return stages
+
+
+def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
+    """One stage by its name in dvc.yaml; SettingsError in one sentence if there is none."""
+    declared = _declared()
+    if kind not in declared:
+        raise SettingsError(f"there is no stage {kind!r}{nearest(kind, declared)}")
+    each = declared[kind].get("foreach")
+    if (item is not None) != (each is not None):
+        need = f"needs an item, as in {kind}@{_items(each, settings)[0]}" if each else "takes no item"
+        raise SettingsError(f"stage {kind} {need}")
+    if each and item not in _items(each, settings):
+        what = {"train": "arm", "report": "arm", "regime": "mix", "theory": "theory group"}.get(kind, kind)
+        raise SettingsError(f"there is no {what} {item!r} in params.yaml{nearest(item, _items(each, settings))}")
+    return _make(kind, item, settings)
+
+
+@cache
+def _declared() -> dict[str, dict[str, Any]]:
+    """The stages of dvc.yaml that run a notebook, as written there."""
+    content = yaml.safe_load((paths.ROOT / "dvc.yaml").read_text())["stages"]
+    return {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
+
+
+def _items(foreach: str, settings: Settings) -> list[str]:
+    """The keys that DVC finds at `${a.b}`."""
+    value: Any = settings
+    for part in foreach.strip("${}").split("."):
+        value = getattr(value, part)
+    return list(value if isinstance(value, Mapping) else type(value).model_fields)
+
+
+def _make(kind: str, item: str | None, settings: Settings) -> Stage:
+    entry = _declared()[kind]
+    entry = _fill(entry.get("do", entry), _values(kind, item, settings))
+    meta = entry["meta"]
+    if settings.scale in SCALES and "at_paper_scale" in meta:
+        meta = {key: value for key, value in meta.items() if key != "code"} | meta["at_paper_scale"]
+    outs = [next(iter(out)) if isinstance(out, dict) else out for out in entry["outs"]]
+    return Stage(kind, item, tuple(entry["deps"]), tuple(outs), meta)
+
+
+def _values(kind: str, item: str | None, settings: Settings) -> dict[str, str]:
+    """What DVC's templates name in a stage."""
+    values = {"baseline": settings.baseline}
+    if item is not None:
+        values["key"] = item
+    if kind in ("train", "report"):
+        values["item.title"] = settings.arms[item].title
+    return values
+
+
+def _fill(value: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _fill(inner, values) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_fill(inner, values) for inner in value]
+    return re.sub(r"\$\{([\w.]+)\}", lambda match: values[match[1]], value) if isinstance(value, str) else value
+
+
+def _read(name: str, settings: Settings, item: str | None) -> Any:
+    """One entry of `reads`: a view by its name, else a section of params.yaml, or a key in one."""
+    if name in VIEWS:
+        return VIEWS[name](settings, item)
+    section, _, rest = name.partition(".")
+    if section == "arms":  # as named in a list of arms: what trains them, without the words
+        arms = getattr(settings, rest).arms if hasattr(settings, rest) else [rest]
+        return {arm: settings.arms[arm].model_dump(exclude=WORDS) for arm in arms if arm in settings.arms}
+    if section == "titles":
+        return _titles(settings, getattr(settings, rest).arms)
+    value = getattr(settings, section)
+    for part in rest.split(".") if rest else ():
+        value = getattr(value, part)
+    hidden = {"engine": SCHEDULING, "task": {"pretraining_queries"}, "parity": {"at_once"}}.get(name)
+    if isinstance(value, dict):
+        return {key: getattr(entry, "model_dump", lambda entry=entry: entry)() for key, entry in value.items()}
+    return value.model_dump(exclude=hidden) if hasattr(value, "model_dump") else value
+
+
+def _titles(settings: Settings, arms: Any) -> dict[str, Any]:
+    """What arms are called and where they stand in tables, in order."""
+    return {name: settings.arms[name].model_dump(include={*WORDS, "seeds"}) for name in arms}
+
+
+def _profiled(settings: Settings, item: str | None) -> dict[str, Any]:
+    wanted = [name for name, arm in settings.arms.items() if name in settings.drift.arms or arm.profile]
+    return {name: settings.arms[name].model_dump() for name in wanted}
+
+
+def _paper_scale(settings: Settings, item: str | None) -> dict[str, Any]:
+    scale, own = find(settings.scale), settings_at(find(settings.scale), settings)
+    return {
+        "values": {name: entry.value for name, entry in scale.values.items()},
+        "steps": own.steps_of(item),
+        "evaluation": own.evaluation.model_dump(),
+        "arm": own.arm(item).model_dump(exclude=WORDS),
+    }
+
+
+VIEWS: dict[str, Callable[[Settings, str | None], Any]] = {
+    "seeds": lambda s, item: s.seeds_of(item) if item in s.arms else s.seeds,
+    "snapshots": lambda s, item: s.snapshots_of(item),
+    "arm": lambda s, item: s.arm(item).model_dump(exclude=WORDS),
+    "arm.whole": lambda s, item: s.arm(item).model_dump(),
+    "baseline.title": lambda s, item: s.arm(s.baseline).title,
+    "titles": lambda s, item: _titles(s, s.arms),
+    "methods": lambda s, item: {name: arm.model_dump() for name, arm in s.arms.items()},
+    "methods.profiled": _profiled,
+    "theory": lambda s, item: s.theory.model_dump()[item],
+    "theory.groups": lambda s, item: list(type(s.theory).model_fields),
+    "paper_scale": _paper_scale,
+}
