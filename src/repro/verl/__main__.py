@@ -119,7 +119,7 @@ def train(
     from repro.verl.prepare import prepare
     from repro.verl.record import gather
 
-    policy = policy or policy_for(settings, None)
+    policy = policy or policy_for()
     how = {"ranks": ranks, "profiles": profiles, "overrides": overrides}
     run(prepare(arm, seed, settings, policy, folder, **how))
     alike = [path for path in (output / arm).glob("seed-*/tables") if not changed(settings, arm, path.parent)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.arms import Method
+from repro.methods.method import Method
 from repro.settings import Settings, SettingsError
 from repro.verl.loss import actor_settings
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from repro.arms import Method
+from repro.methods.method import Method
 from repro.verl.version import NAME
 
 OWN = NAME  # policy_loss.loss_mode for an objective that verl has not

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from repro.arms import Method, build
+from repro.arms import build
 from repro.engine.runs import Run, profile_for
 from repro.engine.train import stream_seed
 from repro.files import write_json, write_parquet, write_text
+from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.policy.model import load_policy
 from repro.settings import Settings

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.arms import Method, build
+from repro.arms import build
 from repro.engine.profile import Profile
+from repro.methods.method import Method
 from repro.settings import Settings, SettingsError, load
 from repro.verl.loss import actor_settings
 
