@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory.sgd import closed_forms as eq
-from repro.theory.sgd.least_squares import LeastSquares
+from repro.theory import sgd as eq
+from repro.theory.sgd import LeastSquares
 from repro.theory.sgd_regimes import closed_forms as theory
 from repro.theory.sgd_regimes import comparisons as comparisons
 from repro.theory.sgd_regimes import rates as bounds

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.theory.sgd import closed_forms as eq
-from repro.theory.sgd.validation import Measured
+from repro.theory import sgd as eq
+from repro.theory.sgd import Measured
 from repro.theory.sgd_regimes import closed_forms as theory
 from repro.theory.sgd_regimes import comparisons as comparisons
 from repro.theory.sgd_regimes import validation as validation

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from repro.theory.sgd.closed_forms import Array, positive
+from repro.theory.sgd import Array, positive
 
 SEPARATIONS = np.geomspace(1.05, 20.0, 60)  # (1/n) Σ μ_i/ε; at 1 or less no difference need be seen
 

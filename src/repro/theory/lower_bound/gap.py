@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from repro.theory.lower_bound.closed_forms import COIN, capped_bound, maximal_prefix, prefix_bound
-from repro.theory.sgd.closed_forms import Array, convex_cost, optimal_cost_product, positive
+from repro.theory.sgd import Array, convex_cost, optimal_cost_product, positive
 
 SPREADS = np.geomspace(1.0, 1e8, 17)  # dearest over cheapest component
 

@@ -18,7 +18,7 @@ from repro.theory.lower_bound.closed_forms import (
     prefix_bound,
 )
 from repro.theory.lower_bound.gap import FAMILIES, cost_quantiles
-from repro.theory.sgd.closed_forms import SAMPLINGS, Array, convex_iterations, convex_step, second_moment
+from repro.theory.sgd import SAMPLINGS, Array, convex_iterations, convex_step, second_moment
 
 # Which instance: its bound and its slopes, the paper's and ours.
 INSTANCES = {"paper": (prefix_bound, GAUSSIAN), "capped coins": (capped_bound, COIN)}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from repro.theory import verdict
 from repro.theory.lower_bound.simulation import ALGORITHMS, SGD
-from repro.theory.sgd.closed_forms import Array
+from repro.theory.sgd import Array
 
 ROUNDING = 1 + 1e-9
 INFORMED = 5.0  # how far above its bound an instance may be for who knows all of it but the sign

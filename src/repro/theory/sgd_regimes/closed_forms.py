@@ -1,6 +1,6 @@
 """When does Cost-Aware SGD gain much, and over whom? Closed forms of eq. 8 by correlation of costs and gradient norms.
 
-G_i are gradient norms and c_i costs, as in repro.theory.sgd.closed_forms; stacks (..., n) are taken as there.
+G_i are gradient norms and c_i costs, as in repro.theory.sgd; stacks (..., n) are taken as there.
 Log-normal regimes: G = exp(γ z), c = exp(κ (ρ z + √(1−ρ²) w)), z and w independent standard normals; γ is the *norm
 spread*, κ the *cost spread*, ρ the correlation of the logarithms. Bad values raise ValueError.
 """
@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-from repro.theory.sgd.closed_forms import Array, positive, variance_margin
+from repro.theory.sgd import Array, positive, variance_margin
 
 BISECTIONS = 60
 

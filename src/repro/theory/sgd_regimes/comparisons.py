@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from repro.theory.sgd.closed_forms import (
+from repro.theory.sgd import (
     Array,
     cost_product,
+    measure,
     optimal_cost_product,
     uniform_cost_ratio,
     variance_cost_ratio,
 )
-from repro.theory.sgd.validation import measure
 from repro.theory.sgd_regimes.closed_forms import (
     dramatic_instance,
     dramatic_ratios,

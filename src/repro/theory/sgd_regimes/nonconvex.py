@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from repro.theory.sgd.closed_forms import Array, positive, second_moment
-from repro.theory.sgd.least_squares import BLOCK
+from repro.theory.sgd import BLOCK, Array, positive, second_moment
 
 # With s = σ(u) and y = 0 (y = 1 mirrors it), ½s² has slope s²(1−s), largest at s = 2/3, and curvature
 # s²(1−s)(2−3s), between −0.0601 and its value at s = (15−√33)/24.

@@ -7,7 +7,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from pandas import DataFrame
 
 from repro.plots.style import COLORS, arm_styles, new_figure
-from repro.theory.sgd.closed_forms import SAMPLINGS, uniform_cost_ratio, variance_cost_ratio
+from repro.theory.sgd import SAMPLINGS, uniform_cost_ratio, variance_cost_ratio
 from repro.theory.sgd_regimes.closed_forms import (
     dramatic_ratios,
     draw_scores,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from repro.theory.sgd.closed_forms import Array, positive, second_moment
-from repro.theory.sgd.least_squares import BLOCK, LeastSquares, Runs
+from repro.theory.sgd import BLOCK, Array, LeastSquares, Runs, positive, second_moment
 
 NOISE = 0.5
 

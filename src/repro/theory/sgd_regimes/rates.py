@@ -1,15 +1,14 @@
 """Rates of Cost-Aware SGD beyond the average iterate of the convex case: bounds, and what they leave out in the limit.
 
 Bounds hold at every T; limits are the leading term of the error as T → ∞ on a given problem, derived here. V(p), C(p)
-and J(p) are those of repro.theory.sgd.closed_forms. Array names: n components, d dimensions, T iterations. Bad values
+and J(p) are those of repro.theory.sgd. Array names: n components, d dimensions, T iterations. Bad values
 raise ValueError.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from repro.theory.sgd.closed_forms import Array, positive, second_moment
-from repro.theory.sgd.least_squares import LeastSquares, moment_at_minimiser
+from repro.theory.sgd import Array, LeastSquares, moment_at_minimiser, positive, second_moment
 
 
 def strongly_convex_steps(strong_convexity: float, n_iterations: int) -> Array:

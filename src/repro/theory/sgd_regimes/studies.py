@@ -13,15 +13,17 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from repro.theory.sgd.closed_forms import (
+from repro.theory.sgd import (
     Array,
+    LeastSquares,
     convex_cost,
     convex_error_bound,
     convex_step,
+    limit_constant,
+    run_sgd,
     second_moment,
     strongly_convex_cost,
 )
-from repro.theory.sgd.least_squares import LeastSquares, limit_constant, run_sgd
 from repro.theory.sgd_regimes.nonconvex import Brier, run_brier
 from repro.theory.sgd_regimes.problems import Linear, run_linear
 from repro.theory.sgd_regimes.rates import (

@@ -1,6 +1,6 @@
 """Measured rates of Cost-Aware SGD: the cost to reach an error over a range of errors, average and last iterate.
 
-Protocol as in repro.theory.sgd.validation: a run is made for each horizon T, with the steps that belong to it. Tables
+Protocol as in repro.theory.sgd: a run is made for each horizon T, with the steps that belong to it. Tables
 are DataFrames; columns `_low` and `_high` are 95% bootstrap intervals over trials, paired between samplings. Array
 names: S samplings in the order of SAMPLINGS, M horizons, K trials, B = 1 + resamples, row 0 the whole sample.
 """
@@ -10,16 +10,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from repro.theory.sgd.closed_forms import (
+from repro.theory.sgd import (
     SAMPLINGS,
     Array,
+    Measured,
     cost_product,
     expected_cost,
+    measure,
     second_moment,
     uniform_cost_ratio,
     variance_cost_ratio,
 )
-from repro.theory.sgd.validation import Measured, measure
 from repro.theory.sgd_regimes.studies import ITERATES, Study
 
 NAMES = list(SAMPLINGS)
