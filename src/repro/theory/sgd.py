@@ -81,28 +81,6 @@ def convex_error_bound(second_moment: ArrayLike, diameter: float, n_iterations: 
     return positive("diameter", diameter) * np.sqrt(moment / horizon)
 
 
-def convex_iterations(second_moment: ArrayLike, diameter: float, epsilon: float) -> Array:
-    """T(ε) = D² V(p)/ε², the horizon at which `convex_error_bound` falls to ε (section 4.1, case 1); iterations."""
-    moment = positive("second_moment", second_moment)
-    return positive("diameter", diameter) ** 2 * moment / positive("epsilon", epsilon) ** 2
-
-
-def convex_cost(cost_product: ArrayLike, diameter: float, epsilon: float) -> Array:
-    """(D²/ε²)·C(p)V(p), the expected total cost to reach error ε, f convex (eq. 3); cost. Takes J(p)."""
-    product = positive("cost_product", cost_product)
-    return positive("diameter", diameter) ** 2 * product / positive("epsilon", epsilon) ** 2
-
-
-def strongly_convex_cost(cost_product: ArrayLike, strong_convexity: float, epsilon: float) -> Array:
-    """C(p)V(p)/(μ ε), the expected total cost to reach error ε, f μ-strongly convex (eq. 4); cost. Takes J(p).
-
-    Up to a constant that belongs to step and averaging, the same for every p: 2 for steps 2/(μ(t+1)) with iterates
-    averaged in proportion to t (Lacoste-Julien, Schmidt and Bach 2012).
-    """
-    product = positive("cost_product", cost_product)
-    return product / (positive("strong_convexity", strong_convexity) * positive("epsilon", epsilon))
-
-
 def uniform_cost_ratio(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """J(uniform)/J(p*) = (Σc)(ΣG²)/(ΣG√c)² ≥ 1 (eq. 8, first)."""
     norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
