@@ -58,13 +58,10 @@ def test_three_components_by_hand():
     assert theory.variance_cost_ratio(norms_n, costs_n) == pytest.approx(6 * 20 / 100)
 
 
-def test_what_it_costs_to_reach_an_error():
-    # V = 2, D = 3, ε = 1/2: T = 9·2·4 = 72, at C = 5 that is 360; the bound at T = 72 is ε again.
-    assert theory.convex_iterations(2.0, 3.0, 0.5) == pytest.approx(72)
-    assert theory.convex_cost(5 * 2.0, 3.0, 0.5) == pytest.approx(360)
+def test_step_and_bound_by_hand():
+    # V = 2, D = 3, T = 72: η = 3/√144, and the bound 3·√(2/72) is 1/2.
     assert theory.convex_error_bound(2.0, 3.0, 72) == pytest.approx(0.5)
     assert theory.convex_step(2.0, 3.0, 72) == pytest.approx(3 / 12)
-    assert theory.strongly_convex_cost(5 * 2.0, 0.1, 0.5) == pytest.approx(200)
 
 
 @given(instances())
@@ -132,8 +129,8 @@ def test_what_is_no_distribution_or_no_positive_number_is_refused():
         theory.expected_cost(COSTS_n, [0.0, 1.0])
     with pytest.raises(ValueError, match=r"probabilities have shape \(3,\)"):
         theory.second_moment(NORMS_n, [0.2, 0.3, 0.5])
-    with pytest.raises(ValueError, match=r"epsilon is -0\.1"):
-        theory.convex_cost(1.0, 1.0, -0.1)
+    with pytest.raises(ValueError, match=r"diameter is -0\.1"):
+        theory.convex_step(1.0, -0.1, 3)
     with pytest.raises(ValueError, match=r"cost_high = 0\.5"):
         draw_problem(**{**SMALL, "cost_high": 0.5}, seed=0)
     with pytest.raises(ValueError, match="give a larger radius"):
