@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theory_cells import run_cells
 
+from repro.stats.verdicts import at_least, at_most, within
 from repro.theory import sgd as theory
 from repro.theory.sgd import LeastSquares, Measured, draw_problem, limit_constant, measure, moment_at_minimiser, run_sgd
 
@@ -281,3 +282,15 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(notebook, tmp_p
     assert len(pd.read_parquet(tmp_path / "verdicts.parquet")) == 9
     other = notebook["compare"](notebook["problem"], 1024, 200, seed=6)
     assert not np.allclose(other["error"], notebook["trials"]["error"])
+
+
+def test_a_claim_holds_on_its_whole_interval_only():
+    assert at_most("a", 1.0, 0.9, (0.8, 1.0)).outcome == "holds"
+    assert at_most("a", 1.0, 0.9, (0.8, 1.01)).outcome == "not shown"
+    assert at_most("a", 1.0, 1.2, (1.01, 1.4)).outcome == "refuted"
+    assert at_least("a", 1.0, 1.2, (1.0, 1.4)).outcome == "holds"
+    assert at_least("a", 1.0, 1.2, (0.99, 1.4)).outcome == "not shown"
+    assert at_least("a", 1.0, 0.9, (0.8, 0.99)).outcome == "refuted"
+    assert within("a", 2.0, 2.0, (1.6, 2.4), 0.2).outcome == "holds"
+    assert within("a", 2.0, 2.0, (1.5, 2.4), 0.2).outcome == "not shown"
+    assert within("a", 2.0, 2.6, (2.5, 2.7), 0.2).outcome == "refuted"
