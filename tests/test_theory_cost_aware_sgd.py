@@ -1,27 +1,17 @@
 """Cost-Aware SGD: the closed forms by hand and by brute force, and a simulation whose expectation is known exactly."""
 
 import itertools
-import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory_cells import run_cells
 
-from repro.theory.sgd import closed_forms as theory
-from repro.theory.sgd.least_squares import LeastSquares, draw_problem, limit_constant, moment_at_minimiser, run_sgd
-from repro.theory.sgd.validation import (
-    Measured,
-    compare_ratios,
-    compare_samplings,
-    conclude,
-    judge,
-    measure,
-    predict,
-    save,
-    summarise,
-)
-from repro.theory.verdict import at_least, at_most, table, within
+from repro.stats.verdicts import at_least, at_most, within
+from repro.theory import sgd as theory
+from repro.theory.sgd import LeastSquares, Measured, draw_problem, limit_constant, measure, moment_at_minimiser, run_sgd
 
 NORMS_n, COSTS_n = np.array([1.0, 2.0]), np.array([1.0, 4.0])
 SMALL = dict(n_points=60, dimension=3, norm_low=0.2, norm_high=1.0, cost_low=1.0, cost_high=50.0, radius=1.0)
@@ -37,10 +27,13 @@ def instances(draw):
     return norms_n, costs_n, scores_n / scores_n.sum()
 
 
+RUN = dict(**SMALL, n_iterations=1024, n_trials=200, seed=3)
+
+
 @pytest.fixture(scope="module")
-def study():
-    problem = draw_problem(**SMALL, seed=3)
-    return problem, compare_samplings(problem, n_iterations=1024, n_trials=200, seed=5)
+def notebook(tmp_path_factory):
+    """What the cells of notebooks/theory/sgd.ipynb leave behind, and the folder `output` with its files."""
+    return run_cells("sgd", tmp_path_factory.mktemp("sgd"), **RUN)
 
 
 def test_two_components_by_hand():
@@ -66,13 +59,10 @@ def test_three_components_by_hand():
     assert theory.variance_cost_ratio(norms_n, costs_n) == pytest.approx(6 * 20 / 100)
 
 
-def test_what_it_costs_to_reach_an_error():
-    # V = 2, D = 3, ε = 1/2: T = 9·2·4 = 72, at C = 5 that is 360; the bound at T = 72 is ε again.
-    assert theory.convex_iterations(2.0, 3.0, 0.5) == pytest.approx(72)
-    assert theory.convex_cost(5 * 2.0, 3.0, 0.5) == pytest.approx(360)
+def test_step_and_bound_by_hand():
+    # V = 2, D = 3, T = 72: η = 3/√144, and the bound 3·√(2/72) is 1/2.
     assert theory.convex_error_bound(2.0, 3.0, 72) == pytest.approx(0.5)
     assert theory.convex_step(2.0, 3.0, 72) == pytest.approx(3 / 12)
-    assert theory.strongly_convex_cost(5 * 2.0, 0.1, 0.5) == pytest.approx(200)
 
 
 @given(instances())
@@ -140,8 +130,8 @@ def test_what_is_no_distribution_or_no_positive_number_is_refused():
         theory.expected_cost(COSTS_n, [0.0, 1.0])
     with pytest.raises(ValueError, match=r"probabilities have shape \(3,\)"):
         theory.second_moment(NORMS_n, [0.2, 0.3, 0.5])
-    with pytest.raises(ValueError, match=r"epsilon is -0\.1"):
-        theory.convex_cost(1.0, 1.0, -0.1)
+    with pytest.raises(ValueError, match=r"diameter is -0\.1"):
+        theory.convex_step(1.0, -0.1, 3)
     with pytest.raises(ValueError, match=r"cost_high = 0\.5"):
         draw_problem(**{**SMALL, "cost_high": 0.5}, seed=0)
     with pytest.raises(ValueError, match="give a larger radius"):
@@ -223,43 +213,57 @@ def test_long_runs_reach_the_limit_constant():
     assert horizon * error_K.mean() == pytest.approx(limit_constant(problem, p_n), rel=noise + 0.05)
 
 
-def test_the_bound_holds_and_optimal_sampling_is_cheaper_than_uniform(study):
-    problem, trials = study
-    curves = summarise(problem, trials)
+def test_the_notebooks_loop_and_closed_forms_are_those_of_the_package(notebook):
+    problem = notebook["problem"]
+    for name, p_n in notebook["p_n"].items():
+        np.testing.assert_array_equal(p_n, theory.SAMPLINGS[name](problem.norms_n, problem.costs_n))
+        step = theory.convex_step(theory.second_moment(problem.norms_n, p_n), problem.diameter, 300)
+        runs = run_sgd(problem, p_n, np.full(300, step), 20, np.random.default_rng(1))
+        average, last, cost = notebook["sgd"](problem, p_n, 300, 20, np.random.default_rng(1))
+        np.testing.assert_allclose(average, runs.average_K_d, rtol=1e-12)
+        np.testing.assert_allclose(last, runs.last_K_d, rtol=1e-12)
+        np.testing.assert_allclose(cost, runs.cost_K, rtol=1e-12)
+
+
+def test_the_bound_holds_and_optimal_sampling_is_cheaper_than_uniform(notebook):
+    problem, curves = notebook["problem"], notebook["curves"]
     assert (curves["error"] + 4 * curves["error_sd"] / np.sqrt(200) <= curves["bound"]).all()
     one = curves[(curves["sampling"] == "variance") & (curves["iteration"] == 256)].iloc[0]
     assert one["bound"] == pytest.approx(2.0 * problem.norms_n.mean() / 16)  # D √V/√T, V = (mean G)²
-    verdicts = judge(problem, measure(trials, seed=7))
-    assert verdicts[0]["holds"] and verdicts[1]["holds"]
-    assert compare_ratios(problem, measure(trials, seed=7)).loc["uniform", "measured_low"] > 1
+    outcomes = {verdict.id: verdict.outcome for verdict in notebook["verdicts"]}
+    assert outcomes["bound-on-error"] == outcomes["eq-3-bound-on-cost"] == "holds"
+    assert notebook["ratios"].loc["uniform", "measured_low"] > 1
 
 
-def test_predictions_are_the_closed_forms(study):
-    problem, _ = study
-    predicted = predict(problem)
-    uniform_n = np.full(60, 1 / 60)
+def test_predictions_are_the_closed_forms(notebook):
+    problem, predicted, ratios = (notebook[name] for name in ("problem", "predicted", "ratios"))
+    norms_n, costs_n, uniform_n = problem.norms_n, problem.costs_n, np.full(60, 1 / 60)
     squared_n = (problem.gradients_n_d(problem.minimiser_d) ** 2).sum(axis=1)
     assert moment_at_minimiser(problem, uniform_n) == pytest.approx(squared_n.mean())
     best = predicted.loc["optimal"]
-    assert best["J"] == pytest.approx(theory.optimal_cost_product(problem.norms_n, problem.costs_n))
-    assert predicted["ratio_bound"].to_numpy() == pytest.approx((predicted["J"] / best["J"]).to_numpy())
-    assert (predicted["moment_minimiser"] < predicted["V"]).all()
+    assert best["J"] == pytest.approx(theory.optimal_cost_product(norms_n, costs_n))
+    assert ratios["ratio_bound"].to_numpy() == pytest.approx((predicted["J"] / best["J"]).to_numpy())
+    assert ratios["ratio_bound"]["uniform"] == theory.uniform_cost_ratio(norms_n, costs_n)
+    assert ratios["ratio_bound"]["variance"] == theory.variance_cost_ratio(norms_n, costs_n)
+    assert notebook["margin"] == pytest.approx(theory.variance_margin(norms_n, costs_n))
+    for name, p_n in notebook["p_n"].items():
+        assert moment_at_minimiser(problem, p_n) < predicted["V"][name]
 
 
-def test_crossing_and_exponent_of_an_exact_power_law():
+def test_crossing_and_exponent_of_an_exact_power_law(notebook):
     # error = 8/T for all three samplings, costs 1, 2 and 4 per step: ε = 0.01 takes 800 steps, and cost ∝ 1/ε.
     horizons_M = np.array([100.0, 400.0, 1600.0])
     error_B_S_M = np.broadcast_to(8 / horizons_M, (2, 3, 3))
     measured = Measured(error_B_S_M, np.array([1.0, 2.0, 4.0])[:, None] * horizons_M * np.ones((2, 1, 1)), horizons_M)
-    assert measured.epsilon == pytest.approx(8 / 1600)
-    assert measured.iterations_to_reach(0.01) == pytest.approx(np.full((2, 3), 800.0))
-    assert measured.cost_to_reach(0.01)[0] == pytest.approx([800, 1600, 3200])
-    assert measured.iterations_to_reach(0.001)[0] == pytest.approx([8000] * 3)  # beyond the last horizon
+    reach = notebook["reach"]
+    assert reach(measured, 0.01, measured.iterations_M) == pytest.approx(np.full((2, 3), 800.0))
+    assert reach(measured, 0.01, measured.cost_B_S_M)[0] == pytest.approx([800, 1600, 3200])
+    assert reach(measured, 0.001, measured.iterations_M)[0] == pytest.approx([8000] * 3)  # beyond the last horizon
     assert measured.cost_exponent() == pytest.approx(np.ones((2, 3)))
 
 
-def test_the_bootstrap_keeps_samplings_apart_and_in_order(study):
-    _, trials = study
+def test_the_bootstrap_keeps_samplings_apart_and_in_order(notebook):
+    trials = notebook["trials"]
     measured = measure(trials.sample(frac=1.0, random_state=0), seed=7)
     for place, name in enumerate(theory.SAMPLINGS):
         rows = trials[(trials["sampling"] == name) & (trials["iteration"] == 1024)]
@@ -269,26 +273,24 @@ def test_the_bootstrap_keeps_samplings_apart_and_in_order(study):
         assert spread == pytest.approx(rows["error"].std() / np.sqrt(200), rel=0.1)
 
 
-def test_a_claim_holds_on_its_whole_interval_only():
-    assert at_most("", 1.0, 0.9, (0.8, 1.0))["holds"] and not at_most("", 1.0, 0.9, (0.8, 1.01))["holds"]
-    assert at_least("", 1.0, 1.2, (1.0, 1.4))["holds"] and not at_least("", 1.0, 1.2, (0.99, 1.4))["holds"]
-    assert within("", 2.0, 2.0, (1.6, 2.4), 0.2)["holds"] and not within("", 2.0, 2.0, (1.5, 2.4), 0.2)["holds"]
-    assert "| not shown |" in table([at_most("", 1.0, 0.9, (0.8, 1.01))])
-
-
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(study, tmp_path):
-    problem, trials = study
-    for folder in ("first", "second"):
-        again = compare_samplings(draw_problem(**SMALL, seed=3), n_iterations=1024, n_trials=200, seed=5)
-        measured = measure(again, seed=7)
-        ratios, verdicts = compare_ratios(problem, measured), judge(problem, measured)
-        save(tmp_path / folder, again, summarise(problem, again), ratios, verdicts)
-        assert f"of {len(verdicts)} claims" in conclude(measured, ratios, verdicts)
-    names = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert names == ["curves.parquet", "ratios.parquet", "trials.parquet", "verdict.json"]
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(notebook, tmp_path):
+    run_cells("sgd", tmp_path, **RUN)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["curves.parquet", "ratios.parquet", "trials.parquet", "verdicts.parquet"]
     for name in names:
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
-    keys = {"claim", "expected", "measured", "interval", "tolerance", "rule", "holds"}
-    assert all(set(row) == keys for row in json.loads((tmp_path / "first" / "verdict.json").read_text()))
-    other = compare_samplings(problem, n_iterations=1024, n_trials=200, seed=6)
-    assert not np.allclose(other["error"], trials["error"])
+        assert (tmp_path / name).read_bytes() == (notebook["output"] / name).read_bytes()
+    assert len(pd.read_parquet(tmp_path / "verdicts.parquet")) == 9
+    other = notebook["compare"](notebook["problem"], 1024, 200, seed=6)
+    assert not np.allclose(other["error"], notebook["trials"]["error"])
+
+
+def test_a_claim_holds_on_its_whole_interval_only():
+    assert at_most("a", 1.0, 0.9, (0.8, 1.0)).outcome == "holds"
+    assert at_most("a", 1.0, 0.9, (0.8, 1.01)).outcome == "not shown"
+    assert at_most("a", 1.0, 1.2, (1.01, 1.4)).outcome == "refuted"
+    assert at_least("a", 1.0, 1.2, (1.0, 1.4)).outcome == "holds"
+    assert at_least("a", 1.0, 1.2, (0.99, 1.4)).outcome == "not shown"
+    assert at_least("a", 1.0, 0.9, (0.8, 0.99)).outcome == "refuted"
+    assert within("a", 2.0, 2.0, (1.6, 2.4), 0.2).outcome == "holds"
+    assert within("a", 2.0, 2.0, (1.5, 2.4), 0.2).outcome == "not shown"
+    assert within("a", 2.0, 2.6, (2.5, 2.7), 0.2).outcome == "refuted"

@@ -2,14 +2,15 @@
 
 import functools
 import itertools
-import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory_cells import run_cells
 
-from repro.theory.lower_bound.closed_forms import (
+from repro.theory.lower_bound import (
     COIN,
     GAUSSIAN,
     capped_bound,
@@ -20,35 +21,15 @@ from repro.theory.lower_bound.closed_forms import (
     prefix_bound,
     prefix_means,
 )
-from repro.theory.lower_bound.gap import (
-    FAMILIES,
-    bisection_cost,
-    cost_quantiles,
-    gap_by_accuracy,
-    gap_by_spread,
-    sgd_cost,
-    small_sums,
-    subset_cost,
-)
-from repro.theory.lower_bound.simulation import (
-    ALGORITHMS,
-    cost_to_reach,
-    draw_slopes,
-    error_K,
-    run_passes,
-    run_sgd,
-    simulate_all,
-)
-from repro.theory.lower_bound.verdicts import conclude, judge, means, ratio_table, ratios
-from repro.theory.verdict import save
 
 costs_lists = st.lists(st.floats(1e-2, 1e4), min_size=1, max_size=7)
 
 
 @pytest.fixture(scope="module")
-def study():
-    runs, frontiers = simulate_all(400, 1.0, 0.2, 100.0, n_trials=60, seed=0)
-    return runs, frontiers, cost_to_reach(runs, 0.2, seed=0, n_resamples=50)
+def notebook(tmp_path_factory):
+    """What the cells of notebooks/theory/lower_bound.ipynb leave behind, and the folder `output` with its files."""
+    small = dict(n_components=400, epsilon=0.2, spread=100.0, n_trials=60, seed=0)
+    return run_cells("lower_bound", tmp_path_factory.mktemp("lower_bound"), **small)
 
 
 @given(costs_lists, st.floats(0.01, 2.0))
@@ -149,49 +130,46 @@ def test_no_algorithm_beats_the_bound_on_an_instance_small_enough_to_solve():
     assert max(shown) > 0.1
 
 
-@given(st.lists(st.floats(1.0, 1e6), min_size=40, max_size=60))
+@given(costs=st.lists(st.floats(1.0, 1e6), min_size=40, max_size=60))
 @settings(deadline=None, max_examples=20)
-def test_capping_is_never_worse_and_both_stay_below_what_suffices(costs):
+def test_capping_is_never_worse_and_both_stay_below_what_suffices(notebook, costs):
     for slopes in (COIN, GAUSSIAN):
         capped, prefix = (bound(costs, 1.0, 0.15, slopes).cost for bound in (capped_bound, prefix_bound))
         # The grid of separations is the same, so that the comparison is exact.
         assert prefix <= capped * (1 + 1e-9)
-        assert capped <= min(
-            sgd_cost(costs, 1.0, 0.15), subset_cost(costs, 1.0, 0.15), bisection_cost(costs, 1.0, 0.15)
-        )
+        for upper in ("sgd_cost", "subset_cost", "bisection_cost"):
+            assert capped <= notebook[upper](np.array(costs), 1.0, 0.15)
 
 
-def test_bounds_are_free_of_units():
-    costs_n = cost_quantiles("pareto", 300, 50.0)
+def test_bounds_are_free_of_units(notebook):
+    costs_n = notebook["cost_quantiles"]("pareto", 300, 50.0)
     for bound in (capped_bound, prefix_bound):
         one = bound(costs_n, 1.0, 0.1).cost
         assert one > 0 and bound(7 * costs_n, 3.0, 0.3).cost == pytest.approx(7 * one)
 
 
-def test_upper_bounds_by_hand():
-    assert sgd_cost([1.0, 9.0], 2.0, 0.5) == pytest.approx((2 * 2 / 0.5) ** 2)
-    # ε = 0.6 G, n = 2: dropping the dearer leaves 0.1: (0.5·1/0.1)² = 25 against (0.5·11/0.6)² = 84.03.
-    assert subset_cost([100.0, 1.0], 1.0, 0.6) == pytest.approx(25)
-    assert subset_cost([100.0, 1.0], 1.0, 0.4) == pytest.approx(sgd_cost([100.0, 1.0], 1.0, 0.4))
-    assert bisection_cost([1.0, 2.0], 1.0, 1 / 1000) == pytest.approx(30)
+def test_upper_bounds_by_hand(notebook):
+    sgd_cost, subset_cost, bisection_cost = (notebook[name] for name in ("sgd_cost", "subset_cost", "bisection_cost"))
+    costs_n = np.array([100.0, 1.0])
+    assert sgd_cost(np.array([1.0, 9.0]), 2.0, 0.5) == pytest.approx((2 * 2 / 0.5) ** 2)
+    # ε = 0.6 G, n = 2: leaving out the more expensive leaves 0.1: (0.5·1/0.1)² = 25 against (0.5·11/0.6)² = 84.03.
+    assert subset_cost(costs_n, 1.0, 0.6) == pytest.approx(25)
+    assert subset_cost(costs_n, 1.0, 0.4) == pytest.approx(sgd_cost(costs_n, 1.0, 0.4))
+    assert bisection_cost(np.array([1.0, 2.0]), 1.0, 1 / 1000) == pytest.approx(30)
 
 
-def test_costs_run_from_one_to_the_spread():
-    for family in FAMILIES:
-        costs_n = cost_quantiles(family, 50, 1e4)
+def test_costs_run_from_one_to_the_spread(notebook):
+    for family in notebook["FAMILIES"]:
+        costs_n = notebook["cost_quantiles"](family, 50, 1e4)
         assert costs_n[0] == pytest.approx(1) and costs_n[-1] == pytest.approx(1e4) and (np.diff(costs_n) > 0).all()
-    with pytest.raises(ValueError, match="no family of costs 'normal'"):
-        cost_quantiles("normal", 5, 2.0)
-    with pytest.raises(ValueError, match=r"spread is 0\.5"):
-        cost_quantiles("uniform", 5, 0.5)
     with pytest.raises(ValueError, match=r"costs\[1\] is 0\.0"):
         capped_bound([1.0, 0.0], 1.0, 0.1)
 
 
-def test_slopes_have_the_means_of_their_instance():
-    bound = capped_bound(cost_quantiles("exponential", 50, 100.0), 2.0, 0.3)
+def test_slopes_have_the_means_of_their_instance(notebook):
+    bound = capped_bound(notebook["cost_quantiles"]("exponential", 50, 100.0), 2.0, 0.3)
     for slopes in (COIN, GAUSSIAN):
-        slopes_K_n = draw_slopes(bound, slopes, 2.0, 40_000, np.random.default_rng(0))
+        slopes_K_n = notebook["draw_slopes"](bound, slopes, 2.0, 40_000, np.random.default_rng(0))
         assert np.abs(slopes_K_n).max() <= 2.0
         signs_K = np.sign(slopes_K_n @ bound.means_n)  # tells the sign of the trial but for a few
         assert (signs_K[:, None] * slopes_K_n).mean() == pytest.approx(
@@ -199,13 +177,15 @@ def test_slopes_have_the_means_of_their_instance():
         )
 
 
-def test_error_by_hand():
+def test_error_by_hand(notebook):
+    error = notebook["error"]
     slopes_K_n = np.array([[1.0, 0.0], [-0.5, -0.5]])
-    assert error_K(slopes_K_n, np.array([1.0, 0.5])).tolist() == [1.0, 0.25]
-    assert error_K(slopes_K_n, np.array([-1.0, 1.0])).tolist() == [0.0, 0.0]
+    assert error(slopes_K_n, np.array([1.0, 0.5])).tolist() == [1.0, 0.25]
+    assert error(slopes_K_n, np.array([-1.0, 1.0])).tolist() == [0.0, 0.0]
 
 
-def test_a_pass_ends_at_the_corner_that_its_slopes_point_to():
+def test_a_pass_ends_at_the_corner_that_its_slopes_point_to(notebook):
+    run_passes = notebook["run_passes"]
     slopes_K_n, costs_n = np.array([[1.0, -0.5, -0.8]]), np.array([5.0, 1.0, 2.0])
     error_K_M, cost_K_M = run_passes(slopes_K_n, costs_n, np.array([1, 2, 0]), np.ones(3))
     assert cost_K_M.tolist() == [[1.0, 3.0, 8.0]]
@@ -214,56 +194,46 @@ def test_a_pass_ends_at_the_corner_that_its_slopes_point_to():
     assert error_K_M == pytest.approx(np.array([[0.2, 0.2, 0.0]]))
 
 
-def test_sgd_on_one_component_is_walked_by_hand():
+def test_sgd_on_one_component_is_walked_by_hand(notebook):
     # Step 0.4 along slope 1 from 0: queried at 0, −0.4, −0.8, −1 (projected): average −0.55.
-    average_K, cost_K = run_sgd(np.ones((2, 1)), np.array([3.0]), np.ones(1), 0.4, 4, np.random.default_rng(0))
+    average_K, cost_K = notebook["run_sgd"](
+        np.ones((2, 1)), np.array([3.0]), np.ones(1), 0.4, 4, np.random.default_rng(0)
+    )
     assert average_K == pytest.approx([-0.55, -0.55]) and cost_K.tolist() == [12.0, 12.0]
 
 
-def test_sgd_draws_in_proportion_and_weighs_against_it():
+def test_sgd_draws_in_proportion_and_weighs_against_it(notebook):
     slopes_K_n = np.tile([1.0, 0.5], (50_000, 1))
     p_n = np.array([0.8, 0.2])
-    _, cost_K = run_sgd(slopes_K_n, np.array([1.0, 11.0]), p_n, 0.01, 1, np.random.default_rng(0))
+    _, cost_K = notebook["run_sgd"](slopes_K_n, np.array([1.0, 11.0]), p_n, 0.01, 1, np.random.default_rng(0))
     assert cost_K.mean() == pytest.approx(3.0, abs=0.1)
-    average_K, _ = run_sgd(slopes_K_n, np.array([1.0, 11.0]), p_n, 0.01, 2, np.random.default_rng(0))
+    average_K, _ = notebook["run_sgd"](slopes_K_n, np.array([1.0, 11.0]), p_n, 0.01, 2, np.random.default_rng(0))
     assert 2 * average_K.mean() == pytest.approx(-0.0075, abs=1e-4)  # unbiased for ḡ = 0.75
 
 
-def test_costs_to_reach_and_tables(study):
-    runs, frontiers, reached = study
-    assert {keys[2] for keys in reached} == set(ALGORITHMS)
-    table = ratios(reached, frontiers)
-    assert (table["ratio"] > 0.5).all() and (table["low"] <= table["ratio"] * 1.0001).all()
-    assert ratio_table(table).shape == (len(ALGORITHMS), len(table) // len(ALGORITHMS))
-    curves = means(runs)
-    one = (
-        runs[(runs["budget"] == 0) & (runs["algorithm"] == "informed")].groupby(["instance", "family"])["error"].mean()
-    )
+def test_every_algorithm_is_compared_with_its_bound(notebook):
+    runs, curves, ratios = (notebook[name] for name in ("runs", "curves", "ratios"))
+    assert set(ratios["algorithm"]) == set(notebook["ALGORITHMS"])
+    assert len(ratios) == len(notebook["ALGORITHMS"]) * len(notebook["frontiers"].groupby(["instance", "family"]))
+    assert (ratios["ratio"] > 0.5).all() and (ratios["ratio_low"] <= ratios["ratio"] * 1.0001).all()
+    first = runs[(runs["budget"] == 0) & (runs["algorithm"] == "informed")]
+    means = first.groupby(["instance", "family"])["error"].mean()
     again = curves[(curves["budget"] == 0) & (curves["algorithm"] == "informed")].set_index(["instance", "family"])
-    assert again["error"].to_dict() == pytest.approx(one.to_dict())
+    assert again["error"].to_dict() == pytest.approx(means.to_dict())
 
 
-def test_the_crossing_of_a_known_curve(study):
-    runs = study[0]
-    one = runs[
-        (runs["algorithm"] == "SGD, uniform") & (runs["instance"] == "capped coins") & (runs["family"] == "uniform")
-    ]
+def test_the_crossing_of_a_known_curve(notebook):
+    rows = next(iter(notebook["runs"].groupby(["instance", "family", "algorithm"], sort=False)))[1]
     # error = 0.8, 0.4, 0.2, 0.1, 0.05 at costs 1, 2, 4, 8, 16: error 0.3 is at 0.8/0.3.
-    known = one.assign(error=0.8 / 2.0 ** one["budget"], cost=2.0 ** one["budget"])
-    (cost_B,) = cost_to_reach(known, 0.3, seed=0, n_resamples=5).values()
+    known = rows.assign(error=0.8 / 2.0 ** rows["budget"], cost=2.0 ** rows["budget"])
+    cost_B = notebook["cost_to_reach"](known, 0.3, seed=0, n_resamples=5)
     assert cost_B == pytest.approx(np.full(6, 0.8 / 0.3))
-    (never_B,) = cost_to_reach(known, 0.01, seed=0, n_resamples=5).values()
-    assert np.isinf(never_B).all()
+    assert np.isinf(notebook["cost_to_reach"](known, 0.01, seed=0, n_resamples=5)).all()
 
 
-def test_verdicts_conclusion_and_files(study, tmp_path):
-    runs, frontiers, reached = study
-    spreads, accuracies, sums = gap_by_spread(400, 1.0, 0.2), gap_by_accuracy(1.0), small_sums(1.0)
-    verdicts = judge(reached, frontiers, spreads, accuracies, sums)
-    closed = [row for row in verdicts if row["interval"][0] == row["interval"][1]]
-    assert len(closed) == 5 and all(row["holds"] for row in closed)
-    table = ratios(reached, frontiers)
-    assert f"of {len(verdicts)} claims hold" in conclude(table, spreads, accuracies, verdicts)
-    save(tmp_path, {"ratios": table, "curves": means(runs)}, verdicts)
-    assert json.loads((tmp_path / "verdict.json").read_text()) == verdicts
-    assert {path.name for path in tmp_path.iterdir()} == {"verdict.json", "ratios.parquet", "curves.parquet"}
+def test_closed_forms_hold_exactly_and_all_is_written(notebook):
+    verdicts = pd.read_parquet(notebook["output"] / "verdicts.parquet")
+    closed = verdicts[verdicts["low"] == verdicts["high"]]
+    assert len(closed) == 5 and (closed["outcome"] == "holds").all()
+    names = {"spreads", "accuracies", "sums", "curves", "ratios", "frontiers", "verdicts"}
+    assert {path.name for path in notebook["output"].iterdir()} == {f"{name}.parquet" for name in names}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro.theory import sgd as cost_aware_sgd
 from repro.theory.proxy import noise as noise
 from repro.theory.proxy.ablation import Batch, ablate, break_even, break_evens, draw_batch
 from repro.theory.proxy.closed_forms import (
@@ -27,7 +28,6 @@ from repro.theory.proxy.validation import (
     noise_curves,
 )
 from repro.theory.proxy.verdicts import conclude, judge
-from repro.theory.sgd import closed_forms as cost_aware_sgd
 from repro.theory.verdict import save
 
 magnitudes = st.floats(1e-3, 1e3)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.theory.sgd.closed_forms import optimal_cost_product, optimal_sampling, second_moment
-from repro.theory.sgd.validation import Measured
+from repro.theory.sgd import Measured, optimal_cost_product, optimal_sampling, second_moment
 from repro.theory.subset import sgd as subset_sgd
 from repro.theory.subset import validation as subset_validation
 from repro.theory.subset import verdicts as subset_verdicts

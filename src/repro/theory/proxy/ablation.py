@@ -13,7 +13,7 @@ import pandas as pd
 
 from repro.theory.proxy.closed_forms import product, sampling
 from repro.theory.proxy.noise import correlation, taylor_excess, unreachable
-from repro.theory.sgd.closed_forms import Array
+from repro.theory.sgd import Array
 
 NOISE_LEVELS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 BETAS = (0.02, 0.1, 0.3, 0.5)

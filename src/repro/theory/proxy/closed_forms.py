@@ -1,7 +1,7 @@
 """What sampling by a proxy of the gradient norm costs beyond sampling by the norm itself (Theorem 4.2, Theorem D.4).
 
 Array names carry their axes: n is the component axis, the last one; every function also takes stacks (..., n) and then
-returns one value per instance. Unlike in `repro.theory.sgd.closed_forms`, norms, signals and probabilities may be 0: a
+returns one value per instance. Unlike in `repro.theory.sgd`, norms, signals and probabilities may be 0: a
 component without a gradient has, under most proxies, no chance to be drawn. 0/0 counts as 0, so what has no gradient
 and is never drawn costs nothing; what has a gradient and is never drawn costs infinitely much. Bad values raise
 ValueError.
@@ -10,7 +10,7 @@ ValueError.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from repro.theory.sgd.closed_forms import Array, positive
+from repro.theory.sgd import Array, positive
 
 
 def sampling(signal_n: ArrayLike, costs_n: ArrayLike) -> Array:

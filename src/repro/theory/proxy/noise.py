@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from repro.theory.proxy.closed_forms import not_negative
-from repro.theory.sgd.closed_forms import Array, positive
+from repro.theory.sgd import Array, positive
 
 
 def correlation(noise: ArrayLike) -> Array:

@@ -9,7 +9,7 @@ import pandas as pd
 from repro.theory.proxy.ablation import mean_and_interval
 from repro.theory.proxy.closed_forms import excess, excess_of_factors, product, sampling, worst_excess
 from repro.theory.proxy.noise import NOISES, correlation, expected_excess, some_unreachable, taylor_excess
-from repro.theory.sgd.closed_forms import Array
+from repro.theory.sgd import Array
 
 SIZES = (2, 8, 32, 128, 512)
 NOISE_LEVELS = (0.03, 0.05, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)

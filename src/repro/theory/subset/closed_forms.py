@@ -4,7 +4,7 @@ SGD on f_S = (1/n) Σ_{i∈S} f_i queries the components of S alone and is off b
 at the least cost is a min-knapsack: component i weighs G_i√c_i, covers G_i, and R must be covered (eq. 12).
 
 A set S is an array `chosen_n` of booleans. Every function also takes stacks of instances, shape (..., n), and then
-returns one value, or one set, per instance. Units as in `repro.theory.sgd.closed_forms`; coverage in those of G.
+returns one value, or one set, per instance. Units as in `repro.theory.sgd`; coverage in those of G.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from repro.theory.sgd.closed_forms import Array, positive
+from repro.theory.sgd import Array, positive
 
 Chosen = NDArray[np.bool_]
 

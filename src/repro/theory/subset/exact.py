@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from repro.theory.sgd.closed_forms import Array
+from repro.theory.sgd import Array
 from repro.theory.subset.closed_forms import ROUNDING, Chosen, covering, instance, weights
 
 ENUMERABLE = 16

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from repro.theory.sgd.closed_forms import Array, positive
+from repro.theory.sgd import Array, positive
 
 NORM_RANGE, COST_RANGE = (0.1, 1.0), (1.0, 100.0)  # as in the validation of cost-aware SGD
 

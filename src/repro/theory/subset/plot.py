@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from repro.plots.style import BASELINE, arm_styles, new_figure
-from repro.theory.sgd.validation import Measured
+from repro.theory.sgd import Measured
 from repro.theory.subset import sgd as subset_sgd
 from repro.theory.subset.instances import FAMILIES
 from repro.theory.subset.validation import METHODS, compare_methods

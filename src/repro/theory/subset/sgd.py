@@ -1,7 +1,7 @@
 """The paper's Figure 6: least squares by SGD on the cheapest components alone, for several bias budgets.
 
 Each point of a curve is a set of runs with a horizon of its own, with the step that belongs to it, as in
-`repro.theory.sgd.validation`. Axes: S budgets, M horizons, K trials, B = 1 + resamples (row 0 the whole sample).
+`repro.theory.sgd`. Axes: S budgets, M horizons, K trials, B = 1 + resamples (row 0 the whole sample).
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from repro.theory.sgd.closed_forms import Array, convex_error_bound, convex_step, optimal_sampling, second_moment
-from repro.theory.sgd.least_squares import LeastSquares, draw_problem, run_sgd
-from repro.theory.sgd.validation import Measured
+from repro.theory.sgd import (
+    Array,
+    LeastSquares,
+    Measured,
+    convex_error_bound,
+    convex_step,
+    draw_problem,
+    optimal_sampling,
+    run_sgd,
+    second_moment,
+)
 from repro.theory.subset.closed_forms import (
     Chosen,
     bias,

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from repro.theory.sgd.closed_forms import Array
+from repro.theory.sgd import Array
 from repro.theory.subset.closed_forms import (
     Chosen,
     best_prefix,

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 
 from repro.theory import verdict
-from repro.theory.sgd.closed_forms import Array
-from repro.theory.sgd.validation import Measured
+from repro.theory.sgd import Array, Measured
 from repro.theory.subset.sgd import TIED, UNRELATED, savings
 from repro.theory.subset.validation import CSIRIK, RULE
 

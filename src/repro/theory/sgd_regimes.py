@@ -1,6 +1,8 @@
-"""A small non-convex problem for appendix F.2: logistic regression with squared loss on the probability (Brier score).
+"""Cost-Aware SGD further: problems with prescribed gradient norms, a non-convex one, and what their errors tend to.
 
-f_i(x) = ½ (σ(a_i·x) − y_i)², y_i ∈ {0, 1}. Array names: n components, d dimensions, K trials, B iterations of a block.
+The bounds of eq. 3, eq. 4 and F.2 hold at every T; the limits here are the leading term of the error as T → ∞ on a
+given problem, derived here. V(p), C(p) and J(p) are those of repro.theory.sgd. Array names: n components, d dimensions,
+K trials, T iterations, B iterations of a block. Bad values raise ValueError.
 """
 
 from dataclasses import dataclass
@@ -8,9 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from repro.theory.sgd.closed_forms import Array, positive, second_moment
-from repro.theory.sgd.least_squares import BLOCK
+from repro.theory.sgd import BLOCK, Array, LeastSquares, moment_at_minimiser, positive, second_moment
 
+NOISE = 0.5  # standard deviation of the targets' noise, in row norms
 # With s = σ(u) and y = 0 (y = 1 mirrors it), ½s² has slope s²(1−s), largest at s = 2/3, and curvature
 # s²(1−s)(2−3s), between −0.0601 and its value at s = (15−√33)/24.
 SLOPE = 4 / 27
@@ -20,9 +22,100 @@ READINGS = 32  # iterations per run at which the full gradient is read
 DESCENT_STEPS, NEWTON_STEPS = 2000, 20
 
 
+def least_squares_with_norms(norms_n: Array, costs_n: Array, dimension: int, radius: float, seed: int) -> LeastSquares:
+    """Least squares whose G_i over the ball are exactly `norms_n`; directions uniform, targets as in `draw_problem`.
+
+    b_i = ‖a_i‖·β_i, β_i = u_i·x° + noise: so that G_i = ‖a_i‖² (R + |β_i|), which is solved for ‖a_i‖.
+    """
+    norms_n = positive("norms", norms_n)
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(11,)))
+    units_n_d = rng.standard_normal((len(norms_n), dimension))
+    units_n_d /= np.linalg.norm(units_n_d, axis=1, keepdims=True)
+    truth_d = rng.standard_normal(dimension)
+    truth_d *= 0.5 * positive("radius", radius) / np.linalg.norm(truth_d)
+    targets_n = units_n_d @ truth_d + NOISE * rng.standard_normal(len(norms_n))
+    lengths_n = np.sqrt(norms_n / (radius + np.abs(targets_n)))
+    return LeastSquares(lengths_n[:, None] * units_n_d, lengths_n * targets_n, costs_n, float(radius))
+
+
+def large_but_noiseless(n_points: int, dimension: int, radius: float, seed: int) -> LeastSquares:
+    """Least squares where the largest G_i belong to components without noise: equal costs, half of the rows three times
+    as long as the rest and fitted exactly, the rest with residuals that are orthogonal to them, so that x* = x°.
+
+    p* then spends most queries where ∇f_i(x*) = 0.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(15,)))
+    half = n_points // 2
+    rows_n_d = rng.standard_normal((n_points, dimension))
+    rows_n_d /= np.linalg.norm(rows_n_d, axis=1, keepdims=True)
+    rows_n_d[:half] *= 3.0
+    truth_d = rng.standard_normal(dimension)
+    truth_d *= 0.5 * positive("radius", radius) / np.linalg.norm(truth_d)
+    short_n_d, noise_n = rows_n_d[half:], NOISE * rng.standard_normal(n_points - half)
+    noise_n -= short_n_d @ np.linalg.lstsq(short_n_d, noise_n, rcond=None)[0]
+    targets_n = rows_n_d @ truth_d + np.concatenate([np.zeros(half), noise_n])
+    return LeastSquares(rows_n_d, targets_n, np.ones(n_points), float(radius))
+
+
+def last_iterate_limit(problem: LeastSquares, probabilities_n: Array) -> float:
+    """lim √T·E[f(x_{T+1}) − f*] of least squares under `convex_step`: D·M(p)/(4√V(p)), M the moment at x*.
+
+    A fixed step η ends in a stationary spread Σ with HΣ + ΣH = η Σ_p to first order in η, so that the error ½ tr(HΣ)
+    is η tr(Σ_p)/4 = η M/4. Cost to reach ε is then in proportion to C(p)·M(p)²/V(p), and to ε^−2, where that of the
+    average is in proportion to ε^−1 (`limit_constant`).
+    """
+    moment = moment_at_minimiser(problem, probabilities_n)
+    return float(problem.diameter * moment / (4 * np.sqrt(second_moment(problem.norms_n, probabilities_n))))
+
+
+def strongly_convex_limits(problem: LeastSquares, p_n: Array, strong_convexity: float) -> tuple[float, float]:
+    """lim T·E[f − f*] under `strongly_convex_steps`: (weighted average, last iterate); least squares.
+
+    In an eigenvector of H with eigenvalue λ, let b = 2λ/μ and s the noise of Σ_p there. The error after t steps of size
+    a/t, a = 2/μ, is Σ_s (s/t)^b (a/s) ξ_s: its variance is a² s/((2b−1) T). Summing it with weights t first gives
+    8a² s/(3 (2b−1)(b+1) T). Errors are λ/2 times these. Needs b > ½, which λ ≥ μ grants.
+    """
+    average_n, last_n = _noise_shares(problem, strong_convexity)
+    return float((average_n / np.asarray(p_n)).sum()), float((last_n / np.asarray(p_n)).sum())
+
+
+def noise_aware_sampling(problem: LeastSquares, strong_convexity: float) -> Array:
+    """The p of least cost in that limit (average iterate): p_i ∝ √(q_i/c_i), where the limit is Σ q_i/p_i; (n,).
+
+    Theorem 4.1 with the noise that component i really adds at x* in place of its bound G_i; it needs x*.
+    """
+    scores_n = np.sqrt(_noise_shares(problem, strong_convexity)[0] / problem.costs_n)
+    return scores_n / scores_n.sum()
+
+
+def _noise_shares(problem: LeastSquares, strong_convexity: float) -> tuple[Array, Array]:
+    """q_i of the limits Σ q_i/p_i, for the average and for the last iterate."""
+    curvatures_d, directions_d_d = np.linalg.eigh(problem.hessian_d_d)
+    scale = 2 / positive("strong_convexity", strong_convexity)
+    b_d = scale * curvatures_d
+    if b_d.min() <= 0.5:
+        raise ValueError(f"strong_convexity is {strong_convexity}: above four times the least curvature, no limit")
+    along_n_d = (problem.gradients_n_d(problem.minimiser_d) @ directions_d_d) ** 2 / len(problem.costs_n) ** 2
+    last_d = 0.5 * curvatures_d * scale**2 / (2 * b_d - 1)
+    return along_n_d @ (last_d * 8 / (3 * (b_d + 1))), along_n_d @ last_d
+
+
+def stationarity_limits(descent: float, hessian_d_d: Array, noise_d_d: Array, scale: float) -> tuple[float, float]:
+    """lim √T·E‖∇f‖² under a step η = `scale`/√T: (mean over the iterates, last iterate).
+
+    A run that goes from x_1 down by `descent` to a minimum with Hessian H and noise Σ_p: the descent lemma, now an
+    identity to second order, gives descent/scale + scale·tr(HΣ_p)/2. At the end HΣ + ΣH = ηΣ_p, so E‖∇f‖² = tr(H²Σ)
+    is the second of the two terms alone. F.2's bound has Δ in place of descent and L·V in place of tr(HΣ_p).
+    """
+    noise = 0.5 * positive("scale", scale) * np.trace(hessian_d_d @ noise_d_d)
+    return float(positive("descent", descent) / scale + noise), float(noise)
+
+
 @dataclass(frozen=True, eq=False)
 class Brier:
-    """Rows a_i (n, d), labels y_i (n,) of 0 and 1, costs c_i (n,) per query, and the start x_1 (d,).
+    """Logistic regression under squared loss, f_i(x) = ½ (σ(a_i·x) − y_i)²: not convex (appendix F.2).
+
+    Rows a_i (n, d), labels y_i (n,) of 0 and 1, costs c_i (n,) per query, and the start x_1 (d,).
 
     Raises ValueError when shapes disagree, a label is neither 0 nor 1, a row is zero, or descent from the start does
     not end in a minimum (one whose Hessian is positive definite).

@@ -1,11 +1,11 @@
 """A lower bound on the total cost of any algorithm (Theorem 4.3, appendix E), with every constant explicit.
 
-The paper's bound is Ω((G²/ε²) ((1/n) Σ_{i∈S} √c_i)²), for sets S of costs alike enough; its constants did not reach us.
-Here its argument is carried out with constants of our own, and in two places more tightly.
+The paper's bound is Ω((G²/ε²) ((1/n) Σ_{i∈S} √c_i)²), for sets S of sufficiently similar costs; we do not know its
+constants. Here we carry out its argument with our own, in two places more tightly.
 
 **Hard instance.** f_i(x) = g_i x on [−1, 1], so f(x) = ḡ x. The g_i ∈ [−G, G] are independent with mean ±m_i, all with
 the same sign, a fair coin. m = (1/n) Σ m_i, s = the standard deviation of ḡ. Slopes: `GAUSSIAN` are the paper's,
-N(±μ_i, G²/4) clipped to [−G, G]; `COIN` are ours, ±G with means ±μ_i, which no clip weakens.
+N(±μ_i, G²/4) clipped to [−G, G]; `COIN` are ours, ±G with means ±μ_i, without clipping.
 
 1. Under +, the error ḡ x + |ḡ| is at least ḡ (1 + x) ≥ m (1 + x) − 2 (m − ḡ)₊, and 2 E(m − ḡ)₊ = E|ḡ − m| ≤ s. With
    the same under −, an algorithm of mean error ≤ ε sees data whose laws under + and − differ, in total variation, by
@@ -16,9 +16,9 @@ N(±μ_i, G²/4) clipped to [−G, G]; `COIN` are ours, ±G with means ±μ_i, w
 4. Hence the expected cost is at least Σ q_i c_i ≥ **2 v²/max_i (K_i/c_i)**.
 
 Any μ gives a valid bound. The paper takes μ_i = λ √c_i on S and 0 off it (`prefix_means`); its condition on S says
-that no μ_i passes G/2. Ours is **μ_i = min(λ √c_i, G/2)** (`capped_means`): step 4 never asked for equal K_i/c_i, so
-that a component too dear for S can still carry G/2. No condition is left, and λ is smaller for the same mean slope.
-For coins and costs alike enough it is (G²/16) ((1/n) Σ √c_i)²/(ε + G/√n)², up to a factor of at most 1.1.
+that no μ_i exceeds G/2. Ours is **μ_i = min(λ √c_i, G/2)** (`capped_means`): step 4 does not need equal K_i/c_i, so
+that a component too expensive for S can still carry G/2. No condition is left, and λ is smaller for the same mean
+slope. For coins and similar costs the bound is (G²/16) ((1/n) Σ √c_i)²/(ε + G/√n)², up to a factor of at most 1.1.
 
 Array names: n components. Costs > 0; G = `lipschitz` and ε = `epsilon` in error, for a domain of radius 1.
 """
@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from repro.theory.sgd.closed_forms import Array, positive
+from repro.theory.sgd import Array, positive
 
-SEPARATIONS = np.geomspace(1.05, 20.0, 60)  # (1/n) Σ μ_i/ε; at 1 or less no difference need be seen
+SEPARATIONS = np.geomspace(1.05, 20.0, 60)  # (1/n) Σ μ_i/ε; at 1 or less no bound follows
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Slopes:
 class LowerBound:
     """A certified bound and the instance behind it.
 
-    cost: no algorithm of mean error ≤ ε costs less (0: nothing is shown); means_n: the μ_i ≥ 0; signal: m; separation:
+    cost: no algorithm of mean error ≤ ε costs less (0: no bound); means_n: the μ_i ≥ 0; signal: m; separation:
     (1/n) Σ μ_i/ε.
     """
 
@@ -66,8 +66,8 @@ class LowerBound:
 def maximal_prefix(costs_n: ArrayLike, lipschitz: float, epsilon: float, separation: float) -> int:
     """|S| of the largest set with max_S √c/Σ_S √c ≤ G/(2 a n ε), a the separation (eq. 13); 0 if there is none.
 
-    It is a prefix of the costs in rising order: whatever is cheaper than S's dearest can join it. The condition can
-    fail for short prefixes and hold for longer ones.
+    It is a prefix of the costs in rising order: whatever is cheaper than S's most expensive component can join it. The
+    condition can fail for short prefixes and hold for longer ones.
     """
     roots_n = np.sqrt(np.sort(positive("costs", costs_n)))
     limit = positive("lipschitz", lipschitz) / (2 * positive("separation", separation) * len(roots_n) * epsilon)
@@ -107,7 +107,7 @@ def prefix_bound(costs_n: ArrayLike, lipschitz: float, epsilon: float, slopes: S
 
 
 def capped_bound(costs_n: ArrayLike, lipschitz: float, epsilon: float, slopes: Slopes | None = None) -> LowerBound:
-    """The same with dear components capped and not left out: no less than `prefix_bound` of equal slopes.
+    """The same with expensive components capped instead of left out: at least `prefix_bound` with equal slopes.
 
     `slopes`: coins unless given.
     """
@@ -117,7 +117,7 @@ def capped_bound(costs_n: ArrayLike, lipschitz: float, epsilon: float, slopes: S
 def certified_cost(
     means_n: ArrayLike, costs_n: ArrayLike, lipschitz: float, epsilon: float, slopes: Slopes
 ) -> tuple[float, float]:
-    """(2 v²/max K_i/c_i, m): what steps 1 to 4 give for these μ_i, which may be anything from 0 to G/2."""
+    """(2 v²/max K_i/c_i, m): what steps 1 to 4 give for these μ_i, any values from 0 to G/2."""
     scaled_n = np.asarray(means_n, dtype=np.float64) / positive("lipschitz", lipschitz)
     signal = float(slopes.mean(scaled_n).mean() * lipschitz)
     if signal <= 0:
@@ -147,7 +147,7 @@ def clipped_mean(means_n: ArrayLike, deviation: float = 0.5) -> Array:
 
 
 def _coin_divergence(means_n: Array) -> Array:
-    """τ ln((1 + τ)/(1 − τ)), between coins of mean τ and −τ; 2τ² for small τ, and at most 1.1 times that up to ½."""
+    """τ ln((1 + τ)/(1 − τ)), between coins of mean τ and −τ: from 2τ² for small τ to 1.1 times that at ½."""
     return 2 * means_n * np.arctanh(means_n)
 
 
@@ -155,6 +155,6 @@ def _density(z: Array) -> Array:
     return np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
 
 
-# Clipping lowers both the variance and the divergence of the Gaussians, so those of the unclipped ones are bounds.
+# Clipping lowers both variance and divergence, so those of the unclipped Gaussians are upper bounds.
 GAUSSIAN = Slopes(clipped_mean, lambda means_n: np.full(len(means_n), 0.25), lambda means_n: 8 * means_n**2)
 COIN = Slopes(lambda means_n: means_n, lambda means_n: 1 - means_n**2, _coin_divergence)

@@ -1,1 +1,0 @@
-"""The lower bound: what no algorithm can beat."""

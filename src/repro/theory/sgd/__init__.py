@@ -1,1 +1,0 @@
-"""Cost-Aware SGD: the theorem, the least-squares problem, the synthetic validation."""
