@@ -25,7 +25,7 @@ from repro.methods.objectives.gspo import gspo
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
-from repro.theory.proxy import closed_forms as optimality
+from repro.theory import proxy as optimality
 
 PAD = 0
 RTOL = 1e-6  # the model's norm layers and the softmax round to float32 whatever the weights' type

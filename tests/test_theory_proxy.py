@@ -1,34 +1,19 @@
 """The proxy gap: Theorem 4.2 by hand and by brute force, D.5 against the exact mean over every outcome of the noise."""
 
 import itertools
-import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory_cells import run_cells
 
+from repro.stats.verdicts import words
 from repro.theory import sgd as cost_aware_sgd
-from repro.theory.proxy import noise as noise
-from repro.theory.proxy.ablation import Batch, ablate, break_even, break_evens, draw_batch
-from repro.theory.proxy.closed_forms import (
-    chi_square,
-    cost_biased,
-    excess,
-    excess_of_factors,
-    product,
-    sampling,
-    worst_excess,
-)
-from repro.theory.proxy.validation import (
-    breaking_points,
-    check_identity,
-    counter_examples,
-    draw_instance,
-    noise_curves,
-)
-from repro.theory.proxy.verdicts import conclude, judge
-from repro.theory.verdict import save
+from repro.theory.proxy import chi_square, cost_biased, excess, excess_of_factors, product, sampling, worst_excess
+
+PARAMETERS = dict(n_components=60, norm_low=0.2, cost_high=50.0, n_instances=200, n_draws=400, n_groups=16, seed=2)
 
 magnitudes = st.floats(1e-3, 1e3)
 
@@ -41,16 +26,14 @@ def instances(draw):
 
 
 @pytest.fixture(scope="module")
-def checks():
-    norms_n, costs_n = draw_instance(60, 0.2, 1.0, 1.0, 50.0, seed=1)
-    ablation = ablate(draw_batch(16, 8, seed=2), beta=0.1, n_draws=200, seed=3)
-    return {
-        "identity": check_identity(200, seed=0),
-        "curves": noise_curves(norms_n, costs_n, 400, seed=0),
-        "breaks": breaking_points(norms_n, costs_n),
-        "cases": counter_examples(60, seed=1),
-        "ablation": ablation,
-    }
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("proxy")
+
+
+@pytest.fixture(scope="module")
+def cells(folder):
+    """The notebook at a small size: its functions, and its tables in `folder`."""
+    return run_cells("proxy", output=folder, **PARAMETERS)
 
 
 def test_two_components_by_hand():
@@ -72,12 +55,12 @@ def test_two_components_by_hand():
 def test_three_forms_of_theorem_4_2_agree_and_do_not_pass_the_worst_case(instance):
     norms_n, costs_n, factors_n = instance
     p_n = sampling(norms_n * factors_n, costs_n)
-    found = excess(norms_n, costs_n, p_n)
-    assert product(norms_n, costs_n, p_n) == pytest.approx(1 + found, rel=1e-9)
-    assert excess_of_factors(norms_n, costs_n, factors_n) == pytest.approx(found, rel=1e-9, abs=1e-9)
-    assert found <= worst_excess(factors_n.max() / factors_n.min()) * (1 + 1e-9) + 1e-9
+    gap = excess(norms_n, costs_n, p_n)
+    assert product(norms_n, costs_n, p_n) == pytest.approx(1 + gap, rel=1e-9)
+    assert excess_of_factors(norms_n, costs_n, factors_n) == pytest.approx(gap, rel=1e-9, abs=1e-9)
+    assert gap <= worst_excess(factors_n.max() / factors_n.min()) * (1 + 1e-9) + 1e-9
     best = cost_aware_sgd.optimal_cost_product(norms_n, costs_n)
-    assert cost_aware_sgd.cost_product(norms_n, costs_n, p_n) / best == pytest.approx(1 + found, rel=1e-9)
+    assert cost_aware_sgd.cost_product(norms_n, costs_n, p_n) / best == pytest.approx(1 + gap, rel=1e-9)
 
 
 def test_the_worst_case_is_attained_by_two_halves():
@@ -105,8 +88,6 @@ def test_zero_norms_and_zero_probabilities():
         (product, ([0.0, 0.0], [1.0, 1.0], [0.5, 0.5]), "every norm is zero"),
         (excess, ([1.0, 1.0], [1.0, 1.0], [0.5, 0.6]), r"probabilities sum to 1\.1"),
         (worst_excess, (0.5,), "at least 1"),
-        (noise.noise_of, (1.5,), "at most 1"),
-        (draw_instance, (5, 1.0, 1.0, 1.0, 2.0, 0), r"norm_low = 1\.0"),
     ],
 )
 def test_impossible_values_are_refused(function, arguments, message):
@@ -114,113 +95,121 @@ def test_impossible_values_are_refused(function, arguments, message):
         function(*arguments)
 
 
-def test_noise_and_correlation_are_one_knob():
-    assert noise.correlation(0.0) == 1 and noise.correlation(1.0) == pytest.approx(np.sqrt(0.5))
-    assert noise.noise_of(noise.correlation([0.3, 2.0])) == pytest.approx([0.3, 2.0])
+def test_the_formulas_in_the_cells_are_those_of_the_library(cells):
+    norms_n, costs_n, p_n = np.array([3.0, 0.0, 2.0, 0.0]), np.array([1.0, 9.0, 4.0, 2.0]), np.array([0.5, 0.2, 0.3, 0])
+    assert cells.optimal(norms_n, costs_n).tolist() == sampling(norms_n, costs_n).tolist() == [0.75, 0.0, 0.25, 0.0]
+    assert cells.relative_cost(norms_n, costs_n, p_n) == product(norms_n, costs_n, p_n)
+    assert cells.gap(norms_n, costs_n, p_n) == excess(norms_n, costs_n, p_n)
+    assert cells.relative_cost(norms_n, costs_n, p_n[::-1]) == cells.gap(norms_n, costs_n, p_n[::-1]) == np.inf
+    factors_n = np.array([1.0, 5.0, 2.0, 0.3])
+    ours, library = (f(norms_n + 1, costs_n, factors_n) for f in (cells.excess_of_factors, excess_of_factors))
+    assert ours == pytest.approx(library)
+
+
+def test_noise_and_correlation_are_one_knob(cells):
     rng = np.random.default_rng(0)
     norms_n = rng.uniform(1.0, 2.0, 200_000)
-    for family in noise.NOISES.values():
-        proxy_n = family.draw(rng, norms_n, 0.5 * norms_n.std(), 1)[0]
-        assert np.corrcoef(norms_n, proxy_n)[0, 1] == pytest.approx(noise.correlation(0.5), abs=0.005)
+    for draw in cells.FAMILIES.values():
+        proxy_n = draw(rng, norms_n, 0.5 * norms_n.std(), 1)[0]
+        assert np.corrcoef(norms_n, proxy_n)[0, 1] == pytest.approx(1 / np.sqrt(1.25), abs=0.005)
         assert proxy_n.mean() == pytest.approx(norms_n.mean(), abs=0.003)
+    assert cells.curves["correlation"].to_numpy() == pytest.approx((1 + cells.curves["noise"] ** 2) ** -0.5)
 
 
-def test_theorem_d5_by_hand():
-    # G = (1, 3), c = (1, 4): Var G = 1, Σ√c/G = 1 + 2/3, Σ G√c = 7.
-    assert noise.taylor_excess([1.0, 3.0], [1.0, 4.0], 0.2) == pytest.approx(0.04 * (5 / 3) / 7)
-    assert noise.most_symmetric_noise([1.0, 3.0]) == pytest.approx(1.0)
+def test_theorem_d5_by_hand(cells):
+    # G = (1, 3), c = (1, 4): Σ√c/G = 1 + 2/3, Σ G√c = 7.
+    assert cells.theorem_d5(np.array([1.0, 3.0]), np.array([1.0, 4.0]), 0.2) == pytest.approx(0.04 * (5 / 3) / 7)
 
 
-def test_the_exact_excess_is_the_mean_over_every_outcome():
+def test_the_exact_excess_is_the_mean_over_every_outcome(cells):
     # ξ = ±σ for each of three components: E[1/w] − 1 = σ²/(G² − σ²), and eight outcomes.
     norms_n, costs_n, sd = np.array([1.0, 2.0, 1.5]), np.array([1.0, 9.0, 2.0]), 0.6
     outcomes = [norms_n + sd * np.array(signs) for signs in itertools.product((-1, 1), repeat=3)]
     mean = np.mean([excess(norms_n, costs_n, sampling(proxy_n, costs_n)) for proxy_n in outcomes])
-    assert noise.expected_excess(norms_n, costs_n, sd**2 / (norms_n**2 - sd**2)) == pytest.approx(mean)
+    assert cells.expected_excess(norms_n, costs_n, sd**2 / (norms_n**2 - sd**2)) == pytest.approx(mean)
 
 
-def test_lognormal_noise_is_what_d5_describes_less_its_own_term():
+def test_lognormal_noise_is_what_d5_describes_less_the_diagonal_term(cells):
     norms_n, costs_n, level = np.array([1.0, 2.0, 1.5]), np.array([1.0, 9.0, 2.0]), 0.7
     sd = level * norms_n.std()
-    exact = noise.expected_excess(norms_n, costs_n, noise.NOISES["lognormal"].inverse_excess(norms_n, sd))
-    own = sd**2 * costs_n.sum() / (norms_n @ np.sqrt(costs_n)) ** 2
-    assert exact == pytest.approx(noise.taylor_excess(norms_n, costs_n, sd) - own)
+    exact = cells.expected_excess(norms_n, costs_n, cells.inverse_excess("lognormal", norms_n, sd))
+    diagonal = sd**2 * costs_n.sum() / (norms_n @ np.sqrt(costs_n)) ** 2
+    assert exact == pytest.approx(cells.theorem_d5(norms_n, costs_n, sd) - diagonal)
 
 
-def test_uniform_noise_has_the_inverse_mean_of_its_integral():
+def test_the_simulation_agrees_with_the_exact_mean(cells):
+    curves = cells.curves
+    lognormal = curves[(curves["family"] == "lognormal") & (curves["noise"] <= 1)]
+    away = (lognormal["mean"] - lognormal["exact"]).abs() / (lognormal["high"] - lognormal["mean"])
+    assert (away < 1.5).all()  # in half-widths of the 95% interval
+    assert np.isinf(curves.loc[curves["family"] == "gaussian", "exact"]).all()
+
+
+def test_uniform_noise_has_the_inverse_mean_of_its_integral(cells):
     grid = (np.arange(200_000) + 0.5) / 100_000 - 1
     sd = 0.4
     expected = np.mean(1 / (1 + np.sqrt(3) * sd * grid)) - 1
-    inverse_n = noise.NOISES["uniform"].inverse_excess(np.array([1.0, 0.5]), sd)
+    inverse_n = cells.inverse_excess("uniform", np.array([1.0, 0.5]), sd)
     assert inverse_n[0] == pytest.approx(expected, rel=1e-6) and inverse_n[1] == np.inf
 
 
-def test_gaussian_noise_leaves_components_without_a_chance():
+def test_gaussian_noise_leaves_components_without_a_chance(cells):
     norms_n, sd = np.array([0.5, 1.0]), 0.5
-    assert noise.unreachable(norms_n, sd) == pytest.approx([0.158655, 0.022750], abs=1e-6)
-    assert noise.some_unreachable(norms_n, sd) == pytest.approx(1 - 0.841345 * 0.977250, abs=1e-6)
+    assert cells.unreachable(norms_n, sd) == pytest.approx([0.158655, 0.022750], abs=1e-6)
+    assert cells.any_unreachable(norms_n, sd) == pytest.approx(1 - 0.841345 * 0.977250, abs=1e-6)
 
 
-def test_breaking_points_are_where_the_exact_form_says(checks):
-    breaks = checks["breaks"].set_index("family")
-    norms_n, costs_n = draw_instance(60, 0.2, 1.0, 1.0, 50.0, seed=1)
-    level = breaks.loc["uniform", "noise"]
-    inverse_n = noise.NOISES["uniform"].inverse_excess(norms_n, level * norms_n.std())
-    ratio = noise.taylor_excess(norms_n, costs_n, level * norms_n.std()) / noise.expected_excess(
-        norms_n, costs_n, inverse_n
-    )
-    assert ratio == pytest.approx(0.9, abs=0.005)
-    assert noise.some_unreachable(norms_n, breaks.loc["gaussian", "noise"] * norms_n.std()) == pytest.approx(
-        0.5, abs=0.01
-    )
-    assert breaks.loc["lognormal", "correlation"] == 0
+def test_breaking_points_are_where_the_exact_form_puts_them(cells):
+    noise, norms_n, costs_n = cells.breaks.set_index("family")["noise"], cells.norms_n, cells.costs_n
+    sd = noise["uniform"] * norms_n.std()
+    exact = cells.expected_excess(norms_n, costs_n, cells.inverse_excess("uniform", norms_n, sd))
+    assert cells.theorem_d5(norms_n, costs_n, sd) / exact == pytest.approx(0.9, abs=0.005)
+    assert cells.any_unreachable(norms_n, noise["gaussian"] * norms_n.std()) == pytest.approx(0.5, abs=0.01)
+    assert cells.breaks.set_index("family").loc["lognormal", "correlation"] == 0
 
 
-def test_an_ablation_by_hand():
+def test_an_ablation_by_hand(cells):
     # Half of 40 rollouts live. With little noise p is 1/20 there, smoothed by half 1/40 + 1/80: J = (1/20)/(3/80).
-    batch = Batch(np.tile([1.0, 1.0, 0.0, 0.0], 10), np.full(40, 9.0))
-    assert batch.uniform == pytest.approx(2.0)
-    table = ablate(batch, beta=0.5, n_draws=500, seed=0)
+    sizes_N, costs_N = np.tile([1.0, 1.0, 0.0, 0.0], 10), np.full(40, 9.0)
+    table = cells.ablate(sizes_N, costs_N, 0.5, 500)
+    assert table["uniform"].to_numpy() == pytest.approx(2.0)
     first, last = table.iloc[0], table.iloc[-1]
     assert first["smoothed"] == pytest.approx(4 / 3, rel=0.02) and first["unreachable"] == first["missing"] == 0
     # σ = 8·½ = 4: a live one is out of reach with Φ(−1/4), and E max(0, ξ) = 4φ(0) against Φ(1/4) + 4φ(1/4).
     assert last["unreachable_predicted"] == pytest.approx(0.4013, abs=1e-4)
-    assert last["unreachable"] == last["missing"] == pytest.approx(0.4013, abs=0.02)
+    assert last["unreachable"] == pytest.approx(0.4013, abs=0.02)
+    assert last["missing"] == pytest.approx(last["unreachable"], rel=1e-12)  # all live sizes are equal
     assert last["silent_cost"] == pytest.approx(1.5958 / (1.5958 + 2.1455), abs=0.02)
     assert last["taylor"] == pytest.approx(1 + 16)
-    with pytest.raises(ValueError, match="beta is 0"):
-        ablate(batch, beta=0.0, n_draws=50, seed=0)
 
 
-def test_the_break_even_lies_between_its_levels(checks):
-    table = checks["ablation"]
-    level = break_even(table)
+def test_the_break_even_lies_between_its_levels(cells):
+    table = cells.ablation
+    level = cells.break_even(table)
     below, above = table[table["noise"] <= level], table[table["noise"] > level]
     assert (below["smoothed"] <= below["uniform"]).all() and above["smoothed"].iloc[0] > above["uniform"].iloc[0]
-    assert break_even(table.assign(uniform=1e9)) == np.inf and break_even(table.assign(uniform=0.0)) == 0
+    assert cells.break_even(table.assign(uniform=1e9)) == np.inf and cells.break_even(table.assign(uniform=0.0)) == 0
 
 
-def test_more_smoothing_costs_more_without_noise_and_stands_more_of_it():
-    table = break_evens(draw_batch(16, 8, seed=2), n_draws=100, seed=0)
-    assert (np.diff(table["clean"]) > 0).all() and (np.diff(table["noise"]) > 0).all()
+def test_more_smoothing_costs_more_without_noise_and_tolerates_more_of_it(cells):
+    assert (np.diff(cells.evens["clean"]) > 0).all() and (np.diff(cells.evens["noise"]) > 0).all()
 
 
-def test_a_batch_has_standardised_groups():
-    batch = draw_batch(50, 8, seed=0)
-    groups_n_G = batch.sizes_N.reshape(50, 8)
+def test_a_batch_has_standardised_groups(cells):
+    sizes_N, _ = cells.draw_batch(50, 8)
+    groups_n_G = sizes_N.reshape(50, 8)
     live_n = groups_n_G.any(axis=1)
     assert (groups_n_G[live_n] > 0).all() and 0.2 < live_n.mean() < 0.9
     assert (groups_n_G[live_n] ** 2).mean(axis=1) == pytest.approx(np.ones(live_n.sum()))
 
 
-def test_verdicts_conclusion_and_files(checks, tmp_path):
-    verdicts = judge(*(checks[name] for name in ("identity", "curves", "cases", "ablation")))
-    assert verdicts[0]["holds"] and len({row["claim"] for row in verdicts}) == len(verdicts) >= 9
-    text = conclude(*(checks[name] for name in ("breaks", "curves", "cases", "ablation")), verdicts)
-    assert f"of {len(verdicts)} claims hold" in text
-    for folder in ("first", "second"):
-        save(tmp_path / folder, checks, verdicts)
-    names = {path.name for path in (tmp_path / "first").iterdir()}
-    assert names == {"verdict.json", *(f"{name}.parquet" for name in checks)}
-    assert json.loads((tmp_path / "first/verdict.json").read_text()) == verdicts
-    assert all((tmp_path / "first" / n).read_bytes() == (tmp_path / "second" / n).read_bytes() for n in names)
+def test_every_verdict_has_its_words_and_the_files_are_the_same_bytes_again(cells, folder, tmp_path):
+    verdicts = pd.read_parquet(folder / "verdicts.parquet").set_index("id")
+    assert list(verdicts.index) == list(words("proxy"))
+    certain = ["theorem-4-2-identity", "kantorovich-bound", "lognormal-d5-bounds", "ablation-d5-too-low"]
+    assert (verdicts.loc[certain, "outcome"] == "holds").all()
+    run_cells("proxy", output=tmp_path, **PARAMETERS)
+    names = {path.name for path in folder.iterdir()}
+    expected = {"identity", "curves", "breaks", "cases", "ablation", "evens", "verdicts"}
+    assert names == {f"{name}.parquet" for name in expected}
+    assert all((folder / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)

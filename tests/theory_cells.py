@@ -1,20 +1,26 @@
-"""Run a theory notebook's cells in this process, so that tests can call what the cells define and read their tables."""
+"""Run a notebook's cells in this process, so that tests can call what the cells define and read their tables."""
 
 import json
-from pathlib import Path
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks/theory"
+from repro.paths import NOTEBOOKS
 
 
-def run_cells(name: str, output: Path, **parameters) -> dict:
-    """The variables of notebooks/theory/<name>.ipynb after a run with `parameters` that writes into `output`."""
+class Cells(dict):
+    """The variables that a notebook's cells leave, by name or as attributes."""
+
+    __getattr__ = dict.__getitem__
+
+
+def run_cells(notebook: str, output=None, **parameters) -> Cells:
+    """The variables of notebooks/theory/<notebook>.ipynb after a run with `parameters` (KeyError for one that it does not
+    have); its tables go into the folder `output`, if that is given."""
     names = {"__name__": "__main__"}
-    for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]:
+    for cell in json.loads((NOTEBOOKS / "theory" / f"{notebook}.ipynb").read_text())["cells"]:
         if cell["cell_type"] != "code":
             continue
-        exec(compile("".join(cell["source"]), f"{name}.ipynb, cell {cell['id']}", "exec"), names)
+        exec(compile("".join(cell["source"]), f"{notebook}.ipynb, cell {cell['id']}", "exec"), names)
         if "parameters" in cell["metadata"].get("tags", []):
             if unknown := parameters.keys() - names.keys():
-                raise ValueError(f"{name}.ipynb has no parameter {sorted(unknown)}")
+                raise KeyError(f"{notebook}.ipynb has no parameter {sorted(unknown)}")
             names |= parameters | {"output": output}
-    return names
+    return Cells(names)

@@ -20,7 +20,7 @@ from repro.methods.advantages.group_normalised import group_normalised
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
-from repro.theory.proxy.closed_forms import excess, product, sampling
+from repro.theory.proxy import excess, product, sampling
 
 BASE = "base"  # the arm's name for the policy before any training
 UNIFORM = "uniform"  # the row for p = 1/N, no proxy but what proxies are held against

@@ -1,10 +1,12 @@
-"""What sampling by a proxy of the gradient norm costs beyond sampling by the norm itself (Theorem 4.2, Theorem D.4).
+"""The proxy gap: what sampling by a proxy of the gradient norm costs, relative to sampling by the norm itself.
+
+Theorem 4.2 (D.4) of Cost-Aware Learning. notebooks/theory/proxy.ipynb derives and simulates it; experiments.fidelity
+measures real proxies with it.
 
 Array names carry their axes: n is the component axis, the last one; every function also takes stacks (..., n) and then
-returns one value per instance. Unlike in `repro.theory.sgd`, norms, signals and probabilities may be 0: a
-component without a gradient has, under most proxies, no chance to be drawn. 0/0 counts as 0, so what has no gradient
-and is never drawn costs nothing; what has a gradient and is never drawn costs infinitely much. Bad values raise
-ValueError.
+returns one value per instance. Unlike in `repro.theory.sgd`, norms, signals and probabilities may be 0: under most
+proxies a component without a gradient is never drawn. 0/0 counts as 0, so a component without a gradient that is never
+drawn costs nothing; one with a gradient that is never drawn makes the cost infinite. Bad values raise ValueError.
 """
 
 import numpy as np
@@ -15,7 +17,7 @@ from repro.theory.sgd import Array, positive
 
 def sampling(signal_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """p_i ∝ signal_i/√c_i (eq. 5 with `signal` in the place of the norm). Shape (..., n); ValueError if all are 0."""
-    signal_n, costs_n = not_negative("signal", signal_n), positive("costs", costs_n)
+    signal_n, costs_n = _not_negative("signal", signal_n), positive("costs", costs_n)
     score_n = signal_n / np.sqrt(costs_n)
     totals = score_n.sum(axis=-1, keepdims=True)
     if not totals.all():
@@ -36,31 +38,29 @@ def chi_square(p_n: ArrayLike, q_n: ArrayLike) -> Array:
 
 
 def excess(norms_n: ArrayLike, costs_n: ArrayLike, p_n: ArrayLike) -> Array:
-    """χ²(p̃*‖p̃) = J(p)/J(p*) − 1, p* ∝ norm/√c: the cost beyond what is needed, as a share of it (Theorem 4.2).
+    """χ²(p̃*‖p̃) = J(p)/J(p*) − 1, p* ∝ norm/√c: the extra cost relative to the least possible (Theorem 4.2).
 
-    Every term is a square, so that nothing cancels: small excesses keep their digits, which `product` − 1 loses.
+    A sum of squares, so nothing cancels: small excesses keep the digits that `product` − 1 loses.
     """
     ideal_n = sampling(norms_n, costs_n)
     return chi_square(cost_biased(ideal_n, costs_n), cost_biased(p_n, costs_n))
 
 
 def product(norms_n: ArrayLike, costs_n: ArrayLike, p_n: ArrayLike) -> Array:
-    """J(p)/J(p*) ≥ 1 directly: cost of a step Σ p_i c_i times Σ G_i²/p_i, over their least, (Σ G_i √c_i)² (eq. 3, 6).
-
-    The cost to reach an error is proportional to it.
-    """
-    norms_n, costs_n, p_n = not_negative("norms", norms_n), positive("costs", costs_n), _distribution(p_n)
+    """J(p)/J(p*) ≥ 1 directly: the cost of a step Σ p_i c_i times Σ G_i²/p_i, over the minimum of that product,
+    (Σ G_i √c_i)² (eq. 3 and 6). The cost to reach a given error is proportional to it."""
+    norms_n, costs_n, p_n = _not_negative("norms", norms_n), positive("costs", costs_n), _distribution(p_n)
     least = (norms_n * np.sqrt(costs_n)).sum(axis=-1) ** 2
     if not np.all(least):
-        raise ValueError("every norm is zero, so nothing is to be estimated: give a norm above zero")
+        raise ValueError("every norm is zero, so there is nothing to estimate: give a norm above zero")
     return (p_n * costs_n).sum(axis=-1) * _sum_of_ratios(norms_n**2, p_n) / least
 
 
 def excess_of_factors(norms_n: ArrayLike, costs_n: ArrayLike, factors_n: ArrayLike) -> Array:
     """E_q[w] E_q[1/w] − 1, for the proxy w_i G_i and q_i ∝ G_i √c_i: the same excess in the proxy's relative errors w.
 
-    Our rewriting of Theorem 4.2: the normalisers cancel in C(p)V(p). So a proxy is wanted up to a factor, common to
-    all; what counts is the relative error where q is large, and the mean of 1/w, hence underestimates.
+    Our rewriting of Theorem 4.2: the normalisers cancel in C(p)V(p), so a common factor does not matter. What matters
+    is the relative error where q is large, and, through the mean of 1/w, underestimates.
     """
     factors_n = positive("factors", factors_n)
     share_n = positive("norms", norms_n) * np.sqrt(positive("costs", costs_n))
@@ -69,28 +69,28 @@ def excess_of_factors(norms_n: ArrayLike, costs_n: ArrayLike, factors_n: ArrayLi
 
 
 def worst_excess(spread: ArrayLike) -> Array:
-    """(s − 1)²/(4s): the most that a proxy costs whose factors w differ by at most s = max w/min w (Kantorovich).
+    """(s − 1)²/(4s): the largest excess of a proxy whose factors w spread by at most s = max w/min w (Kantorovich).
 
-    Attained where half of q is overestimated s times against the other half. No correlation enters.
+    Attained when half of q is overestimated s times relative to the other half. No correlation enters.
     """
     spread = positive("spread", spread)
     if (spread < 1).any():
-        raise ValueError(f"spread is {spread.min()}: it is the largest factor over the least, so at least 1")
+        raise ValueError(f"spread is {spread.min()}: the ratio of the largest factor to the smallest is at least 1")
     return (spread - 1.0) ** 2 / (4.0 * spread)
 
 
-def not_negative(name: str, values: ArrayLike) -> Array:
-    """`values` as floats, every one finite and at least 0; ValueError naming what is not."""
+def _not_negative(name: str, values: ArrayLike) -> Array:
+    """`values` as floats, every one finite and at least 0; ValueError names one that is not."""
     values = np.asarray(values, dtype=np.float64)
     bad = ~(np.isfinite(values) & (values >= 0))
     if values.size == 0 or bad.any():
-        found = "empty" if values.size == 0 else f"{values[bad][0]} in one place"
-        raise ValueError(f"{name} is {found}: every value of {name} must be at least 0 and finite")
+        problem = "empty" if values.size == 0 else f"{values[bad][0]} in one place"
+        raise ValueError(f"{name} is {problem}: every value of {name} must be at least 0 and finite")
     return values
 
 
 def _distribution(p_n: ArrayLike) -> Array:
-    p_n = not_negative("probabilities", p_n)
+    p_n = _not_negative("probabilities", p_n)
     totals = p_n.sum(axis=-1)
     if not np.allclose(totals, 1.0, rtol=0.0, atol=1e-6):
         raise ValueError(f"probabilities sum to {np.ravel(totals)[0]}: divide them by their sum")

@@ -1,1 +1,0 @@
-"""The proxy gap: what sampling by something else than the norm costs."""

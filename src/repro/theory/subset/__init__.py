@@ -1,1 +1,0 @@
-"""Subset selection: which components to leave out."""
