@@ -13,7 +13,7 @@ from repro.experiments.profile import describe, report, sensitivity
 from repro.experiments.profile import plot as figures
 from repro.experiments.profile.describe import Rule
 from repro.settings import load
-from repro.theory.group_size.closed_forms import informative
+from repro.theory.group_size import informative
 
 SETTINGS = load(scale="smoke")
 STATISTICS = SETTINGS.statistics

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from theory_cells import run_cells
 
 from repro.experiments.claims import CLAIMS, Study, claims_table, sgpo
 from repro.experiments.claims import measures as by
 from repro.experiments.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED
 from repro.settings import Statistics, load
-from repro.theory.group_size import rule
-from repro.theory.group_size.verdicts import PRICE, judge_rule
+from repro.stats.verdicts import frame as verdict_rows
+from repro.stats.verdicts import with_words
 
 SEEDS = range(5)
 STATISTICS = Statistics(levels=[0.9, 1.0], resamples=200, confidence=0.95, seed=0)
@@ -108,10 +109,10 @@ def test_waste_and_the_drift_of_the_profile_are_those_of_the_last_checkpoint():
     assert frame.loc["sgpo-moves-grpo", "verdict"] == OPPOSITE
 
 
-def test_the_rule_is_judged_by_the_theory_notebooks_own_claims():
-    judged = judge_rule(rule.against_rule(rule.success_grid(), PRICE))
-    found = pd.DataFrame([{"group": "group_size", **row} for row in judged])
-    found[["low", "high"]] = found["interval"].tolist()
+def test_the_rule_is_judged_by_the_theory_notebooks_own_claims(tmp_path):
+    cells = run_cells("group_size", tmp_path, n_groups=10, n_queries=10, n_trials=2)
+    judged = with_words(verdict_rows(cells["of_rule"]), "group_size")
+    found = judged.assign(group="group_size", measured=judged["value"])
     frame = verdicts(theory=found)
     rows = frame[frame.index.str.startswith("sgpo-rule-")]
     assert rows["verdict"].to_dict() == {
@@ -119,7 +120,7 @@ def test_the_rule_is_judged_by_the_theory_notebooks_own_claims():
         "sgpo-rule-informative": OPPOSITE,
         "sgpo-rule-greatest-advantage": SAME,
     }
-    assert sgpo.RIGHT == rule.RIGHT
+    assert cells["RIGHT"] == sgpo.RIGHT
     assert rows.loc["sgpo-rule-informative", "value"] == pytest.approx(0.639, abs=1e-3)
     missing = Study(SimpleNamespace(arms=ARMS, statistics=STATISTICS), theory=found.iloc[:0])
     with pytest.raises(by.Untestable, match="0 claims of theory group_size begin with 'x'"):

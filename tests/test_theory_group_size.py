@@ -1,49 +1,42 @@
-"""sGPO's group size: closed forms by hand and over every outcome, allocations against brute force, plans by drawing."""
+"""sGPO's group size: closed forms by hand and over every outcome, allocations against brute force, plans by drawing.
+`cells` are the variables of notebooks/theory/group_size.ipynb after a small run."""
 
 import itertools
-import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import roots_jacobi
+from theory_cells import run_cells
 
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.group_sizes import posterior as profile
 from repro.methods.group_sizes import rule
 from repro.methods.group_sizes.allocation import allocate, allocate_profile, frontier, sizes_at_price
-from repro.theory.group_size import closed_forms as theory
-from repro.theory.group_size import plot as plots
-from repro.theory.group_size.plans import (
-    SAVINGS,
-    Plan,
-    Population,
-    by_baseline,
-    by_difficulty,
-    by_samples,
-    compare,
-    over_difficulty,
-    plans,
-)
-from repro.theory.group_size.rule import against_rule, success_grid, where_right
-from repro.theory.group_size.validation import (
-    GAINS,
-    saving,
-    simulate_groups,
-    simulate_plans,
-    simulate_profiles,
-)
-from repro.theory.group_size.verdicts import conclude, judge_rule, judge_savings, judge_simulations
-from repro.theory.verdict import save, table
+from repro.stats.verdicts import words
+from repro.theory.group_size import Plan, Population, compare, informative, over_sizes, plans
 
 SMALL = Population(
     alpha=0.5, beta=0.8, samples=4, uniform=6, smallest=2, largest=12,
     unsolvable_share=0.25, passes=4, profile_price=0.25,
 )  # fmt: skip
+GAINS = ("informative", "advantage", "greatest")
 inside = st.floats(1e-3, 1 - 1e-3)
 parameters = st.floats(0.2, 20.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("group_size")
+
+
+@pytest.fixture(scope="module")
+def cells(folder) -> SimpleNamespace:
+    return SimpleNamespace(**run_cells("group_size", folder, n_groups=4000, n_queries=200, n_trials=100))
 
 
 def gains_of(posteriors_Q, sizes_G) -> np.ndarray:
@@ -54,26 +47,26 @@ def total(gains_Q_G, sizes_G, sizes_Q) -> float:
     return sum(row[list(sizes_G).index(size)] for row, size in zip(gains_Q_G, sizes_Q, strict=True) if size)
 
 
-def test_two_and_three_rollouts_by_hand():
+def test_two_and_three_rollouts_by_hand(cells):
     # p = 1/2, G = 2: half the groups are mixed, with advantages +1 and −1.
-    for value in (theory.informative, theory.mean_advantage, theory.best_advantage, theory.one_success):
+    for value in (informative, cells.mean_advantage, cells.best_advantage, cells.one_success):
         assert value(0.5, 2) == pytest.approx(0.5)
     # p = 1/3, G = 3: one success (4/9) has √2, two (2/9) have 1/√2; the mean |A| is 2√2/3 in both.
-    assert theory.informative(1 / 3, 3) == pytest.approx(6 / 9)
-    assert theory.one_success(1 / 3, 3) == pytest.approx(4 / 9)
-    assert theory.mean_advantage(1 / 3, 3) == pytest.approx(6 / 9 * 2 * np.sqrt(2) / 3)
-    assert theory.best_advantage(1 / 3, 3) == pytest.approx(4 / 9 * np.sqrt(2) + 2 / 9 / np.sqrt(2))
-    assert theory.net_of_price(1 / 3, 3, price=0.1) == pytest.approx(6 / 9 - 0.3)
+    assert informative(1 / 3, 3) == pytest.approx(6 / 9)
+    assert cells.one_success(1 / 3, 3) == pytest.approx(4 / 9)
+    assert cells.mean_advantage(1 / 3, 3) == pytest.approx(6 / 9 * 2 * np.sqrt(2) / 3)
+    assert cells.best_advantage(1 / 3, 3) == pytest.approx(4 / 9 * np.sqrt(2) + 2 / 9 / np.sqrt(2))
+    assert cells.readings(0.1)["net_of_price"][1](1 / 3, 3) == pytest.approx(6 / 9 - 0.3)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_every_outcome_of_a_group_as_training_normalises_it(size):
+def test_every_outcome_of_a_group_as_training_normalises_it(cells, size):
     p, expected = 0.3, np.zeros(4)
     for rewards in itertools.product((0, 1), repeat=size):
         A_G = group_normalised(np.array(rewards), np.zeros(size, int), delta=0.0)
         chance = p ** sum(rewards) * (1 - p) ** (size - sum(rewards))
         expected += chance * np.array([A_G.any(), np.abs(A_G).mean(), A_G.max(), sum(rewards) == 1])
-    values = (theory.informative, theory.mean_advantage, theory.best_advantage, theory.one_success)
+    values = (informative, cells.mean_advantage, cells.best_advantage, cells.one_success)
     assert [float(value(p, size)) for value in values] == pytest.approx(expected)
 
 
@@ -84,26 +77,26 @@ def test_the_rule_rounds_up_and_stays_within_its_bounds():
 
 @given(inside)
 @settings(deadline=None)
-def test_what_each_reading_asks_for_at_any_p(p):
+def test_what_each_reading_asks_for_at_any_p(cells, p):
     sizes_G = range(2, 40)
-    mean_G = theory.over_sizes(theory.mean_advantage, p, sizes_G)
+    mean_G = over_sizes(cells.mean_advantage, p, sizes_G)
     assert (np.diff(mean_G) > 0).all() and mean_G[-1] < 2 * np.sqrt(p * (1 - p))
-    rate_G = theory.over_sizes(theory.informative, p, sizes_G) / sizes_G
+    rate_G = over_sizes(informative, p, sizes_G) / sizes_G
     assert rate_G[:2] == pytest.approx([p * (1 - p)] * 2) and (rate_G <= rate_G[0] * (1 + 1e-9)).all()
-    lone_G = theory.over_sizes(theory.one_success, p, range(1, int(1 / p) + 3))
+    lone_G = over_sizes(cells.one_success, p, range(1, int(1 / p) + 3))
     assert lone_G[int(1 / p + 1e-9) - 1] == pytest.approx(lone_G.max())
-    assert theory.informative(p, 7) == pytest.approx(theory.informative(1 - p, 7))  # the rule is not so even-handed
-    assert theory.one_success([0.0, 1.0], 3) == pytest.approx([0, 0])
+    assert informative(p, 7) == pytest.approx(informative(1 - p, 7))  # the rule is not so even-handed
+    assert cells.one_success([0.0, 1.0], 3) == pytest.approx([0, 0])
 
 
-def test_at_a_price_the_rule_is_right_at_one_p_alone():
+def test_at_a_price_the_rule_is_right_at_one_p_alone(cells):
     sizes_G = np.arange(2, 800)
     for price in (0.002, 0.01):
         p_P = np.array([0.9 * price, np.e * price, 8 * price])
-        best_P = sizes_G[(theory.over_sizes(theory.informative, p_P, sizes_G) - price * sizes_G).argmax(axis=1)]
+        best_P = sizes_G[(over_sizes(informative, p_P, sizes_G) - price * sizes_G).argmax(axis=1)]
         assert best_P[1] == pytest.approx(1 / p_P[1], rel=0.05) and best_P[2] > 1.5 / p_P[2]
-        assert theory.priced_size(p_P, price) == pytest.approx([0, 1 / p_P[1], np.log(8) / p_P[2]])
-        assert (theory.informative(p_P[0], sizes_G[0]) - price * sizes_G[0]) < 0
+        assert cells.priced_size(p_P, price) == pytest.approx([0, 1 / p_P[1], np.log(8) / p_P[2]])
+        assert (informative(p_P[0], sizes_G[0]) - price * sizes_G[0]) < 0
 
 
 def test_what_one_and_two_samples_say():
@@ -119,13 +112,13 @@ def test_what_one_and_two_samples_say():
 
 @given(parameters, parameters, st.integers(0, 30))
 @settings(deadline=None, max_examples=30)
-def test_expectations_over_a_posterior_are_integrals(a, b, size):
+def test_expectations_over_a_posterior_are_integrals(cells, a, b, size):
     # All three are polynomials of degree G in p, for which 20 nodes are exact up to degree 39.
     x_P, weights_P = roots_jacobi(20, b - 1, a - 1)
     for expected, value in (
-        (profile.expected_informative, theory.informative),
-        (profile.expected_mean_advantage, theory.mean_advantage),
-        (profile.expected_best_advantage, theory.best_advantage),
+        (profile.expected_informative, informative),
+        (profile.expected_mean_advantage, cells.mean_advantage),
+        (profile.expected_best_advantage, cells.best_advantage),
     ):
         mean = weights_P @ value((1 + x_P) / 2, size) / weights_P.sum()
         assert expected(a, b, size) == pytest.approx(mean, rel=1e-6, abs=1e-9)
@@ -179,9 +172,9 @@ def test_a_profile_is_enough_to_allocate():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: theory.informative(1.2, 4), r"p = 1\.2"),
-        (lambda: theory.informative(np.nan, 4), "p = nan"),
-        (lambda: theory.mean_advantage(0.5, 2.5), r"G = 2\.5"),
+        (lambda: informative(1.2, 4), r"p = 1\.2"),
+        (lambda: informative(np.nan, 4), "p = nan"),
+        (lambda: informative(0.5, 2.5), r"G = 2\.5"),
         (lambda: rule.rule_size(0.0), "give the largest group size"),
         (lambda: profile.posterior(5, 4, 1, 1), r"5\.0 successes"),
         (lambda: profile.posterior(0, 0, 1, 1), "K = 0"),
@@ -226,12 +219,16 @@ def test_no_plan_brings_more_than_the_best_does(sizes_S, kept_S):
     assert SMALL.unprofiled.gain(3.0) <= SMALL.best.gain(3.0)
 
 
-def test_drawn_groups_profiles_and_plans_agree_with_the_closed_forms(tmp_path):
-    groups, profiles = simulate_groups(4000, 0), simulate_profiles(SMALL, 20_000, 0.05, 0)
-    compared, trials = compare(SMALL), simulate_plans(SMALL, 300, 100, 0)
-    simulated = judge_simulations(groups, profiles)
-    assert all(row["holds"] for row in simulated)
-    assert not judge_simulations(groups.assign(exact=groups["exact"] * 1.1), profiles)[0]["holds"]
+def test_drawn_groups_and_profiles_agree_with_the_closed_forms(cells):
+    groups, profiles = cells.simulate_groups(4000, 1), cells.simulate_profiles(SMALL, 20_000, 0.05, 1)
+    assert (len(groups), len(profiles)) == (120, 16)
+    for table in (groups, profiles):
+        assert cells.deviation("some", table).outcome == "holds"
+    assert cells.deviation("some", groups.assign(exact=groups["exact"] * 1.1)).outcome == "refuted"
+
+
+def test_drawn_plans_agree_with_their_expectations(cells):
+    compared, trials = compare(SMALL), cells.simulate_plans(SMALL, 300, 100, 0)
     mean = trials.groupby("plan")[["rollouts", *GAINS]].mean() / 300
     error = trials.groupby("plan")[["rollouts", *GAINS]].std() / 300 / np.sqrt(100)
     for plan, row in compared.iterrows():
@@ -240,36 +237,42 @@ def test_drawn_groups_profiles_and_plans_agree_with_the_closed_forms(tmp_path):
         expected |= {"rollouts": spent + row["profile"], "greatest": row["greatest"] * spent}
         for name, value in expected.items():
             assert abs(mean.loc[plan, name] - value) <= 4.5 * error.loc[plan, name] + 1e-9, (plan, name)
-    ratio, (low, high) = saving(trials, "informative", "sgpo", "uniform", 0)
+    ratio, (low, high) = cells.saving(trials, "informative", "sgpo", "uniform", 0)
     assert low < ratio < high and low < compared.loc["sgpo", "saving_rate"] < high
-    verdicts = [*simulated, *judge_savings(compared, trials, 0)]
-    rule = against_rule(success_grid(21), price=0.05)
-    assert "**" in conclude(rule, compared, by_baseline(SMALL, (4, 8)), verdicts) and "|A|" not in table(verdicts)
-    save(tmp_path, {"compared": compared.reset_index()}, verdicts)
-    assert json.loads((tmp_path / "verdict.json").read_text()) == verdicts
-    again = simulate_plans(SMALL, 300, 100, 0)
-    assert again.equals(trials) and not simulate_plans(SMALL, 300, 100, 1).equals(trials)
+    again = cells.simulate_plans(SMALL, 300, 100, 0)
+    assert again.equals(trials) and not cells.simulate_plans(SMALL, 300, 100, 1).equals(trials)
 
 
-def test_the_rule_is_right_for_one_reading_and_wrong_for_another_and_every_figure_is_drawn():
-    found = against_rule(success_grid(21), price=0.05)
-    holds = {row["claim"].split(":")[0]: row["holds"] for row in judge_rule(found)}
-    assert holds["⌈1/p⌉ maximises the greatest advantage per rollout"]
-    assert not holds["⌈1/p⌉ maximises the mean absolute advantage per rollout"]
-    titles = {name: criterion.title for name, criterion in theory.criteria(0.05).items()}
-    shown = where_right(found, titles)
-    assert shown.loc["informative groups per rollout", "best G at p = 0.1"] == 2
-    assert shown.loc["chance of exactly one success", "best G at p = 0.1"] in (9, 10)
-    assert shown.loc["greatest advantage per rollout", "best G at p = 0.01"] == 86
-    difficulty = by_difficulty(SMALL, (0.3, 0.6), (1.0,))
-    assert over_difficulty(difficulty).loc["sGPO", ("of_best", "max")] <= 1 and difficulty[SAVINGS].notna().all(
-        axis=None
-    )
-    figures = [
-        plots.values_by_size(0.1, 0.05, simulate_groups(100, 0)),
-        plots.rule_map(found, 0.05),
-        plots.profile_errors(simulate_profiles(SMALL, 1000, 0.05, 0), by_samples(SMALL, (2, 4), 0.05), 4),
-        plots.explore_plans(1.0, 1.0, 8, SMALL),
-        plots.savings(by_baseline(SMALL, (2, 4)), difficulty),
-    ]
+def test_the_rule_is_right_for_one_reading_and_wrong_for_another(cells):
+    outcome = {verdict.id: verdict.outcome for verdict in cells.verdicts}
+    assert outcome["rule-greatest-advantage"] == outcome["priced-size"] == "holds"
+    assert outcome["rule-mean-advantage"] == outcome["rule-informative-groups"] == "refuted"
+    least = {verdict.id: verdict.value for verdict in cells.verdicts}
+    assert least["rule-informative-groups"] == pytest.approx(0.639, abs=1e-3)
+    table = cells.against_rule(cells.success_grid(21), price=0.05)
+    best = table.pivot(index="criterion", columns="p", values="best_size")
+    assert best.loc["informative", 0.1] == 2 and best.loc["mean_advantage", 0.1] == 200
+    assert best.loc["one_success", 0.1] in (9, 10)
+    assert best.loc["best_advantage", 0.01] == 86
+
+
+def test_savings_over_other_samples_baselines_and_difficulties(cells):
+    uniform = cells.by_baseline(SMALL, (4, 6))
+    assert dict(uniform.loc[6]) == pytest.approx(dict(compare(SMALL).loc["sgpo", cells.SAVINGS]))
+    difficulty = cells.by_difficulty(SMALL, (0.3, 0.6), (1.0,))
+    assert difficulty["of_best"].max() <= 1 and difficulty[cells.SAVINGS].notna().all(axis=None)
+    other = compare(replace(SMALL, alpha=0.3, beta=0.7)).loc["sgpo", "saving_rate"]
+    chosen = difficulty[(difficulty["plan"] == "sgpo") & (difficulty["mean"] == 0.3)]
+    assert chosen["saving_rate"].item() == pytest.approx(other)
+    samples = cells.by_samples(SMALL, (2, 4), 0.05)
+    assert samples.loc[4, "unsolvable"] == pytest.approx(profile.misfiled(4, 0.5, 0.8, 0.05)["unsolvable"])
+    assert (samples["known"] <= 1.001).all()  # 400 probabilities stand for the population
+
+
+def test_files_every_verdict_has_words_and_every_figure_is_drawn(cells, folder):
+    verdicts = pd.read_parquet(folder / "verdicts.parquet")
+    assert list(verdicts["id"]) == list(words("group_size")) and len(list(folder.iterdir())) == 9
+    assert pd.read_parquet(folder / "by_samples.parquet")["samples"].tolist() == [2, 4, 8, 16, 32]
+    shown = replace(SMALL, alpha=1.0, beta=1.0, samples=8)  # what the sliders draw
+    figures = [cells.draw_readings(0.1, 0.05, cells.groups), cells.draw_frontiers(shown), cells.figure]
     assert all(ax.has_data() for figure in figures for ax in figure.axes)

@@ -1,23 +1,32 @@
-"""Advantage variance: closed forms by hand and by brute force, gradients against differences, and the samplers."""
+"""Advantage variance: the notebook's closed forms by hand and by brute force, gradients against differences, and the
+samplers. `cells` are the variables of notebooks/theory/variance.ipynb after a small run."""
 
 import itertools
-import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory_cells import run_cells
 
-from repro.theory.variance import closed_forms as theory
-from repro.theory.variance.batches import simulate_usefulness, sizes_to_keep, summarise_usefulness
-from repro.theory.variance.gradients import compare_factors, measure_groups, one_sided_share, tightness, with_bounds
-from repro.theory.variance.policy import SoftmaxPolicy, draw_policy
-from repro.theory.variance.subsets import best_variances, binary_groups, bound_ratios, random_vectors, within_groups
-from repro.theory.variance.validation import Evidence, conclude, judge, save
-from repro.theory.verdict import table
+from repro.settings.theory import VarianceTheory
+from repro.stats.verdicts import words
+from repro.theory.variance import SoftmaxPolicy, best_variances, draw_policy
 
-SMALL = dict(vocabulary=3, length=2, hidden=4, sharpness=1.0, queries=3)
+SMALL = dict(vocabulary=3, length=2, hidden=4, sharpness=1.0)
+RUN = dict(group_size=8, keep=4, n_vectors=50, n_queries=3, n_groups=300, batch_groups=16, n_batches=20, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("variance")
+
+
+@pytest.fixture(scope="module")
+def cells(folder) -> SimpleNamespace:
+    return SimpleNamespace(**run_cells("variance", folder / "first", **RUN, seed=3))
 
 
 def best_of_all(values_G, keep: int) -> float:
@@ -25,54 +34,36 @@ def best_of_all(values_G, keep: int) -> float:
     return max(np.var(chosen) for chosen in itertools.combinations(values_G, keep))
 
 
-def evidence_of(seed: int) -> Evidence:
-    policy = draw_policy(**SMALL, seed=seed)
-    groups = with_bounds(measure_groups(policy, 8, 4, 300, seed), 8)
-    batches = simulate_usefulness(0.35, 0.35, 16, 8, sizes_to_keep(8, 4), 20, seed)
-    return Evidence(
-        group_size=8,
-        keep=4,
-        vectors=random_vectors(8, 50, seed),
-        binary=binary_groups(8),
-        ratios=bound_ratios(8),
-        within=within_groups(8, 4, seed),
-        groups=groups,
-        factors=compare_factors(policy, groups, 8, 4),
-        broken=one_sided_share(policy, groups, 8, 4),
-        usefulness=summarise_usefulness(batches, 0.35, 0.35, 16, 8),
-    )
-
-
-def test_lemma_1_by_hand():
+def test_lemma_1_by_hand(cells):
     # 3 of {−1, −1, 1, 1}: {−1, 1, 1} has mean 1/3 and variance 1 − 1/9. All four, or two: 1.
-    assert theory.lemma_bound(4, np.array([2, 3, 4])) == pytest.approx([1, 8 / 9, 1])
-    assert theory.averaged_bound(4, np.array([2, 3, 4])) == pytest.approx([2 / 3, 8 / 9, 1])
-    assert theory.selected_variance(4, 2, np.array([2, 3, 4])) == pytest.approx([1, 8 / 9, 1])
+    assert cells.lemma_bound(4, np.array([2, 3, 4])) == pytest.approx([1, 8 / 9, 1])
+    assert cells.averaged_bound(4, np.array([2, 3, 4])) == pytest.approx([2 / 3, 8 / 9, 1])
+    assert cells.selected_variance(4, 2, np.array([2, 3, 4])) == pytest.approx([1, 8 / 9, 1])
     # One success of four: A = √3 and −1/√3. The best two are one of each: variance ((√3 + 1/√3)/2)² = 4/3.
-    assert theory.selected_variance(4, 1, 2) == pytest.approx(4 / 3)
-    assert theory.selected_variance(4, np.array([0, 4]), 2) == pytest.approx([0, 0])
-    assert theory.kept_successes(8, np.array([0, 1, 4, 7, 8]), 5).tolist() == [0, 1, 3, 4, 5]
+    assert cells.selected_variance(4, 1, 2) == pytest.approx(4 / 3)
+    assert cells.selected_variance(4, np.array([0, 4]), 2) == pytest.approx([0, 0])
+    assert cells.kept_successes(8, np.array([0, 1, 4, 7, 8]), 5).tolist() == [0, 1, 3, 4, 5]
     # 3·|8 − 2k| < 8 for k = 3, 4, 5, and 5·|8 − 2k| < 8 for k = 4 alone; an even size never fails, nor the whole group.
-    assert theory.lemma_fails(8, np.arange(9), 3).nonzero()[0].tolist() == [3, 4, 5]
-    assert theory.lemma_fails(8, np.arange(9), 5).nonzero()[0].tolist() == [4]
-    assert not theory.lemma_fails(9, 4, np.array([2, 4, 6, 8, 9])).any()
+    assert cells.lemma_fails(8, np.arange(9), 3).nonzero()[0].tolist() == [3, 4, 5]
+    assert cells.lemma_fails(8, np.arange(9), 5).nonzero()[0].tolist() == [4]
+    assert not cells.lemma_fails(9, 4, np.array([2, 4, 6, 8, 9])).any()
 
 
 @given(st.lists(st.integers(-9, 9), min_size=2, max_size=8).filter(lambda values: len(set(values)) > 1))
 @settings(deadline=None)
-def test_some_subset_of_every_size_reaches_the_mended_bound(values):
+def test_some_subset_of_every_size_reaches_the_corrected_bound(cells, values):
     values_G = np.array(values, dtype=float)
     values_G = (values_G - values_G.mean()) / values_G.std()
     for keep in range(2, len(values) + 1):
         best = best_of_all(values_G, keep)
         assert best_variances(values_G[None], keep) == pytest.approx([best])
-        bound = theory.lemma_bound(len(values), keep)
+        bound = cells.lemma_bound(len(values), keep)
         assert best >= bound - 1e-9
-        assert bound >= theory.averaged_bound(len(values), keep) - 1e-12
+        assert bound >= cells.averaged_bound(len(values), keep) - 1e-12
 
 
-def test_binary_groups_agree_with_every_closed_form():
-    table = binary_groups(13)
+def test_binary_groups_agree_with_every_closed_form(cells):
+    table = cells.binary_groups(13)
     assert len(table) == sum((size - 1) ** 2 for size in range(2, 14))
     np.testing.assert_allclose(table["variance"], table["predicted"], rtol=1e-12)
     np.testing.assert_array_equal(table["below"], table["fails"])
@@ -82,44 +73,52 @@ def test_binary_groups_agree_with_every_closed_form():
     np.testing.assert_allclose(half["variance"], half["bound"], rtol=1e-12)
 
 
-def test_impossible_sizes_are_refused():
-    with pytest.raises(ValueError, match=r"keep = 5, group_size = 4: need 2 <= keep"):
-        theory.lemma_bound(4, 5)
-    with pytest.raises(ValueError, match=r"keep = 1, group_size = 8"):
-        theory.useful_given(2, 4, 8, 1, cross=True)
-    with pytest.raises(ValueError, match=r"successes = 5"):
-        theory.selected_variance(4, 5, 2)
-    with pytest.raises(ValueError, match=r"alpha = 0"):
-        theory.signal_probability(0, 1, 4)
-    with pytest.raises(ValueError, match=r"vocabulary = 1"):
-        draw_policy(**{**SMALL, "vocabulary": 1}, seed=0)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"keep": 9}, "keep 9 is above group_size 8"),
+        ({"keep": 1}, "keep\n.*greater than or equal to 2"),
+        ({"alpha": 0}, "alpha\n.*greater than 0"),
+        ({"vocabulary": 1}, "vocabulary\n.*greater than or equal to 2"),
+    ],
+)
+def test_impossible_parameters_are_refused_before_the_notebook_runs(change, message):
+    VarianceTheory(**RUN, alpha=0.35, beta=0.35, seed=0)
+    with pytest.raises(ValueError, match=message):
+        VarianceTheory(**{**RUN, "alpha": 0.35, "beta": 0.35, "seed": 0, **change})
+    if "vocabulary" in change:
+        with pytest.raises(ValueError, match=r"vocabulary = 1"):
+            draw_policy(**{**SMALL, "vocabulary": 1}, queries=3, seed=0)
 
 
-def test_bounds_by_hand():
+def test_bounds_by_hand(cells):
     # G = 5, Var = 2: 3·2^(1/3)·2^(1/3)·2^(1/3) = 6.
-    assert theory.proposition_2(2.0, 5) == pytest.approx(6)
-    assert theory.elementary_bound(2.25) == pytest.approx(3)
+    assert cells.proposition_2(2.0, 5) == pytest.approx(6)
+    assert cells.moment_bound(2.25) == pytest.approx(3)
     # p = 1/2: two rollouts agree with probability 1/2, four with 1/8.
-    assert theory.one_sided_probability(0.5, 4, 2) == pytest.approx(3 / 8)
-    ratios = bound_ratios(16).set_index("kind")
+    assert cells.one_sided(0.5, 4, 2) == pytest.approx(3 / 8)
+    ratios = cells.bound_ratios(cells.all_splits(16)).set_index("kind")
     assert ratios.loc["best", "least"] == pytest.approx(3 / 2 ** (2 / 3))  # at G = 2
     assert ratios.loc["mixed", "least"] > 1 and ratios.loc["mixed", "broken"] == 0
     assert ratios.loc["one-sided", "broken"] == ratios.loc["one-sided", "subsets"] > 0
 
 
-def test_one_token_attains_its_bound_and_breaks_proposition_2():
+def test_one_token_attains_its_bound_and_breaks_proposition_2(cells):
     """Tabular logits, γ = 1: half of a group on one token, half on another, advantages ±1."""
     scores = np.eye(3) - np.array([0.5, 0.3, 0.2])
     advantages, tokens = np.array([1.0, 1.0, -1.0, -1.0]), np.array([0, 0, 1, 1])
     whole = (advantages[:, None] * scores[tokens]).mean(axis=0)
-    assert np.linalg.norm(whole) == pytest.approx(theory.ONE_TOKEN)
+    assert np.linalg.norm(whole) == pytest.approx(np.sqrt(0.5))
     part = (advantages[:2, None] * scores[tokens[:2]]).mean(axis=0)
-    assert np.linalg.norm(part) > 0.6 > theory.proposition_2(np.var(advantages[:2]), 4) == 0
-    assert np.linalg.norm(part) <= theory.elementary_bound(1.0)
+    assert np.linalg.norm(part) > 0.6 > cells.proposition_2(np.var(advantages[:2]), 4) == 0
+    assert np.linalg.norm(part) <= cells.moment_bound(1.0)
+    # No policy of one-token responses goes beyond: Proposition 1 allows 4.
+    one_token = cells.tightness[cells.tightness["length"] == 1]
+    assert len(one_token) == 3 and (one_token["eq_4_largest"] <= np.sqrt(0.5) / 4 + 1e-12).all()
 
 
 def test_scores_are_the_gradients_and_gamma_their_jacobian():
-    policy = draw_policy(**SMALL, seed=1)
+    policy = draw_policy(**SMALL, queries=3, seed=1)
     size = policy.output_V_H.size
     flat = np.concatenate([policy.output_V_H.ravel(), policy.input_H_F.ravel()])
 
@@ -139,7 +138,7 @@ def test_scores_are_the_gradients_and_gamma_their_jacobian():
 
 
 @pytest.mark.parametrize("method", ["grpo", "d1s", "pods"])
-def test_the_expected_gradient_of_every_group_is_the_closed_form(method):
+def test_the_expected_gradient_of_every_group_is_the_closed_form(cells, method):
     """Every group of four responses of one query, with its probability: no sampling, no tolerance but rounding."""
     policy = draw_policy(vocabulary=3, length=1, hidden=4, sharpness=1.0, queries=3, seed=2)
     query, size, keep = 1, 4, 2
@@ -154,69 +153,67 @@ def test_the_expected_gradient_of_every_group_is_the_closed_form(method):
         kept = np.array([advantages[row] for row in rows]) if method != "pods" else np.array([1.0, -1.0])
         gradient_P = kept @ policy.scores_Q_Y_P[query, [group[row] for row in rows]] / len(kept)
         total_P = total_P + policy.probabilities_Q_Y[query, list(group)].prod() * gradient_P
-    factor = theory.gradient_factor(policy.rates_Q[query], size, keep, method)
+    factor = cells.gradient_factor(policy.rates_Q[query], size, keep, method)
     np.testing.assert_allclose(total_P, factor * policy.rate_gradients_Q_P[query], rtol=1e-10, atol=1e-14)
 
 
-def test_factors_tend_to_their_limits():
+def test_factors_tend_to_their_limits(cells):
     rates = np.array([0.3, 0.5, 0.8])
-    base = theory.gradient_factor(rates, 4000, 8, "grpo")
+    base = cells.gradient_factor(rates, 4000, 8, "grpo")
     np.testing.assert_allclose(base, 1 / np.sqrt(rates * (1 - rates)), rtol=1e-3)
     for method in ("d1s", "pods"):
-        ratio = theory.gradient_factor(rates, 4000, 8, method) / base
-        np.testing.assert_allclose(ratio, theory.limit_ratio(rates, method), rtol=5e-3)
-    assert theory.limit_ratio(0.5, "d1s") == theory.limit_ratio(0.5, "pods") == theory.limit_ratio(0.2, "grpo") == 1
+        ratio = cells.gradient_factor(rates, 4000, 8, method) / base
+        np.testing.assert_allclose(ratio, cells.limit_ratio(rates, method), rtol=5e-3)
+    assert cells.limit_ratio(0.5, "d1s") == cells.limit_ratio(0.5, "pods") == cells.limit_ratio(0.2, "grpo") == 1
 
 
-def test_samplers_keep_the_same_rollouts_and_the_predicted_variance():
+def test_samplers_keep_the_same_rollouts_and_the_predicted_variance(cells):
     for keep in (2, 3, 8, 11):
-        within = within_groups(11, keep, seed=0)
+        within = cells.within_groups(11, keep, seed=0)
         assert within["same"].all() or keep == 3
         np.testing.assert_allclose(within["d1s"], within["predicted"], rtol=1e-12)
         np.testing.assert_allclose(within["pods"], 1.0, atol=1e-4)
 
 
-def test_usefulness_by_hand():
+def test_usefulness_by_hand(cells):
     # B = 2 groups of 4, n = 2: M = 0, 1, 2 with 1/4, 1/2, 1/4. Within groups M/2; across, one group is enough.
-    assert theory.useful_groups(0.5, 2, 4, 2, cross=False) == pytest.approx(0.5)
-    assert theory.useful_groups(0.5, 2, 4, 2, cross=True) == pytest.approx(0.75)
+    assert cells.useful_groups(0.5, 2, 4, 2, cross=False) == pytest.approx(0.5)
+    assert cells.useful_groups(0.5, 2, 4, 2, cross=True) == pytest.approx(0.75)
     # n = 3: with M = 1, two rollouts are missing, from one silent group: 1/2.
-    assert theory.useful_groups(0.5, 2, 4, 3, cross=True) == pytest.approx(0.5)
-    assert theory.useful_groups(0.7, 4096, 32, np.array([8, 28]), cross=True) == pytest.approx([1, 0.8], abs=1e-3)
+    assert cells.useful_groups(0.5, 2, 4, 3, cross=True) == pytest.approx(0.5)
+    assert cells.useful_groups(0.7, 4096, 32, np.array([8, 28]), cross=True) == pytest.approx([1, 0.8], abs=1e-3)
     # p uniform: E p^G = 1/(G + 1).
-    assert theory.signal_probability(1, 1, 4) == pytest.approx(3 / 5)
-    assert theory.binomial_pmf(np.arange(3), 2, 0.25) == pytest.approx([9 / 16, 6 / 16, 1 / 16])
+    assert cells.signal_probability(1, 1, 4) == pytest.approx(3 / 5)
+    assert cells.binomial_pmf(np.arange(3), 2, 0.25) == pytest.approx([9 / 16, 6 / 16, 1 / 16])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(3, 9), st.integers(1, 9))
 @settings(deadline=None, max_examples=25)
-def test_usefulness_of_every_batch_is_the_closed_form(seed, group_size, groups):
-    batches = simulate_usefulness(0.3, 0.6, groups, group_size, range(2, group_size + 1), 2, seed)
+def test_usefulness_of_every_batch_is_the_closed_form(cells, seed, group_size, groups):
+    batches = cells.simulate_usefulness(0.3, 0.6, groups, group_size, range(2, group_size + 1), 2, seed)
     assert batches["useful"].to_numpy() == pytest.approx(batches["given"].to_numpy())
     across = batches[batches["sampler"] == "d1s-c"]
     assert (across["silent_kept"] == 0).all()
 
 
-def test_verdicts_and_files_are_the_same_for_the_same_seed(tmp_path):
-    tight = tightness(vocabulary=3, hidden=4, queries=2, group_size=6, keep=2, n_groups=20, seed=0)
-    assert (tight.loc[tight["length"] == 1, "eq_4_largest"] <= theory.ONE_TOKEN / theory.PROPOSITION_1 + 1e-12).all()
-    for folder in ("first", "second"):
-        evidence = evidence_of(3)
-        verdicts = judge(evidence)
-        save(tmp_path / folder, evidence, tight, verdicts)
-    names = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert "verdict.json" in names and len(names) == 9
+def test_measured_gradients_have_the_closed_forms_means(cells):
+    """Within 4.5 standard errors, query by query; and the verdicts on the same numbers are those printed."""
+    factors = cells.factors
+    assert len(factors) == 2 * RUN["n_queries"]
+    assert ((factors["measured"] - factors["predicted"]).abs() <= 4.5 * factors["se"]).all()
+    refuted = [verdict.id for verdict in cells.verdicts if verdict.outcome == "refuted"]
+    assert refuted == ["lemma-1-printed", "prop-2-printed", "pinned-variance-pins-gradient"]
+    least = cells.verdicts[0]
+    assert (least.value, least.low, least.high) == pytest.approx([8 / 9] * 3, abs=1e-9)
+
+
+def test_files_are_the_same_for_the_same_seed_and_every_verdict_has_words(cells, folder):
+    run_cells("variance", folder / "second", **RUN, seed=3)
+    names = sorted(path.name for path in (folder / "first").iterdir())
+    assert "verdicts.parquet" in names and len(names) == 9
     for name in names:
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
-    keys = {"claim", "expected", "measured", "interval", "tolerance", "rule", "holds"}
-    assert all(set(row) == keys for row in json.loads((tmp_path / "first" / "verdict.json").read_text()))
-    assert not any("|" in row["claim"] for row in verdicts), "a bar in a claim breaks the table of verdicts"
-    assert len(table(verdicts).splitlines()) == len(verdicts) + 2
-    assert "(0.889 for n = 3 of G = 4)" in conclude(evidence, 0.35, 0.35)
-    false = [row["claim"] for row in verdicts if row["interval"][0] == row["interval"][1] and not row["holds"]]
-    assert [claim.split(" (")[0].split(":")[0] for claim in false] == [
-        "Lemma 1 as printed",
-        "a pinned variance pins the gradient",
-    ]
-    other = evidence_of(4)
-    assert not pd.DataFrame(other.groups).equals(evidence.groups)
+        assert (folder / "first" / name).read_bytes() == (folder / "second" / name).read_bytes()
+    verdicts = pd.read_parquet(folder / "first/verdicts.parquet")
+    assert list(verdicts["id"]) == list(words("variance"))
+    other = cells.draw_groups(cells.policy, RUN["group_size"], RUN["keep"], 10, seed=4)
+    assert not other["norm"].equals(cells.draw_groups(cells.policy, RUN["group_size"], RUN["keep"], 10, seed=3)["norm"])

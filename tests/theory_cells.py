@@ -8,7 +8,10 @@ from repro.paths import NOTEBOOKS
 class Cells(dict):
     """The variables that a notebook's cells leave, by name or as attributes."""
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name):
+        if name not in self:
+            raise AttributeError(name)
+        return self[name]
 
 
 def run_cells(notebook: str, output=None, **parameters) -> Cells:

@@ -16,7 +16,7 @@ from repro.experiments.profile.describe import fitted_population
 from repro.files import read_parquet, write_parquet
 from repro.methods.group_sizes.posterior import misfiled, posterior
 from repro.tasks.queries import Query
-from repro.theory.group_size.plans import Population, compare
+from repro.theory.group_size import Population, compare
 
 MADE_BY = "dvc repro profile_language_model"
 CONFIDENCE = 0.95
@@ -99,7 +99,7 @@ def fit(profile: Profile) -> tuple[float, float]:
 
 def savings(study: Study, population: Mapping[str, float]) -> pd.DataFrame:
     """The theory's comparison of plans (index) on this model's population, the profile charged: see
-    repro.theory.group_size.plans. `population`: that of settings' theory.group_size; its α, β and K are replaced by
+    repro.theory.group_size. `population`: that of settings' theory.group_size; its α, β and K are replaced by
     those of this profile."""
     names = ("uniform", "smallest", "largest", "unsolvable_share", "passes", "profile_price")
     alpha, beta = fit(study.profile)

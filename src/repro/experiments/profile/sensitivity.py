@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from repro.experiments.profile.describe import Rule, classes, spread, truth
 from repro.settings import Statistics
 from repro.stats.pass_at_k import pass_at_k
-from repro.theory.group_size.closed_forms import informative
+from repro.theory.group_size import informative
 
 SAMPLES = (2, 4, 8, 16, 32)  # the K that are tried, as far as the profiles reach
 # Of the plan under the truth; the others compare a profile with the truth, or with another profile.

@@ -1,20 +1,20 @@
-"""What sGPO's rule, its parts and other rules would gain on a population of queries: exact, before any training.
+"""What sGPO's rule, its parts and other rules gain on a population of queries: exact expectations, before any training.
 
-A plan gives the queries whose profile has s successes in K samples a group size and the share of them that is kept. All
-numbers are expectations over p ~ Beta(α, β), the profile and the groups. They are those of one pass over the queries
-with the policy that was profiled; that the policy changes as it trains is no part of this.
+A plan gives the queries whose profile has s successes in K samples a group size and the share of them that is kept.
+Expectations are over p ~ Beta(α, β), the profile and the groups, for one pass over the queries with the policy that was
+profiled; how the policy changes as it trains is left out. The readings of "the most advantage per rollout", and the
+simulations, stand in notebooks/theory/group_size.ipynb.
 
 Array names: S successes 0 ... K, G group sizes smallest ... largest, P success probabilities.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from repro.methods.group_sizes.allocation import Frontier, frontier, sizes_at_price
@@ -24,14 +24,30 @@ from repro.methods.group_sizes.posterior import (
     expected_informative,
     expected_mean_advantage,
     gain_table,
-    misfiled,
     posterior,
 )
-from repro.methods.group_sizes.rule import Array, rule_size
-from repro.theory.group_size.closed_forms import informative, over_sizes
+from repro.methods.group_sizes.rule import SMALLEST, Array, probabilities, rollouts, rule_size
 
-SAVINGS = ["saving_pass", "saving_rate", "saving_advantage", "saving_greatest", "saving_coverage"]
-KNOWN = 400  # equally likely success probabilities that stand for the population where p is known
+KNOWN = 400  # equally likely success probabilities that represent the population where p is known
+
+
+def informative(p: ArrayLike, size: int) -> Array:
+    """I(p, G) = 1 − p^G − (1−p)^G, the probability that the group's rewards differ: without that, no gradient.
+
+    p is a scalar or an array of any shape, G one whole number; ValueError where they are not. Rises with G by
+    p^G (1−p) + (1−p)^G p, which is p(1−p) both from 2 to 3 and, per rollout, from nothing to 2, and falls from there
+    on: I is concave over G = 0, 2, 3, ...
+    """
+    p, size = probabilities(p), rollouts(size)
+    if size < SMALLEST:
+        return np.zeros_like(p)
+    with np.errstate(divide="ignore"):  # p = 1: log(0), and no reward differs
+        return -np.expm1(size * np.log1p(-p)) - p**size
+
+
+def over_sizes(value: Callable[[ArrayLike, int], Array], p_P: ArrayLike, sizes_G: Sequence[int]) -> Array:
+    """values_P_G: value(p, G) for each p and each group size."""
+    return np.stack([value(p_P, int(size)) for size in sizes_G], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Group size and share kept, by successes in the profile; `profiled` where it needs the profile at all."""
+    """Group size and share kept, by successes in the profile; `profiled`: whether it needs the profile at all."""
 
     title: str
     sizes_S: NDArray[np.int64]
@@ -108,7 +124,7 @@ def plans(population: Population) -> dict[str, Plan]:
     """Uniform, sGPO and its parts, the same filter with other sizes, and the best plan at sGPO's rollouts.
 
     sGPO: p̂ = 1 dropped, `unsolvable_share` of p̂ = 0 kept at the largest size, else clip(⌈K/s⌉). "equal" gives the
-    filtered queries one size, the whole number that comes nearest to sGPO's rollouts.
+    filtered queries one size, the whole number nearest to sGPO's rollouts.
     """
     K, bounds = population.samples, (population.smallest, population.largest)
     success_S = np.arange(K + 1)
@@ -117,7 +133,7 @@ def plans(population: Population) -> dict[str, Plan]:
     uniform_S = np.full(K + 1, population.uniform)
     mean_S = population.posterior_S[0] / sum(population.posterior_S)
     inverse_S = rule_size(success_S / K, *bounds)
-    found = {
+    table = {
         "uniform": Plan(f"uniform, {population.uniform} each", uniform_S, every_S, profiled=False),
         "filter": Plan("filter alone", uniform_S, filtered_S),
         "allocation": Plan("allocation alone", inverse_S, every_S),
@@ -126,19 +142,12 @@ def plans(population: Population) -> dict[str, Plan]:
         "shrunken": Plan("⌈(K+1)/(s+1)⌉", rule_size((success_S + 1) / (K + 1), *bounds), filtered_S),
         "bayes": Plan("⌈1/E[p | s]⌉", rule_size(mean_S, *bounds), filtered_S),
     }
-    spent = _rollouts(found["sgpo"], population)
+    spent = _rollouts(table["sgpo"], population)
     equal = int(np.clip(round(spent / (population.weights_S @ filtered_S)), *bounds))
-    found["equal"] = Plan(f"filter, {equal} each", np.full(K + 1, equal), filtered_S)
+    table["equal"] = Plan(f"filter, {equal} each", np.full(K + 1, equal), filtered_S)
     price = population.best.price(spent)
     best_S = sizes_at_price(population.gains_S_G, population.sizes_G, price)
-    return found | {"best": Plan("best for the posterior", best_S, every_S)}
-
-
-def sizes_by_successes(population: Population) -> pd.DataFrame:
-    """Group size by plan (index: its title) and successes in the profile (columns 0 ... K); 0 where none is kept."""
-    found = plans(population).values()
-    rows = np.stack([np.where(plan.kept_S > 0, plan.sizes_S, 0) for plan in found])
-    return pd.DataFrame(rows, index=pd.Index([plan.title for plan in found], name="successes"))
+    return table | {"best": Plan("best for the posterior", best_S, every_S)}
 
 
 def compare(population: Population) -> pd.DataFrame:
@@ -149,7 +158,7 @@ def compare(population: Population) -> pd.DataFrame:
     these rollouts can bring. Savings are the factor by which uniform groups cost more, the profile charged: saving_pass
     per pass over the queries, whatever they teach; saving_rate per informative group, saving_advantage per |A| and
     saving_greatest per greatest advantage, as if queries never ran out; saving_coverage for the same informative groups
-    from the same queries, at the uniform size that takes.
+    from the same queries, at the uniform size that this needs.
     """
     rows = {name: _score(plan, population) for name, plan in plans(population).items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("plan")
@@ -162,69 +171,26 @@ def compare(population: Population) -> pd.DataFrame:
     return table
 
 
-def by_samples(population: Population, samples: Sequence[int], margin: float) -> pd.DataFrame:
-    """How the profile's size K (index) matters: wrong classes (see `misfiled`), sGPO's savings, and what it forgoes.
-
-    known: informative groups of the best plan for the posterior over those of one that knows every p, at the rollouts
-    of sGPO.
-    """
-    rows = {}
-    for K in samples:
-        other = replace(population, samples=K)
-        sgpo = compare(other).loc["sgpo"]
-        kept = ["rollouts", "of_best", *SAVINGS]
-        known = other.best.gain(sgpo["rollouts"]) / other.known.gain(sgpo["rollouts"])
-        rows[K] = misfiled(K, other.alpha, other.beta, margin) | dict(sgpo[kept]) | {"known": float(known)}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("samples")
-
-
-def by_baseline(population: Population, uniform: Sequence[int]) -> pd.DataFrame:
-    """sGPO's savings (columns SAVINGS) against uniform groups of other sizes (index)."""
-    rows = {size: dict(compare(replace(population, uniform=size)).loc["sgpo", SAVINGS]) for size in uniform}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("uniform")
-
-
-def by_difficulty(population: Population, means: Sequence[float], strengths: Sequence[float]) -> pd.DataFrame:
-    """sGPO, its filter and equal sizes over Beta populations of other mean α/(α+β) and strength α+β.
-
-    Columns mean, strength, plan, of_best and SAVINGS. The smaller the strength, the more queries have p near 0 or 1.
-    """
-    frames = []
-    for strength, mean in product(strengths, means):
-        other = replace(population, alpha=float(mean * strength), beta=float((1 - mean) * strength))
-        rows = compare(other).loc[["filter", "sgpo", "strict", "equal"], ["of_best", *SAVINGS]].reset_index()
-        frames.append(rows.assign(mean=mean, strength=strength))
-    return pd.concat(frames, ignore_index=True)
-
-
-def over_difficulty(difficulty: pd.DataFrame) -> pd.DataFrame:
-    """`by_difficulty` for reading: least, median and largest of_best and savings over the populations, by plan."""
-    names = {"sgpo": "sGPO", "strict": "sGPO, p̂ = 0 dropped", "equal": "same queries, equal sizes"}
-    told = ["of_best", "saving_rate", "saving_advantage", "saving_greatest"]
-    grouped = difficulty[difficulty["plan"].isin(names)].groupby("plan", sort=False)[told]
-    return grouped.agg(["min", "median", "max"]).rename(index=names)
-
-
 def _rollouts(plan: Plan, population: Population) -> float:
     return float(population.weights_S @ (plan.kept_S * plan.sizes_S))
 
 
 def _score(plan: Plan, population: Population) -> dict:
     a_S, b_S = population.posterior_S
-    rollouts = _rollouts(plan, population)
+    spent = _rollouts(plan, population)
     gain_3_S = np.zeros((3, len(a_S)))
     for size in np.unique(plan.sizes_S).tolist():
-        of = plan.sizes_S == size
-        gain_3_S[0, of] = expected_informative(a_S[of], b_S[of], size)
-        gain_3_S[1, of] = size * expected_mean_advantage(a_S[of], b_S[of], size)
-        gain_3_S[2, of] = expected_best_advantage(a_S[of], b_S[of], size)
-    found, advantage, greatest = (float(gain) for gain in gain_3_S @ (population.weights_S * plan.kept_S))
+        chosen = plan.sizes_S == size
+        gain_3_S[0, chosen] = expected_informative(a_S[chosen], b_S[chosen], size)
+        gain_3_S[1, chosen] = size * expected_mean_advantage(a_S[chosen], b_S[chosen], size)
+        gain_3_S[2, chosen] = expected_best_advantage(a_S[chosen], b_S[chosen], size)
+    informative_groups, advantage, greatest = (float(gain) for gain in gain_3_S @ (population.weights_S * plan.kept_S))
     return {
         "title": plan.title,
-        "rollouts": rollouts,
+        "rollouts": spent,
         "profile": plan.profiled * population.samples * population.profile_price / population.passes,
-        "informative": found,
-        "advantage": advantage / rollouts,
-        "greatest": greatest / rollouts,
-        "of_best": found / float(population.best.gain(rollouts)),
+        "informative": informative_groups,
+        "advantage": advantage / spent,
+        "greatest": greatest / spent,
+        "of_best": informative_groups / float(population.best.gain(spent)),
     }

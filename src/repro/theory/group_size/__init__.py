@@ -1,1 +1,0 @@
-"""Group size: sGPO's rule, profiles, allocation."""
