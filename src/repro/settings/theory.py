@@ -1,4 +1,4 @@
-"""The theory notebooks' parameters, a section each; the notebook `theory_<name>.ipynb` takes them as they are."""
+"""The theory notebooks' parameters, a section each; the notebook `theory/<name>.ipynb` takes them as they are."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from repro.settings.fields import Count, NonNegative, Positive, Section, Share
 
 
 class SgdTheory(Section):
-    """Parameters of notebooks/theory_sgd.ipynb; the paper's values were not available to us, these are ours."""
+    """Parameters of notebooks/theory/sgd.ipynb; the paper's values were not available to us, these are ours."""
 
     n_points: Annotated[int, Field(ge=2)]
     dimension: Count
@@ -31,7 +31,7 @@ class SgdTheory(Section):
 
 
 class SgdRegimesTheory(Section):
-    """Parameters of notebooks/theory_sgd_regimes.ipynb; all are our assumptions.
+    """Parameters of notebooks/theory/sgd_regimes.ipynb; all are our assumptions.
 
     Norms and costs are log-normal: `norm_spread` and `cost_spread` are the standard deviations of their logarithms,
     ±`correlation` those logarithms' correlation in the negative and the positive regime. `drift`: mean slope of the
@@ -61,7 +61,7 @@ class SgdRegimesTheory(Section):
 
 
 class ProxyTheory(Section):
-    """Parameters of notebooks/theory_proxy.ipynb, all our assumptions. `n_groups` and `group_size`: the batch of the
+    """Parameters of notebooks/theory/proxy.ipynb, all our assumptions. `n_groups` and `group_size`: the batch of the
     noise ablation; `beta`: its smoothing."""
 
     n_components: Annotated[int, Field(ge=2)]
@@ -86,7 +86,7 @@ class ProxyTheory(Section):
 
 
 class LowerBoundTheory(Section):
-    """Parameters of notebooks/theory_lower_bound.ipynb, all our assumptions. `spread`: dearest over cheapest cost of
+    """Parameters of notebooks/theory/lower_bound.ipynb, all our assumptions. `spread`: dearest over cheapest cost of
     the simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
 
     n_components: Annotated[int, Field(ge=2)]
@@ -98,7 +98,7 @@ class LowerBoundTheory(Section):
 
 
 class SubsetTheory(Section):
-    """Parameters of notebooks/theory_subset.ipynb; the paper gives no instances, these are ours. `tail`: exponent of
+    """Parameters of notebooks/theory/subset.ipynb; the paper gives no instances, these are ours. `tail`: exponent of
     the Pareto draws; `budgets`: shares of the sum of norms left out, rising from 0."""
 
     n_components: Annotated[int, Field(ge=2, le=16)]  # every set of them is tried
@@ -119,7 +119,7 @@ class SubsetTheory(Section):
 
 
 class VarianceTheory(Section):
-    """Parameters of notebooks/theory_variance.ipynb. Group size and n (`keep`) are the paper's; the Beta distribution
+    """Parameters of notebooks/theory/variance.ipynb. Group size and n (`keep`) are the paper's; the Beta distribution
     of success rates gives its 70% of groups with a signal; everything else is ours."""
 
     group_size: Annotated[int, Field(ge=4, le=128)]  # every smaller binary group is enumerated: time grows as its cube
@@ -150,7 +150,7 @@ class VarianceTheory(Section):
 
 
 class GroupSizeTheory(Section):
-    """Parameters of notebooks/theory_group_size.ipynb; the paper gives none of them, these are ours.
+    """Parameters of notebooks/theory/group_size.ipynb; the paper gives none of them, these are ours.
 
     Difficulty is Beta(alpha, beta); K = samples per query; group sizes in rollouts; `unsolvable_share` of the queries
     never solved is kept; the profile is paid over `passes`, a profiling rollout at `profile_price` training rollouts.
@@ -180,7 +180,7 @@ class GroupSizeTheory(Section):
 
 
 class Theory(Section):
-    """One section for each notebook `theory_<name>.ipynb`."""
+    """One section for each notebook `theory/<name>.ipynb`."""
 
     sgd: SgdTheory
     sgd_regimes: SgdRegimesTheory
