@@ -44,7 +44,7 @@ readme: setup ## put the measured tables into README.md
 	@exec python -m repro.report.front_page
 
 reports: setup ## open the index of the reports, or print where it is
-	@exec python -m repro.report index --open
+	@exec python -m repro.pipeline index --open
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer
 	@exec python -m benchmarks.embedded_vs_trl

@@ -15,8 +15,9 @@ class Cells(dict):
 
 
 def run_cells(notebook: str, output=None, **parameters) -> Cells:
-    """The variables of notebooks/theory/<notebook>.ipynb after a run with `parameters` (KeyError for one that it does not
-    have); its tables go into the folder `output`, if that is given."""
+    """The variables of notebooks/theory/<notebook>.ipynb after a run with `parameters`; KeyError for one that it lacks.
+
+    Its tables go into the folder `output`, if that is given."""
     names = {"__name__": "__main__"}
     for cell in json.loads((NOTEBOOKS / "theory" / f"{notebook}.ipynb").read_text())["cells"]:
         if cell["cell_type"] != "code":

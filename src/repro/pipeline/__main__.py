@@ -1,6 +1,7 @@
-"""`python -m repro.pipeline manifest | run STAGE [ITEM] | why STAGE [ITEM] | verify [REVISION]`."""
+"""`python -m repro.pipeline manifest | run STAGE [ITEM] | why STAGE [ITEM] | verify [REVISION] | index [--open]`."""
 
 import argparse
+import os
 import sys
 
 from repro import settings as settings_module
@@ -18,6 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("item", nargs="?", help="what stands behind the @: an arm, a theory group")
     verifying = commands.add_parser("verify", help="hold the data and figures here against the committed ones")
     verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; HEAD if left out")
+    indexing = commands.add_parser("index", help="write reports/index.html and print its path")
+    indexing.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
     options = parser.parse_args(arguments)
     if options.command == "verify":
         return _verify(options.revision)
@@ -25,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = settings_module.load()
         if options.command == "manifest":
             return _manifest(settings)
+        if options.command == "index":
+            return _index(settings, options.open)
         return _stage(options, settings)
     except SettingsError as error:
         print(f"repro: {error}", file=sys.stderr)
@@ -35,6 +40,24 @@ def _manifest(settings: settings_module.Settings) -> int:
     from repro.pipeline.manifest import write_manifests
 
     print(f"scale {settings.scale}: {len(write_manifests(settings))} stages")
+    return 0
+
+
+def _index(settings: settings_module.Settings, show: bool) -> int:
+    import webbrowser
+
+    from repro.pipeline.stage import all_stages
+    from repro.report.index import write_index
+
+    try:
+        path = write_index(names={stage.report.name for stage in all_stages(settings) if stage.report}).resolve()
+    except FileNotFoundError as error:
+        print(f"repro: {error}", file=sys.stderr)
+        return 1
+    print(path)
+    # Without a screen `webbrowser` would start a text browser and wait.
+    if show and (sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        webbrowser.open(path.as_uri())
     return 0
 
 

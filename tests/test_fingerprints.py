@@ -1,0 +1,79 @@
+"""Training's fingerprint holds what changes its numbers, and nothing else."""
+
+import json
+import shutil
+
+import pytest
+from conftest import ROOT
+
+from repro import paths
+from repro import settings as settings_module
+from repro.pipeline import closure, manifest, stage
+
+SETTINGS = settings_module.load(scale="smoke")
+TRAINING = ("train-", "regime-")
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """The sources in a folder of their own, to be edited; manifests read them there."""
+    for name in ("src/repro", "notebooks", "configs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    source = tmp_path / "src" / "repro"
+    for module, name, value in (
+        (paths, "ROOT", tmp_path),
+        (paths, "SOURCE", source),
+        (paths, "NOTEBOOKS", tmp_path / "notebooks"),
+        (closure.closure, "__defaults__", (source,)),
+        (closure.module_file, "__defaults__", (source,)),
+    ):
+        monkeypatch.setattr(module, name, value)
+    return tmp_path
+
+
+def stale(before: dict) -> set[str]:
+    """The stages whose manifest is no longer what it was."""
+    return {entry.name for entry in stage.all_stages(SETTINGS) if manifest.manifest(entry, SETTINGS) != before[entry.name]}
+
+
+def edit(path, line="EDITED = 1\n"):
+    if path.suffix == ".ipynb":
+        notebook = json.loads(path.read_text())
+        notebook["cells"][0]["source"] = ["# Other words\n", "and more of them"]
+        path.write_text(json.dumps(notebook))
+    else:
+        path.write_text(path.read_text() + line)
+
+
+def test_what_changes_no_number_of_training_makes_no_training_stage_stale(copied):
+    before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
+    root = copied / "src" / "repro"
+    for folder in ("pipeline", "report", "plots", "stats", "experiments", "evaluation", "paper_scale", "theory", "settings"):
+        for path in sorted((root / folder).rglob("*.py")):
+            edit(path)
+    for name in ("training.py", "arms.py", "notebook.py"):
+        edit(root / name)
+    for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py"):
+        edit(root / "engine" / name)
+    for path in sorted((copied / "notebooks").rglob("*.ipynb")):
+        edit(path)
+    changed = stale(before)
+    assert {"results", "drift", "report-grpo", "theory-sgd"} <= changed
+    assert {name for name in changed if name.startswith(TRAINING) or name == "policy"} == set()
+
+
+def test_what_changes_the_numbers_of_training_makes_it_stale(copied):
+    before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
+    edit(copied / "src/repro/methods/samplers/cost_aware.py")
+    trained = {name for name in stale(before) if name.startswith("train-")}
+    assert trained == {f"train-{name}" for name, arm in SETTINGS.arms.items() if ("cost_aware" in str(arm.samplers))}
+    edit(copied / "src/repro/engine/update.py")
+    trained = {name for name in stale(before) if name.startswith(TRAINING)}
+    assert trained == {name for name in before if name.startswith(TRAINING)}
+
+
+def test_a_comment_or_a_docstring_makes_nothing_stale(copied):
+    before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
+    edit(copied / "src/repro/engine/update.py", "# a comment\n")
+    assert stale(before) == set()
