@@ -1,5 +1,5 @@
-"""Verdicts: a measured interval compared with what was claimed, by a stated rule. One row per claim, joined to its words
-by its id.
+"""Verdicts: a measured interval compared with what was claimed, by a stated rule. One row per claim, joined to its
+words by its id.
 
 The words of a claim stand in configs/claims and never in data, so that they can be reworded without touching a result.
 
@@ -10,8 +10,8 @@ The words of a claim stand in configs/claims and never in data, so that they can
     not shown   it lies on both sides: with too few trials a true claim stays unshown
 
 **An experiment of a paper** (`Expectation`, `verdict`) claims a direction, perhaps a size. The figure is first turned
-into an effect: value − reference, or log(value / reference) for a ratio; the reference is 0, or 1 for a ratio, unless the claim names
-another. For a claim of *higher* or *lower*, the verdict is
+into an effect: value − reference, or log(value / reference) for a ratio. The reference is the value of no effect: 0, or
+1 for a ratio, unless the claim names another. For a claim of *higher* or *lower*, the verdict is
 
     same direction and size   the interval excludes no effect on the paper's side, and the paper's size lies in it or
                               within a factor SIZE_FACTOR of our estimate (of a range, any part may)

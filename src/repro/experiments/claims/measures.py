@@ -1,4 +1,4 @@
-"""Figures of the study: (value, low, high), the mean over seeds with its bootstrap interval, for any arms, paired by seed.
+"""Figures of the study: (value, low, high), the mean over seeds with its bootstrap interval, arms paired by seed.
 
 Every measure is a function of the study and of the parameters that configs/claims gives it; the draws are those of
 repro.stats.intervals. Untestable says what is missing.

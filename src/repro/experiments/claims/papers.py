@@ -16,8 +16,8 @@ def paper_tables(paper: str) -> Tables:
 
 
 class Gain(Section):
-    """A size computed from a table: `of` less `over`, each one method or several, as a range over those columns of the
-    table (models or benchmarks) that have both; `only` restricts it to some. `also`: a further figure, from the text."""
+    """A size computed from a table: `of` less `over`, each one method or several, as a range over those columns of
+    the table (models or benchmarks) that have both, or over `only` some. `also`: a further figure, from the text."""
 
     table: str
     of: str | list[str]

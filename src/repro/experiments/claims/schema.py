@@ -2,11 +2,10 @@
 
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
-from typing_extensions import Annotated
 
 from repro.experiments.claims.measures import Spec, check
 from repro.experiments.claims.papers import Gain

@@ -17,15 +17,14 @@ FORMATS = {"points": "+.2f", "ratio": ".2f", "level": ".3g"}
 
 
 def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
-    """One row per claim, in the order of the files: `id`,
+    """One row per claim, in the order of the files. Columns:
 
-    value, low, high                                      our figure with its interval, NaN without one; a cost is
-                                                          infinite where the level was not reached
-    direction, kind, reference, size_low, size_high, margin   what is expected (repro.stats.verdicts.Expectation); size_low
-                                                          = size_high where it is one number
-    verdict                                               one of repro.stats.verdicts.VERDICTS
-    missing                                               what the study lacks for a figure or an interval, else ""
-    timed                                                 made from seconds
+    id, verdict          one of repro.stats.verdicts.VERDICTS
+    value, low, high     our figure with its interval, NaN without one; infinite for a cost of what was not reached
+    direction, kind, reference, margin, size_low, size_high
+                         what is expected (repro.stats.verdicts.Expectation); both sizes alike where it is one number
+    missing              what the study lacks for a figure or an interval, else ""
+    timed                made from seconds
     """
     return pd.DataFrame([_row(claim, study) for claim in (load() if claims is None else claims)])
 
@@ -76,16 +75,15 @@ def _row(claim: Claim, study: Study) -> dict:
 def _expected(expected: Expectation | None) -> dict:
     nan = float("nan")
     if expected is None:
-        return dict(direction="", kind="", reference=nan, size_low=nan, size_high=nan, margin=nan)
+        return {"direction": "", "kind": ""} | dict.fromkeys(("reference", "margin", "size_low", "size_high"), nan)
     least, most = (nan, nan) if expected.size is None else map(float, np.broadcast_to(expected.size, 2))
-    margin = nan if expected.margin is None else expected.margin
     return {
         "direction": expected.direction,
         "kind": expected.kind,
         "reference": float(expected.no_effect),
+        "margin": nan if expected.margin is None else float(expected.margin),
         "size_low": least,
         "size_high": most,
-        "margin": margin,
     }
 
 

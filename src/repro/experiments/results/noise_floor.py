@@ -39,30 +39,6 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     )
 
 
-def sentence(noise: pd.DataFrame, settings: Settings) -> str:
-    """`noise_floor`'s row in words."""
-    row, title = noise.iloc[0], settings.arm(settings.baseline).title
-    confidence, seeds = settings.statistics.confidence, len(settings.seeds)
-    parts = []
-    if row["same_seeds"]:
-        same = "every figure identical" if row["identical"] else f"accuracies up to {row['largest']:.4f} apart"
-        parts.append(f"{title} trained twice with the same seed: {same}.")
-    parts.append(f"Over {row['runs']} seeds its final accuracy has a standard deviation of {row['sd']:.4f}.")
-    if np.isfinite(row["mean_difference"]):
-        parts.append(
-            f"{row['new_seeds']} more seeds of the same method differ from the first {seeds} by "
-            f"{row['mean_difference']:+.4f} ({confidence:.0%} interval {row['mean_difference_low']:+.4f} to "
-            f"{row['mean_difference_high']:+.4f})."
-        )
-    if np.isfinite(row["resolvable"]):
-        parts.append(
-            f"Paired differences scatter by {row['paired_sd']:.4f} over seeds (median of {row['arms']} arms), so "
-            f"{seeds} pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
-            f"{row['resolvable_holm']:.4f} after Holm's correction for all arms; smaller ones may be there unseen."
-        )
-    return " ".join(parts)
-
-
 def _same_seed_twice(own: pd.DataFrame, baseline: str, again: str) -> dict:
     first, second = (own[own["arm"] == arm].set_index(["seed", "step"]).sort_index() for arm in (baseline, again))
     common = first.index.intersection(second.index)
