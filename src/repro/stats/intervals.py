@@ -46,10 +46,10 @@ def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> 
     """{name: (mean, low, high)} of each array over its S seeds, by the percentile bootstrap of the mean.
 
     This is rliable's stratified bootstrap (Agarwal et al., 2021) for one task, where the strata are the arms: runs are
-    resampled within an arm, or as pairs when `values` are paired differences. A test holds it to rliable's own figures;
-    here the draws are made once for all. With S seeds the percentile interval is too narrow by about √((S−1)/S) and
-    more in its tails: five seeds show a direction and a size, not significance. A single seed gives NaN bounds; an
-    array with a NaN (an undefined ratio, say) gives NaN throughout.
+    resampled within an arm, or as pairs when `values` are paired differences. A test compares it with rliable; here the
+    draws are made once for all. With S seeds the percentile interval is too narrow by about √((S−1)/S) and more in its
+    tails: five seeds show a direction and a size, not significance. A single seed gives NaN bounds; an array with a NaN
+    (an undefined ratio, say) gives NaN throughout.
     """
     arrays = {name: np.asarray(array, float) for name, array in values.items()}
     return {

@@ -142,8 +142,8 @@ def _values(study: Study, statistic: Statistic, arms: Arms) -> pd.Series:
     """value per seed, seeds in order; of several arms, their mean."""
     names = [arms] if isinstance(arms, str) else arms
     parts = {name: statistic.of(study.runs(statistic.table, name, *statistic.columns)).sort_index() for name in names}
-    for name, own in parts.items():
-        if own.empty:  # a window of training without an evaluation, or without a step, in it
+    for name, values in parts.items():
+        if values.empty:  # a window of training without an evaluation, or without a step, in it
             raise Untestable(f"more {statistic.table} of arm {name}")
     _same_seeds(parts)
     return sum(parts.values()) / len(parts)
