@@ -12,8 +12,9 @@ from repro.experiments.results import tables
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
 from repro.stats.efficiency import cost_ratios, cost_to_reach, summarise
-from repro.stats.intervals import draws, mean_intervals
+from repro.stats.intervals import draws, mean_intervals, over_seeds, resample_counts
 from repro.stats.runs import carried_forward
+from repro.stats.tables import ratio, speedup
 
 STATISTICS = Statistics(levels=[0.5, 1.0], resamples=2000, confidence=0.95, seed=0)
 
@@ -89,7 +90,9 @@ def test_profiling_counts_in_every_cost_and_its_share_is_told():
     assert row["profile_share"] == pytest.approx(1 / 3) and row["compute"] == pytest.approx(1.5)
     assert row["flops_ratio_50"] == pytest.approx(2.0) and row["flops_ratio_100"] == pytest.approx(1.5)
     table = tables.profiled_table(summarise(runs, answers(runs), settings), settings)
-    assert "| Profiled | 0.600 [0.600, 0.600] |" in table and "| 1.50 | 33% |" in table and "| Base |" in table
+    assert table.index.tolist() == ["Base", "Profiled"]
+    assert table.loc["Profiled", "final accuracy"] == "0.600 [0.600, 0.600]"
+    assert table.loc["Profiled", ["FLOPs in all, the baseline's = 1", "of them profiling"]].tolist() == ["1.50", "33%"]
 
 
 def test_an_arm_that_ends_earlier_is_carried_forward_and_a_hole_is_not():
@@ -128,9 +131,10 @@ def test_ratios_are_those_of_mean_curves_and_resample_pairs():
     assert (arm["tokens"], slow["generated"]) == (0.5, 1.0)
     assert slow["difference"] == pytest.approx((-0.2 - 0.6) / 2) == slow["best_difference"]
     assert summary.loc["base", "gain"] == pytest.approx((0.4 + 0.8) / 2)
-    assert "| Slow | 0.300 [" in tables.accuracy_table(summary.reset_index())
-    assert "| Slow | ≥ 2.67 |" in tables.ratio_table(summary.reset_index(), "trained_tokens", [0.5])
-    assert "| Slow | ≤ 0.38× |" in tables.speedup_table(summary.reset_index(), [0.5])
+    shown = summary.reset_index()
+    assert tables.accuracy_table(shown).loc[("All", "Slow"), "final accuracy"].startswith("0.300 [")
+    assert tables.ratio_table(shown, ["trained_tokens"], [0.5]).loc[("All", "Slow")].tolist() == ["≥ 2.67"]
+    assert tables.speedup_table(shown, [0.5]).loc[("All", "Slow"), "speed-up to 50% of the rise"] == "≤ 0.38×"
 
 
 def test_an_arm_equal_to_the_baseline_has_an_interval_around_one():
@@ -151,15 +155,16 @@ def test_an_upper_end_that_many_resamples_never_reach_is_marked_open():
     # mean curve 0, 0.7, 0.733: there at 100·0.5/0.7; but seed 0 drawn three times (1 in 27) never gets there
     assert row["flops_ratio_50"] == pytest.approx(0.5 / 0.7) and row["flops_ratio_50_reached"]
     assert row["flops_ratio_50_open"] and row["flops_ratio_50_high"] == pytest.approx(2.0)
-    assert tables.ratio(row, "flops_ratio_50") == "0.71 [0.50, ≥ 2.00]"
-    assert tables.speedup(row, "speedup_50") == "1.40× [≤ 0.50, 2.00]"
+    assert ratio(row, "flops_ratio_50") == "0.71 [0.50, ≥ 2.00]"
+    assert speedup(row, "speedup_50") == "1.40× [≤ 0.50, 2.00]"
 
 
 def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
     runs = pd.concat([curve("base", 0, [0, 10], [0.5, 0.4]), curve("arm", 0, [0, 10], [0.5, 0.6])])
     summary = summary_of(runs, "base", "arm").reset_index()
     assert summary["trained_tokens_ratio_50"].isna().all()
-    assert "undefined" in tables.ratio_table(summary, "trained_tokens", [0.5])
+    undefined = tables.ratio_table(summary, ["trained_tokens"], [0.5])
+    assert set(undefined["trained tokens to 50% of the rise"]) == {"undefined: the baseline did not rise"}
 
 
 def test_unpaired_seeds_are_refused():
@@ -177,7 +182,8 @@ def test_a_diverged_run_stays_in_every_mean_and_an_unfinished_one_is_refused():
     summary = summary_of(pd.concat([*whole[:3], broken]), "base", "arm")
     assert summary[["diverged", "collapsed"]].values.tolist() == [[0, 0], [1, 1]]
     assert summary.loc["arm", "accuracy"] == pytest.approx((0.6 + 0.1) / 2) and summary.loc["arm", "tokens"] == 0.75
-    assert tables.verdict(summary.loc["arm"]) == "not resolved; 1 of 2 diverged; 1 of 2 collapsed"
+    shown = tables.accuracy_table(summary.reset_index()).loc[("All", "Arm"), "significant"]
+    assert shown == "no; 1 of 2 diverged; 1 of 2 collapsed"
     unfinished = pd.concat([*whole[:3], broken.assign(diverged=False)])
     with pytest.raises(ValueError, match="arm with seed 1 has no evaluation at step 2"):
         summary_of(unfinished, "base", "arm")
@@ -214,6 +220,20 @@ def test_intervals_repeat_and_admit_what_they_do_not_know():
     first, second = mean_intervals(values, STATISTICS), mean_intervals(values, STATISTICS)
     assert first["a"] == second["a"] and 0.0999 < first["a"][1] < first["a"][2] < 0.4001
     assert first["one"][0] == 0.3 and np.isnan(first["one"][1:]).all() and np.isnan(first["nan"]).all()
+
+
+def test_means_over_seeds_take_a_seeds_rows_first():
+    table = pd.DataFrame({"arm": ["b", "b", "b", "a", "a"], "seed": [0, 0, 1, 0, 1], "x": [1.0, 3.0, 4.0, 5.0, 5.0]})
+    found = over_seeds(table, ["arm"], ["x"], STATISTICS)
+    assert found.index.tolist() == ["b", "a"] and found["x"].tolist() == [3.0, 5.0]  # b: (2 + 4)/2, not 8/3
+    assert found.loc["b", ["x_low", "x_high"]].tolist() == [2.0, 4.0] and found.loc["a", "x_low"] == 5.0
+    assert over_seeds(table, ["arm", "seed"], ["x"], STATISTICS).index.names == ["arm", "seed"]
+
+
+def test_resampled_trials_are_counted_with_the_generators_own_draws():
+    counts_B_K = resample_counts(7, 300, np.random.default_rng(5))
+    assert counts_B_K.shape == (300, 7) and (counts_B_K.sum(1) == 7).all()
+    assert (counts_B_K == np.random.default_rng(5).multinomial(7, [1 / 7] * 7, size=300)).all()
 
 
 def test_the_regime_is_counted_right():

@@ -7,25 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.experiments.claims import CLAIMS, Study, claims_markdown, claims_table, tally
+from repro.experiments.claims import Claim, Study, Untestable, claims_table, load, with_words
 from repro.experiments.claims import measures as by
-from repro.experiments.claims.claim import Claim
-from repro.experiments.claims.paper_tables import TABLE_1_ROW, pass_gain, peak_gain
-from repro.experiments.claims.per_seed import (
-    BEST,
-    EARLY,
-    FINAL,
-    SILENCE_OF_SHORT,
-    change_over,
-    jitter,
-    mean_over,
-    solved,
-    spent,
-    summed,
-)
-from repro.experiments.claims.study import Untestable
-from repro.experiments.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, Expectation, verdict
+from repro.experiments.claims import per_seed as of
+from repro.experiments.claims.papers import Gain, paper_tables
 from repro.settings import Statistics
+from repro.stats.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, Expectation, verdict
 
 INF, NAN = math.inf, math.nan
 SEEDS = range(5)
@@ -73,8 +60,8 @@ EQUAL = Expectation("equal", margin=1.0)
         ((0.9, 0.8, INF), RATIO, NOTHING),  # some resamples never get there
         ((INF, 1.1, INF), RATIO, OPPOSITE),  # it never gets there and has spent more
         ((0.0, 0.0, 0.9), Expectation("higher", 2.0, "ratio"), OPPOSITE),  # a speed-up of one that never gets there
-        ((0.15, 0.1, 0.19), Expectation("lower", None, "ratio", null=0.2), SAME),
-        ((0.6, 0.4, 0.8), Expectation("higher", None, "level", null=0.5), NOTHING),
+        ((0.15, 0.1, 0.19), Expectation("lower", None, "ratio", reference=0.2), SAME),
+        ((0.6, 0.4, 0.8), Expectation("higher", None, "level", reference=0.5), NOTHING),
         ((0.1, -0.9, 0.9), EQUAL, SAME_SIZE),
         ((0.5, 0.2, 0.9), EQUAL, SAME_SIZE),  # a difference within the margin
         ((0.1, -0.9, 1.1), EQUAL, NOTHING),
@@ -84,9 +71,9 @@ EQUAL = Expectation("equal", margin=1.0)
         ((0.0, -0.9, 0.5), Expectation("not lower", margin=1.0), SAME),
         ((0.0, -1.1, 0.5), Expectation("not lower", margin=1.0), NOTHING),
         ((-2.0, -3.0, -0.5), Expectation("not lower", margin=1.0), OPPOSITE),
-        ((8 / 9, 8 / 9, 8 / 9), Expectation("not lower", kind="level", null=1.0), OPPOSITE),
-        ((2.0, 2.0, 2.0), Expectation("not higher", kind="level", null=4.0), SAME),
-        ((5.0, 5.0, 5.0), Expectation("not higher", kind="level", null=4.0), OPPOSITE),
+        ((8 / 9, 8 / 9, 8 / 9), Expectation("not lower", kind="level", reference=1.0), OPPOSITE),
+        ((2.0, 2.0, 2.0), Expectation("not higher", kind="level", reference=4.0), SAME),
+        ((5.0, 5.0, 5.0), Expectation("not higher", kind="level", reference=4.0), OPPOSITE),
         ((1.0, NAN, NAN), HIGHER, UNTESTED),
         ((NAN, NAN, NAN), EQUAL, UNTESTED),
     ],
@@ -99,12 +86,12 @@ def test_differences_are_paired_by_seed_and_in_points():
     base = [[0.2, 0.4 + 0.1 * s, 0.3 + 0.1 * s] for s in SEEDS]
     arm = [[0.2, 0.5 + 0.1 * s, 0.35 + 0.1 * s] for s in SEEDS]  # 10 and 5 points more in every seed
     tables = study(evaluations=pd.concat([evaluations("grpo", base), evaluations("arm", arm)]))
-    assert by.difference(FINAL, "arm", "grpo")(tables) == pytest.approx((5, 5, 5))
-    assert by.difference(BEST, "arm", "grpo")(tables) == pytest.approx((10, 10, 10))
-    assert by.difference(EARLY, "arm", "grpo")(tables) == pytest.approx((10, 10, 10))  # step 8 of 16 alone
-    assert by.difference(FINAL, ("arm", "grpo"), "grpo")(tables) == pytest.approx((2.5, 2.5, 2.5))
-    halves = by.least(by.difference(FINAL, "arm", "grpo"), by.difference(BEST, "arm", "grpo"))
-    assert halves(tables)[0] == pytest.approx(5)
+    assert by.difference(tables, of.final(), "arm", "grpo") == pytest.approx((5, 5, 5))
+    assert by.difference(tables, of.best(), "arm", "grpo") == pytest.approx((10, 10, 10))
+    assert by.difference(tables, of.early(), "arm", "grpo") == pytest.approx((10, 10, 10))  # step 8 of 16 alone
+    assert by.difference(tables, of.final(), ["arm", "grpo"], "grpo") == pytest.approx((2.5, 2.5, 2.5))
+    two = [{"difference": {"statistic": name, "arm": "arm", "base": "grpo"}} for name in ("best", "final")]
+    assert by.least(tables, two)[0] == pytest.approx(5)
 
 
 def test_costs_by_hand_and_their_inverse():
@@ -112,60 +99,60 @@ def test_costs_by_hand_and_their_inverse():
     arm = evaluations("arm", [[0.2, 0.5, 0.9]] * 5, (0, 30, 90))
     tables = study(evaluations=pd.concat([base, arm]))
     # 0.7 lies halfway between 0.5 at 30 tokens and 0.9 at 90; the baseline is there after 200
-    assert by.cost("arm", "grpo")(tables) == pytest.approx((60 / 200,) * 3)
-    assert by.cost("arm", "grpo", "step")(tables) == pytest.approx((12 / 16,) * 3)
+    assert by.cost(tables, "arm", "grpo") == pytest.approx((60 / 200,) * 3)
+    assert by.cost(tables, "arm", "grpo", "step") == pytest.approx((12 / 16,) * 3)
     # half of the baseline's rise, 0.45: at 62.5 tokens, and at 25
-    assert by.cost("arm", "grpo", share=0.5)(tables) == pytest.approx((25 / 62.5,) * 3)
-    assert by.speedup("arm", "grpo", "trained_tokens")(tables) == pytest.approx((200 / 60,) * 3)
+    assert by.cost(tables, "arm", "grpo", share=0.5) == pytest.approx((25 / 62.5,) * 3)
+    assert by.speedup(tables, "arm", "grpo", "trained_tokens") == pytest.approx((200 / 60,) * 3)
     # of the arm's own peak the baseline never sees anything
-    assert by.speedup("grpo", "arm", "trained_tokens")(tables) == (0, 0, pytest.approx(90 / 200))
+    assert by.speedup(tables, "grpo", "arm", "trained_tokens") == (0, 0, pytest.approx(90 / 200))
 
 
 def test_an_arm_that_never_arrives_is_not_cheap():
     base = evaluations("grpo", [[0.2, 0.6, 0.7]] * 5)
     arm = evaluations("arm", [[0.2, 0.4, 0.5]] * 5, (0, 10, 20))  # a tenth of the tokens, never at 0.7
     tables = study(evaluations=pd.concat([base, arm]))
-    assert by.cost("arm", "grpo")(tables) == (INF, pytest.approx(0.1), INF)
-    assert verdict(*by.cost("arm", "grpo")(tables), RATIO) == NOTHING
-    assert by.cost("arm", "grpo", "step")(tables) == (INF, pytest.approx(1.0), INF)
+    assert by.cost(tables, "arm", "grpo") == (INF, pytest.approx(0.1), INF)
+    assert verdict(*by.cost(tables, "arm", "grpo"), RATIO) == NOTHING
+    assert by.cost(tables, "arm", "grpo", "step") == (INF, pytest.approx(1.0), INF)
     # one seed lifts the mean to 0.708: it gets there, but a third of the resamples lack that seed and do not
     lucky = evaluations("arm", [[0.2, 0.4, 0.9], *[[0.2, 0.4, 0.66]] * 4], (0, 10, 20))
-    value, _, high = by.cost("arm", "grpo")(study(evaluations=pd.concat([base, lucky])))
+    value, _, high = by.cost(study(evaluations=pd.concat([base, lucky])), "arm", "grpo")
     assert value < 1 and high == INF
     flat = study(evaluations=evaluations("grpo", [[0.5, 0.4, 0.3]] * 5))
-    with pytest.raises(Untestable, match="no higher than the start"):
-        by.cost("grpo", "grpo")(flat)
+    with pytest.raises(Untestable, match="an accuracy of grpo above its start"):
+        by.cost(flat, "grpo", "grpo")
 
 
 def test_ratios_are_those_of_means_and_totals_are_the_last_evaluations():
     base = evaluations("grpo", [[0.2, 0.3, 0.4]] * 5)
     arm = evaluations("arm", [[0.2, 0.3, 0.4]] * 5, (0, 50, 100))
     tables = study(evaluations=pd.concat([base, arm]))
-    assert by.ratio(spent("trained_tokens"), "arm", "grpo")(tables) == pytest.approx((0.5, 0.5, 0.5))
+    assert by.ratio(tables, of.spent("trained_tokens"), "arm", "grpo") == pytest.approx((0.5, 0.5, 0.5))
     tokens = [1, 1, 1, 1, 6, 2, 2, 2, 2, 2]
     steps = pd.DataFrame({"arm": ["grpo"] * 5 + ["arm"] * 5, "seed": [*SEEDS] * 2, "loss_tokens": tokens})
-    value, low, high = by.ratio(summed("loss_tokens"), "arm", "grpo")(study(steps=steps))
+    value, low, high = by.ratio(study(steps=steps), of.total("loss_tokens"), "arm", "grpo")
     assert value == pytest.approx(1.0) and (low, high) == pytest.approx((0.5, 2.0))  # 2/4 with the 6 thrice, 2/1
     steps["loss_tokens"] = 0
-    assert np.isnan(by.ratio(summed("loss_tokens"), "arm", "grpo")(study(steps=steps))).all()
+    assert np.isnan(by.ratio(study(steps=steps), of.total("loss_tokens"), "arm", "grpo")).all()
 
 
 def test_statistics_of_the_steps_by_hand():
     steps = pd.DataFrame({"seed": 0, "step": range(10), "kl": [NAN, 1, 2, 3, 4, 5, 6, 7, 8, 11.0]})
-    assert mean_over("kl", 0.0, 0.3).of(steps)[0] == pytest.approx((1 + 2) / 2)  # steps 0, 1 and 2; 0 was skipped
-    assert mean_over("kl", 0.8).of(steps)[0] == pytest.approx((8 + 11) / 2)
-    assert change_over("kl", 0.2).of(steps)[0] == pytest.approx((8 + 11) / 2 - 1)
-    assert jitter("kl").of(steps)[0] == pytest.approx((7 * 1 + 3) / 8)
+    assert of.mean("kl", 0.0, 0.3).of(steps)[0] == pytest.approx((1 + 2) / 2)  # steps 0, 1 and 2; 0 was skipped
+    assert of.mean("kl", 0.8).of(steps)[0] == pytest.approx((8 + 11) / 2)
+    assert of.change("kl", 0.2).of(steps)[0] == pytest.approx((8 + 11) / 2 - 1)
+    assert of.jitter("kl").of(steps)[0] == pytest.approx((7 * 1 + 3) / 8)
 
 
 def test_pass_at_k_and_the_silence_of_short_responses_by_hand():
     questions = pd.DataFrame({"seed": [0, 0, 1, 1], "samples": 4, "successes": [1, 0, 4, 2]})
     # two of four samples: 1 − C(3,2)/C(4,2) = 1/2; 0; 1; 1 − C(2,2)/C(4,2) = 5/6
-    assert solved(2).of(questions).tolist() == pytest.approx([1 / 4, (1 + 5 / 6) / 2])
-    with pytest.raises(Untestable, match="pass@8 needs 8 samples"):
-        solved(8).of(questions)
+    assert of.pass_at(2).of(questions).tolist() == pytest.approx([1 / 4, (1 + 5 / 6) / 2])
+    with pytest.raises(Untestable, match="8 samples of each question, there are 4"):
+        of.pass_at(8).of(questions)
     selection = pd.DataFrame({"seed": 0, "response_tokens": [1, 2, 3, 9], "advantage": [0.0, 0.0, 0.0, -1.0]})
-    assert SILENCE_OF_SHORT.of(selection)[0] == pytest.approx(1 - 0.5)
+    assert of.silence_of_short().of(selection)[0] == pytest.approx(1 - 0.5)
 
 
 def test_fidelity_is_a_mean_over_checkpoints_and_compares_proxies():
@@ -176,52 +163,105 @@ def test_fidelity_is_a_mean_over_checkpoints_and_compares_proxies():
         for name, value in (("advantage", 0.6), ("constant", 0.1))
     ]
     tables = study(fidelity=pd.DataFrame(rows))
-    assert by.proxy("grpo", "pearson", "advantage")(tables) == pytest.approx((0.7, 0.7, 0.7))
-    assert by.proxy("grpo", "chi2", "advantage", minus="constant")(tables) == pytest.approx((1.0, 1.0, 1.0))
-    with pytest.raises(Untestable, match="no proxy oracle"):
-        by.proxy("grpo", "pearson", "oracle")(tables)
+    assert by.proxy(tables, "grpo", "pearson", "advantage") == pytest.approx((0.7, 0.7, 0.7))
+    assert by.proxy(tables, "grpo", "chi2", "advantage", minus="constant") == pytest.approx((1.0, 1.0, 1.0))
+    with pytest.raises(Untestable, match="proxy oracle in fidelity"):
+        by.proxy(tables, "grpo", "pearson", "oracle")
 
 
-def reasons(tables: Study, *claims: Claim) -> list[str]:
-    frame = claims_table(tables, list(claims))
-    assert (frame["verdict"] == UNTESTED).all()
-    return frame["reason"].tolist()
+FINAL = {"difference": {"statistic": "final", "arm": "arm", "base": "grpo"}}
+KL = {"level": {"statistic": {"mean": {"column": "kl"}}, "arm": "grpo"}}
+BOTH = {"direction": "higher", "size": [2.0, 3.0]}
 
 
-def claim(measure, expected=HIGHER, **parts) -> Claim:
-    return Claim("x", "D³S", "Table 1", "Some |A|.", "7B", expected, measure, **parts)
+def claim(measure, expected=BOTH, **parts) -> Claim:
+    words = {"id": "x", "paper": "D³S", "place": "Table 1", "claim": "Some |A|.", "setting": "7B"}
+    return Claim(**(words | {"expected": expected, "measure": measure} | parts))
 
 
-def test_what_is_missing_is_the_reason():
+def missing(tables: Study, *claims: Claim) -> list[str]:
+    table = claims_table(tables, list(claims))
+    assert (table["verdict"] == UNTESTED).all()
+    return table["missing"].tolist()
+
+
+def test_what_is_missing_is_named():
     two = evaluations("grpo", [[0.1, 0.2, 0.3]] * 2)
-    frame = pd.concat([evaluations("grpo", [[0.1, 0.2, 0.3]] * 5), evaluations("arm", [[0.1, 0.2, 0.3]] * 4)])
-    final, kl = claim(by.difference(FINAL, "arm", "grpo")), claim(by.level(mean_over("kl"), "grpo"))
-    assert reasons(study(arms=["grpo"], evaluations=frame), final) == ["no arm arm"]
-    assert reasons(study(), final, kl) == ["no table evaluations", "no table steps"]
-    assert reasons(study(evaluations=two), final) == ["no evaluations of arm arm"]
-    assert reasons(study(steps=two), kl) == ["no column kl in steps"]
-    assert reasons(study(evaluations=two), claim(by.level(FINAL, "grpo"))) == ["no interval from fewer than 5 seeds"]
-    assert "seeds" in reasons(study(evaluations=frame), final)[0]
+    both = pd.concat([evaluations("grpo", [[0.1, 0.2, 0.3]] * 5), evaluations("arm", [[0.1, 0.2, 0.3]] * 4)])
+    final, kl = claim(FINAL), claim(KL)
+    assert missing(study(arms=["grpo"], evaluations=both), final) == ["arm arm"]
+    assert missing(study(), final, kl) == ["table evaluations", "table steps"]
+    assert missing(study(evaluations=two), final) == ["evaluations of arm arm"]
+    assert missing(study(steps=two), kl) == ["column kl in steps"]
+    level = claim({"level": {"statistic": "final", "arm": "grpo"}})
+    assert missing(study(evaluations=two), level) == ["5 seeds"]
+    seeds = "the same seeds of arm and grpo, which have [0, 1, 2, 3] and [0, 1, 2, 3, 4]"
+    assert missing(study(evaluations=both), final) == [seeds]
     undefined = study(steps=pd.DataFrame({"arm": "grpo", "seed": SEEDS, "step": 0, "kl": NAN}))
-    assert reasons(undefined, kl) == ["the figure is undefined"]
-    with pytest.raises(ValueError, match="claim x: give measure and expected, or else a reason"):
-        claim(None)
+    assert missing(undefined, kl) == ["a defined figure"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("claim: A, place: B", "x: give measure and expected, or else a reason"),
+        ("expected: {direction: higher}, reason: none", "x: give measure and expected, or else a reason"),
+        ("expected: {direction: up}, measure: {exact: {figure: lemma_1}}", "x: expected.direction: Input should be"),
+        ("expected: {direction: higher}, measure: {least_of: {}}", "x: measure: .* should be one of level, difference"),
+        ("expected: {direction: higher}, measure: {cost: {arm: a}}", "x: measure: cost: missing a required argument"),
+        (
+            "expected: {direction: higher}, measure: {level: {statistic: last, arm: a}}",
+            "x: measure: there is no statistic 'last'",
+        ),
+        (
+            "expected: {direction: higher}, measure: {least: {of: [{level: {arm: a}}]}}",
+            "x: measure: level: missing a required argument: 'statistic'",
+        ),
+        ("reason: none, sort: 1", "x: sort: Extra inputs are not permitted"),
+    ],
+)
+def test_a_claim_that_is_wrong_is_named_when_the_file_is_read(tmp_path, entry, message):
+    head = "paper: P\nsetting: 7B\nplace: §1\nclaim: C\nclaims:\n"
+    (tmp_path / "p.yaml").write_text(f"{head}- {{id: x, {entry}}}\n")
+    with pytest.raises(ValueError, match=f"p.yaml: claim {message}"):
+        load(tmp_path)
+
+
+def test_an_id_names_one_claim(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(
+            "paper: P\nsetting: 7B\nclaims:\n- {id: x, place: §1, claim: C, reason: needs more}\n"
+        )
+    with pytest.raises(ValueError, match="two claims have the id 'x'"):
+        load(tmp_path)
+
+
+def gain(paper: str, *parts, **more) -> tuple[float, float]:
+    return Gain(**dict(zip(("table", "of", "over"), parts, strict=True)), **more).range(paper)
 
 
 def test_the_sizes_come_from_the_papers_tables():
-    assert peak_gain("GRPO", "p") == (2.8, 4.3) and peak_gain("ZVF", "none", base="GRPO") == (-3.2, -0.6)
-    assert pass_gain("D3S", "GRPO", 8, "Qwen2.5-Math-7B") == (3.7, 3.7)  # as the abstract has it
-    assert pass_gain("D3S", "PODS", 1) == (0.2, 3.1) and pass_gain("D3S", "GRPO", 16) == (0.9, 8.6)
-    by_id = {entry.id: entry for entry in CLAIMS}
-    assert len(by_id) == len(CLAIMS)
-    assert by_id["cal-tokens"].expected.size == pytest.approx(0.72)
-    assert by_id["d3s-grpo-pass-1"].expected.size == (0.5, 4.5)
-    assert {entry.id for entry in CLAIMS if entry.timed} == {"cal-zvf-time", "d3s-speed-grpo", "d3s-speed-gspo"}
+    cal = "cost_aware_learning"
+    assert gain(cal, "best_checkpoint", "GRPO p", "GRPO") == (2.8, 4.3)
+    assert gain(cal, "best_checkpoint", "GRPO p", "GRPO", also=5.0) == (2.8, 5.0)
+    assert gain(cal, "best_checkpoint", "ZVF", "GRPO") == (-3.2, -0.6)
+    assert gain(cal, "smoothing", ["β 1", "β 2", "β 3"], "none") == (1.3, 4.3)
+    assert gain("d3s", "pass_8", "D3S", "GRPO", only=["Qwen2.5-Math-7B"]) == (3.7, 3.7)  # as the abstract has it
+    assert gain("d3s", "pass_1", "D3S", "PODS") == (0.2, 3.1) and gain("d3s", "pass_16", "D3S", "GRPO") == (0.9, 8.6)
+    with pytest.raises(ValueError, match="pass_16 of d3s has no column with both D3S and GSPO"):
+        gain("d3s", "pass_16", "D3S", "GSPO")
+    by_id = {entry.id: entry for entry in load()}
+    assert len(by_id) == len(load()) == 156
+    assert by_id["cal-tokens"].expectation.size == pytest.approx(0.72)
+    assert by_id["d3s-grpo-pass-1"].expectation.size == (0.5, 4.5)
+    parts = [gain("d3s", "pass_1", "D3S", part, only=["Qwen2.5-Math-7B"])[0] for part in ("D1S", "D1S-C", "D2S")]
+    assert by_id["d3s-best-of-parts"].expectation.size == min(parts) == 0.2
+    assert {entry.id for entry in load() if entry.timed} == {"cal-zvf-time", "d3s-speed-grpo", "d3s-speed-gspo"}
 
 
-def test_mathematics_needs_no_runs_and_the_rest_is_said_to_be_missing():
-    frame = claims_table(study(arms=())).set_index("id")
-    exact = frame[frame["setting"] == "mathematics"]
+def test_mathematics_needs_no_runs_and_the_rest_is_missing():
+    table = claims_table(study(arms=())).set_index("id")
+    exact = table[[entry.setting == "mathematics" for entry in load()]]
     assert exact["verdict"].to_dict() == {
         "d3s-lemma-1": OPPOSITE,
         "d3s-proposition-1": SAME,
@@ -232,31 +272,29 @@ def test_mathematics_needs_no_runs_and_the_rest_is_said_to_be_missing():
     }
     assert exact.loc["d3s-lemma-1", "value"] == pytest.approx(8 / 9)
     assert exact.loc["d3s-proposition-1", "value"] == pytest.approx(2.0)
-    assert exact.loc["d3s-table-1-average", "value"] == pytest.approx(sum(TABLE_1_ROW) / 7)
-    rest = frame.drop(exact.index)
-    assert (rest["verdict"] == UNTESTED).all() and rest["reason"].str.len().gt(0).all()
-    assert rest.loc["d3s-late-d1s", "reason"] == "no arm d1s"
+    row = paper_tables("d3s")["table_1_row"]
+    assert exact.loc["d3s-table-1-average", "value"] == pytest.approx(sum(cell["D3S"] for cell in row.values()) / 7)
+    rest = table.drop(exact.index)
+    assert (rest["verdict"] == UNTESTED).all()
+    untestable = {entry.id for entry in load() if entry.reason}
+    assert set(rest.index[rest["missing"] == ""]) == untestable and len(untestable) == 13
+    assert rest.loc["d3s-late-d1s", "missing"] == "arm d1s"
 
 
-def test_the_table_as_markdown_and_as_a_sentence():
+def test_rows_hold_figures_and_the_words_join_them_by_id():
     base, arm = [[0.2, 0.4, 0.5]] * 5, [[0.2, 0.4, 0.525]] * 5
     tables = study(evaluations=pd.concat([evaluations("grpo", base), evaluations("arm", arm, (0, 10, 20))]))
-    frame = claims_table(
-        tables,
-        [
-            claim(by.difference(FINAL, "arm", "grpo")),
-            claim(by.cost("grpo", "arm"), RATIO),
-            claim(None, None, reason="needs a 7B model"),
-        ],
-    )
-    assert frame["we_measured"].tolist() == ["+2.50 points", "not reached, at least 10.00×", ""]
-    assert frame["verdict"].tolist() == [SAME_SIZE, OPPOSITE, UNTESTED]
-    lines = claims_markdown(frame).splitlines()
-    assert lines[4] == (
-        "| Some \\|A\\|. | Table 1; 7B | +2.00 to +3.00 points | +2.50 points | **same direction and size** |"
-    )
-    assert lines[6].endswith("| **cannot be tested here**: needs a 7B model |")
-    assert tally(frame) == (
-        "Of 3 claims (D³S 3): 1 same direction and size, 0 same direction, 0 no difference seen, 1 opposite, "
-        "and 1 cannot be tested here."
-    )
+    claims = [
+        claim(FINAL),
+        claim({"cost": {"arm": "grpo", "base": "arm"}}, {"direction": "lower", "size": 0.5, "kind": "ratio"}, id="y"),
+        claim(None, None, reason="needs a 7B model", id="z"),
+    ]
+    table = claims_table(tables, claims)
+    assert table["verdict"].tolist() == [SAME_SIZE, OPPOSITE, UNTESTED]
+    rule = ["direction", "kind", "reference", "size_low", "size_high"]
+    assert table.loc[:1, rule].values.tolist() == [["higher", "points", 0, 2, 3], ["lower", "ratio", 1, 0.5, 0.5]]
+    words = with_words(table.iloc[::-1], claims).loc[["x", "y", "z"]]
+    assert words["paper says"].tolist() == ["+2.00 to +3.00 points", "0.50×", ""]
+    assert words["we measured"].tolist() == ["+2.50 points", "not reached, at least 10.00×", ""]
+    assert words.loc["x", ["claim", "where"]].tolist() == ["Some |A|.", "Table 1; 7B"]
+    assert words["verdict"].tolist() == [SAME_SIZE, OPPOSITE, f"{UNTESTED}: needs a 7B model"]

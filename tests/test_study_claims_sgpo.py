@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from theory_cells import run_cells
 
-from repro.experiments.claims import CLAIMS, Study, claims_table, sgpo
+from repro.experiments.claims import Study, Untestable, claims_table
+from repro.experiments.claims import load as load_claims
 from repro.experiments.claims import measures as by
-from repro.experiments.claims.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED
 from repro.settings import Statistics, load
-from repro.stats.verdicts import frame as verdict_rows
-from repro.stats.verdicts import with_words
+from repro.stats.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, at_least, frame, words
 
 SEEDS = range(5)
 STATISTICS = Statistics(levels=[0.9, 1.0], resamples=200, confidence=0.95, seed=0)
 ARMS = load(scale="smoke").arms
+CLAIMS = [claim for claim in load_claims() if claim.paper == "sGPO"]
 
 
 def evaluations(arm: str, accuracies, flops, profile=0.0) -> pd.DataFrame:
@@ -42,46 +42,45 @@ def evaluations(arm: str, accuracies, flops, profile=0.0) -> pd.DataFrame:
 
 def verdicts(**tables) -> pd.DataFrame:
     study = Study(SimpleNamespace(arms=ARMS, statistics=STATISTICS), **tables)
-    return claims_table(study, sgpo.CLAIMS).set_index("id")
+    return claims_table(study, CLAIMS).set_index("id")
 
 
-def test_ids_are_new_arms_exist_and_without_tables_nothing_is_tested():
-    assert {claim.id for claim in sgpo.CLAIMS} <= {claim.id for claim in CLAIMS}
-    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
-    frame = verdicts()
-    assert (frame["verdict"] == UNTESTED).all() and frame["reason"].str.startswith("no table").all()
+def test_arms_exist_and_without_tables_nothing_is_tested():
+    assert len(CLAIMS) == 37 and all(claim.id.startswith("sgpo-") for claim in CLAIMS)
+    table = verdicts()
+    assert (table["verdict"] == UNTESTED).all() and table["missing"].str.startswith("table ").all()
 
 
 def test_compute_and_accuracy_by_hand():
     base = evaluations("grpo", [0.2, 0.6, 0.7], [0, 100, 200])
     own = evaluations("sgpo", [0.2, 0.8, 0.81], [10, 70, 130], profile=10.0)
     longer = evaluations("grpo-longer", [0.2, 0.6, 0.7, 0.82], [0, 100, 200, 210])
-    frame = verdicts(evaluations=pd.concat([base, own, longer]))
+    table = verdicts(evaluations=pd.concat([base, own, longer]))
     # 0.7 lies at 5/6 of the way from 0.2 at 10 FLOPs to 0.8 at 70; GRPO is there after 200
-    assert frame.loc["sgpo-flops", "value"] == pytest.approx(60 / 200)
-    assert frame.loc["sgpo-tokens", "value"] == pytest.approx(60 / 200)
-    assert frame.loc["sgpo-training-flops", "value"] == pytest.approx(0.75 * 50 / (0.75 * 200))
+    assert table.loc["sgpo-flops", "value"] == pytest.approx(60 / 200)
+    assert table.loc["sgpo-tokens", "value"] == pytest.approx(60 / 200)
+    assert table.loc["sgpo-training-flops", "value"] == pytest.approx(0.75 * 50 / (0.75 * 200))
     # nine tenths of GRPO's rise, 0.65: at 10 + 60 · 0.75, and at 150
-    assert frame.loc["sgpo-flops-near", "value"] == pytest.approx(55 / 150)
-    assert frame.loc["sgpo-flops", "verdict"] == SAME_SIZE
-    assert frame.loc["sgpo-profile-share", "value"] == pytest.approx(10 / 130)
-    assert frame.loc["sgpo-profile-share", "verdict"] == SAME
-    assert frame.loc["sgpo-final", "value"] == pytest.approx(11) and frame.loc["sgpo-final", "verdict"] == SAME
-    assert frame.loc["sgpo-equal-total", "value"] == pytest.approx(-1)
-    assert frame.loc["sgpo-equal-total", "verdict"] == OPPOSITE
-    assert frame.loc["sgpo-filter-alone", "reason"] == "no evaluations of arm sgpo-filter"
+    assert table.loc["sgpo-flops-near", "value"] == pytest.approx(55 / 150)
+    assert table.loc["sgpo-flops", "verdict"] == SAME_SIZE
+    assert table.loc["sgpo-profile-share", "value"] == pytest.approx(10 / 130)
+    assert table.loc["sgpo-profile-share", "verdict"] == SAME
+    assert table.loc["sgpo-final", "value"] == pytest.approx(11) and table.loc["sgpo-final", "verdict"] == SAME
+    assert table.loc["sgpo-equal-total", "value"] == pytest.approx(-1)
+    assert table.loc["sgpo-equal-total", "verdict"] == OPPOSITE
+    assert table.loc["sgpo-filter-alone", "missing"] == "evaluations of arm sgpo-filter"
 
 
 def test_parts_are_held_against_sgpo_without_them_and_one_profile_against_several():
     arms = {"grpo": 0.5, "sgpo": 0.7, "sgpo-filter-allocation": 0.6, "sgpo-curriculum": 0.5, "sgpo-again-1": 0.705}
     parts = [evaluations(arm, [0.2, end], [0, 100]) for arm, end in arms.items()]
-    frame = verdicts(evaluations=pd.concat(parts))
-    assert frame.loc["sgpo-curriculum-ablated", "value"] == pytest.approx(10)
-    assert frame.loc["sgpo-curriculum-alone", "verdict"] == NOTHING
-    assert frame.loc["sgpo-curriculum-flops", "value"] == pytest.approx(0.4 / 0.5)
-    assert frame.loc["sgpo-again-1-final", "value"] == pytest.approx(0.5)
-    assert frame.loc["sgpo-again-1-final", "verdict"] == SAME  # within a point
-    assert frame.loc["sgpo-again-1-flops", "value"] == pytest.approx(0.5 / 0.505)
+    table = verdicts(evaluations=pd.concat(parts))
+    assert table.loc["sgpo-curriculum-ablated", "value"] == pytest.approx(10)
+    assert table.loc["sgpo-curriculum-alone", "verdict"] == NOTHING
+    assert table.loc["sgpo-curriculum-flops", "value"] == pytest.approx(0.4 / 0.5)
+    assert table.loc["sgpo-again-1-final", "value"] == pytest.approx(0.5)
+    assert table.loc["sgpo-again-1-final", "verdict"] == SAME  # within a point
+    assert table.loc["sgpo-again-1-flops", "value"] == pytest.approx(0.5 / 0.505)
 
 
 def test_waste_and_the_drift_of_the_profile_are_those_of_the_last_checkpoint():
@@ -98,37 +97,51 @@ def test_waste_and_the_drift_of_the_profile_are_those_of_the_last_checkpoint():
         for seed in SEEDS
         for step in (40, 10)
     ]
-    frame = verdicts(steps=steps, drift=pd.DataFrame(rows))
-    assert frame.loc["sgpo-waste", "value"] == pytest.approx(-10) and frame.loc["sgpo-waste", "verdict"] == SAME
-    assert frame.loc["sgpo-proxy-sgpo", "value"] == pytest.approx(0.4)
-    assert frame.loc["sgpo-proxy-sgpo", "verdict"] == OPPOSITE
-    assert frame.loc["sgpo-proxy-corrected-grpo", "verdict"] == SAME
-    assert frame.loc["sgpo-classes-sgpo", "value"] == pytest.approx(40)
-    assert frame.loc["sgpo-classes-sgpo", "verdict"] == OPPOSITE
-    assert frame.loc["sgpo-sizes-grpo", "verdict"] == SAME  # within five points
-    assert frame.loc["sgpo-moves-grpo", "verdict"] == OPPOSITE
+    table = verdicts(steps=steps, drift=pd.DataFrame(rows))
+    assert table.loc["sgpo-waste", "value"] == pytest.approx(-10) and table.loc["sgpo-waste", "verdict"] == SAME
+    assert table.loc["sgpo-proxy-sgpo", "value"] == pytest.approx(0.4)
+    assert table.loc["sgpo-proxy-sgpo", "verdict"] == OPPOSITE
+    assert table.loc["sgpo-proxy-corrected-grpo", "verdict"] == SAME
+    assert table.loc["sgpo-classes-sgpo", "value"] == pytest.approx(40)
+    assert table.loc["sgpo-classes-sgpo", "verdict"] == OPPOSITE
+    assert table.loc["sgpo-sizes-grpo", "verdict"] == SAME  # within five points
+    assert table.loc["sgpo-moves-grpo", "verdict"] == OPPOSITE
 
 
-def test_the_rule_is_judged_by_the_theory_notebooks_own_claims(tmp_path):
-    cells = run_cells("group_size", tmp_path, n_groups=10, n_queries=10, n_trials=2)
-    judged = with_words(verdict_rows(cells["of_rule"]), "group_size")
-    found = judged.assign(group="group_size", measured=judged["value"])
-    frame = verdicts(theory=found)
-    rows = frame[frame.index.str.startswith("sgpo-rule-")]
-    assert rows["verdict"].to_dict() == {
-        "sgpo-rule-mean-advantage": OPPOSITE,
-        "sgpo-rule-informative": OPPOSITE,
-        "sgpo-rule-greatest-advantage": SAME,
+def test_the_rule_takes_the_verdicts_of_the_theory_notebook_by_id():
+    shares = {"rule-mean-advantage": 0.111, "rule-informative-groups": 0.639, "rule-greatest-advantage": 0.991}
+    rows = frame(at_least(id, 0.95, share, (share, share)) for id, share in shares.items())
+    theory = rows.assign(group="group_size")
+    table = verdicts(theory=theory)
+    expected = {
+        "sgpo-rule-mean-advantage": (0.111, OPPOSITE),
+        "sgpo-rule-informative": (0.639, OPPOSITE),
+        "sgpo-rule-greatest-advantage": (0.991, SAME),
     }
-    assert cells["RIGHT"] == sgpo.RIGHT
-    assert rows.loc["sgpo-rule-informative", "value"] == pytest.approx(0.639, abs=1e-3)
-    missing = Study(SimpleNamespace(arms=ARMS, statistics=STATISTICS), theory=found.iloc[:0])
-    with pytest.raises(by.Untestable, match="0 claims of theory group_size begin with 'x'"):
-        by.theory("group_size", "x")(missing)
+    for id, (share, verdict) in expected.items():
+        assert table.loc[id, ["value", "low", "high", "reference", "verdict"]].tolist() == [share] * 3 + [0.95, verdict]
+    elsewhere = Study(SimpleNamespace(arms=ARMS, statistics=STATISTICS), theory=theory.assign(group="sgd"))
+    with pytest.raises(Untestable, match="claim rule-informative-groups of theory group_size"):
+        by.theory(elsewhere, "group_size", "rule-informative-groups")
+
+
+def test_the_rule_is_right_at_the_share_that_the_theory_notebook_asks_for(tmp_path):
+    cells = run_cells("group_size", tmp_path, n_groups=10, n_queries=10, n_trials=2)
+    claims = {claim.id: claim for claim in CLAIMS}
+    assert claims["sgpo-rule-informative"].expected.reference == cells["RIGHT"]
+    theory = frame(cells["of_rule"]).assign(group="group_size")
+    assert verdicts(theory=theory).loc["sgpo-rule-informative", "value"] == pytest.approx(0.639, abs=1e-3)
+
+
+def test_the_theory_claims_that_are_named_exist():
+    joined = [claim.measure["theory"] for claim in CLAIMS if "theory" in claim.measure]
+    assert len(joined) == 3
+    for place in joined:
+        assert place["id"] in words(place["group"])
 
 
 def test_an_arm_that_never_gets_there_is_no_saving():
     base, own = evaluations("grpo", [0.2, 0.7], [0, 100]), evaluations("sgpo", [0.2, 0.6], [0, 10])
-    frame = verdicts(evaluations=pd.concat([base, own]))
-    assert math.isinf(frame.loc["sgpo-flops", "value"]) and frame.loc["sgpo-flops", "verdict"] == NOTHING
-    assert np.isfinite(frame.loc["sgpo-flops-near", "low"])
+    table = verdicts(evaluations=pd.concat([base, own]))
+    assert math.isinf(table.loc["sgpo-flops", "value"]) and table.loc["sgpo-flops", "verdict"] == NOTHING
+    assert np.isfinite(table.loc["sgpo-flops-near", "low"])

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_study import STATISTICS, answers, curve, study
 
-from repro.experiments.results import noise_floor, results, tables
+from repro.experiments.results import save as saving
+from repro.experiments.results import tables
+from repro.experiments.results.noise_floor import noise_floor
 from repro.settings import Statistics
 from repro.stats import runs
 from repro.stats.efficiency import summarise
@@ -159,18 +161,19 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     assert worse["resolved"] == "less" and worse["improvement"] == 0.0 and not worse["flops_ratio_90_reached"]
     assert (summary["pass_8"] == 0.5).all() and (summary["pass_16_difference_high"] == 0).all()
 
-    text = results.conclusion(summary, settings)
-    assert f"of 37 arms held to Base, 0 end higher and 1 end lower (Arm-1 {worse['difference']:+.3f})" in text
-    assert "**Random-subset**, the control" in text and "**Of 190 runs** 0 diverged and 0 collapsed" in text
+    assert summary["resolved"].value_counts().to_dict() == {"not resolved": 36, "less": 1, "baseline": 1}
+    assert summary[["diverged", "collapsed"]].sum().tolist() == [0, 0]
     table = tables.accuracy_table(summary)
-    assert [line for line in table.splitlines() if line.startswith("| **")] == [
-        f"| **{group}** | | | | | | |" for group in ("Objectives", "Selection", "Controls")
-    ]
+    assert table.loc[("Objectives", "Arm-1"), "difference to the baseline"].startswith(f"{worse['difference']:+.3f} [")
+    assert table["significant"].value_counts().to_dict() == {"no": 36, "lower": 1, "baseline": 1}
+    lines = tables.as_markdown(table).splitlines()
+    groups = [line.split("|")[1].strip() for line in lines[2:]]
+    assert len(groups) == 38 and [name for name in groups if name] == ["Objectives", "Selection", "Controls"]
     assert tables.front_arms(settings) == ["base", "arm-3", "random-subset"]
 
     for name, folder in {"TABLES": "tables", "FIGURES": "figures", "ROOT": ""}.items():
-        monkeypatch.setattr(results, name, tmp_path / folder)
-    results.save(tmp_path / "data", summary, evaluations, settings, {}, {"noise": "x"}, timings=tmp_path / "clock")
+        monkeypatch.setattr(saving, name, tmp_path / folder)
+    saving.save(tmp_path / "data", summary, evaluations, settings, {}, {"noise": "x"}, timings=tmp_path / "clock")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["arm-1"]["difference_low"] == round(worse["difference_low"], 6) and len(metrics) == 38
     kept = pd.read_parquet(tmp_path / "data/summary.parquet")
@@ -182,7 +185,6 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
         [
             "accuracy",
             "best",
-            "conclusion",
             "flops",
             "front",
             "noise",
@@ -202,8 +204,8 @@ def test_an_arm_that_stops_early_is_not_called_cheap():
     evaluations, settings = pd.concat(frames), study("base", "arm", seeds=range(3))
     summary = summarise(evaluations, answers(evaluations), settings)
     assert summary["trained_tokens_ratio_50_high"].tolist()[1] < 0.21
-    text = results.conclusion(summary, settings)
-    assert "lowest for Arm 0.07 [0.05, ≥ 0.20]; 1 of 1 get there, 0 with an interval wholly below 1" in text
+    shown = tables.ratio_table(summary, ["trained_tokens"], [0.5]).loc[("All", "Arm")]
+    assert shown.tolist() == ["0.07 [0.05, ≥ 0.20]"] and summary["trained_tokens_ratio_50_open"].tolist()[1]
 
 
 def test_one_seed_and_one_arm_are_no_reason_to_crash():
@@ -211,15 +213,16 @@ def test_one_seed_and_one_arm_are_no_reason_to_crash():
     summary = summarise(evaluations, answers(evaluations, samples=2), settings)
     assert summary["pass_8"].isna().all() and summary["accuracy_low"].isna().all()
     assert set(summary["resolved"]) == {"baseline", "not tested"}
-    assert "no claim from fewer than 5 seeds" in results.conclusion(summary, settings)
-    assert "–" in tables.pass_table(summary) and "nan" not in tables.axes_table(summary, 0.9)
+    assert (tables.pass_table(summary)["pass@8"] == "–").all()
+    for table in (tables.ratio_table(summary, tables.AXIS_NAMES, [0.9]), tables.front_table(summary, settings)):
+        assert "nan" not in tables.as_markdown(table)
     alone = evaluations[evaluations["arm"] == "base"]
-    assert results.conclusion(summarise(alone, answers(alone), settings), settings).startswith("Base raises")
+    assert summarise(alone, answers(alone), settings)[["arm", "resolved"]].values.tolist() == [["base", "baseline"]]
 
 
 def test_the_noise_floor_by_hand():
     evaluations, settings = many_arms(4)
-    noise = noise_floor.noise_floor(evaluations, settings)
+    noise = noise_floor(evaluations, settings)
     row = noise.iloc[0]
     assert row["same_seeds"] == 1 and row["identical"] and row["largest"] == 0.0
     final = evaluations.groupby(["arm", "seed"])["accuracy"].last().unstack("seed")
@@ -228,21 +231,19 @@ def test_the_noise_floor_by_hand():
     typical = np.median((final.drop(["base", "base-again"]) - final.loc["base"]).loc[:, :4].std(axis=1))
     assert row["resolvable"] == pytest.approx(stats.t.ppf(0.975, 4) * typical / np.sqrt(5))
     assert row["resolvable_holm"] == pytest.approx(stats.t.ppf(1 - 0.025 / 3, 4) * typical / np.sqrt(5))
-    text = noise_floor.sentence(noise, settings)
-    assert text.startswith("Base trained twice with the same seed: every figure identical.") and "nan" not in text
 
     moved = evaluations.copy()
     moved.loc[(moved["arm"] == "base-again") & (moved["seed"] == 0) & (moved["step"] == 3), "accuracy"] += 0.25
-    row = noise_floor.noise_floor(moved, settings).iloc[0]
+    row = noise_floor(moved, settings).iloc[0]
     assert not row["identical"] and row["largest"] == pytest.approx(0.25)
     with pytest.raises(ValueError, match="there is no run of 'base-again'; add the arm and train it"):
-        noise_floor.noise_floor(evaluations[evaluations["arm"] != "base-again"], settings)
+        noise_floor(evaluations[evaluations["arm"] != "base-again"], settings)
 
 
 def test_a_difference_of_the_resolvable_size_is_on_the_edge():
     """What the noise floor calls resolvable has p = 1 − confidence for a difference that scatters as the pooled one."""
     evaluations, settings = many_arms(2)
-    row = noise_floor.noise_floor(evaluations, settings).iloc[0]
+    row = noise_floor(evaluations, settings).iloc[0]
     final = evaluations.groupby(["arm", "seed"])["accuracy"].last().unstack("seed").loc[:, :4]
     difference = final.loc["random-subset"] - final.loc["base"]
     edge = (difference - difference.mean() + row["resolvable"]).to_numpy()

@@ -1,4 +1,4 @@
-"""The README's tables: taken from the files that the pipeline and the benchmark wrote, never typed."""
+"""The tables in README.md and docs/: the text of the files that the pipeline and the benchmark wrote, never typed."""
 
 import re
 from pathlib import Path
@@ -10,20 +10,27 @@ from repro.settings import load
 BLOCK = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
-def filled(readme: str, root: Path = ROOT) -> str:
-    """`readme` with each block `<!-- begin FILE -->` … `<!-- end FILE -->` holding FILE's present text."""
-    return BLOCK.sub(lambda block: f"{block[1]}{(root / block[2]).read_text().strip()}\n{block[3]}", readme)
+def pages(root: Path = ROOT) -> list[Path]:
+    """The Markdown files that may have such tables."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def filled(page: str, root: Path = ROOT) -> str:
+    """`page` with each block `<!-- begin FILE -->` … `<!-- end FILE -->` holding FILE's present text."""
+    return BLOCK.sub(lambda block: f"{block[1]}{(root / block[2]).read_text().strip()}\n{block[3]}", page)
 
 
 def main() -> None:
-    """Rewrite README.md in place."""
+    """Rewrite the pages in place."""
     scale = load().scale
     if scale != "cpu":
         raise SystemExit(
-            f"make readme: params.yaml is at scale {scale}; the README shows scale cpu, so set it back first"
+            f"make readme: params.yaml is at scale {scale}; the pages show scale cpu, so set it back first"
         )
-    path = ROOT / "README.md"
-    write_text(filled(path.read_text()), path)
+    for path in pages():
+        text = path.read_text()
+        if (new := filled(text)) != text:
+            write_text(new, path)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def summarise(
     speedup_<level>*                time to accuracy: the baseline's seconds over the arm's, 1 / seconds_ratio; an
       …_reached, …_open             upper bound where the level was not reached
     tokens*, generated*, compute*   tokens trained on in all, generated, and FLOPs, relative to the baseline
-    profile_share                   of an arm's FLOPs, those of profiling, where the evaluations tell them
+    profile_share                   of an arm's FLOPs, those of profiling, where the evaluations have them
     diverged, collapsed             runs with an update that was not finite; runs that end below half of their start.
                                     They are counted, never dropped: each stays in every mean
 
@@ -42,11 +42,11 @@ def summarise(
     statistics, baseline = settings.statistics, settings.baseline
     arms = [arm for arm in compared(settings) if arm in set(evaluations["arm"])]
     family = [arm for arm in (compared(settings) if family is None else family) if arm != baseline]
-    own = carried_forward(evaluations[evaluations["arm"].isin(arms)])
-    own["total_tokens"] = own["generated_tokens"] + own["trained_tokens"]
-    seeds = _paired_seeds(own, baseline)
+    curves = carried_forward(evaluations[evaluations["arm"].isin(arms)])
+    curves["total_tokens"] = curves["generated_tokens"] + curves["trained_tokens"]
+    seeds = _paired_seeds(curves, baseline)
     base = arms.index(baseline)
-    accuracy_A_S_E = _stack(own, "accuracy", arms)
+    accuracy_A_S_E = _stack(curves, "accuracy", arms)
     difference_A_S = accuracy_A_S_E[:, :, -1] - accuracy_A_S_E[base, :, -1]
     columns: dict[str, Any] = {
         "arm": arms,
@@ -60,8 +60,8 @@ def summarise(
         pass_A_S = run_means(questions, arms, seeds, k)
         columns |= _mean_columns(f"pass_{k}", pass_A_S, statistics)
         columns |= _mean_columns(f"pass_{k}_difference", pass_A_S - pass_A_S[base], statistics)
-    columns |= _cost_columns(own, accuracy_A_S_E, arms, base, statistics)
-    columns["diverged"] = _stack(own, "diverged", arms).any(2).sum(1)
+    columns |= _cost_columns(curves, accuracy_A_S_E, arms, base, statistics)
+    columns["diverged"] = _stack(curves, "diverged", arms).any(2).sum(1)
     columns["collapsed"] = (accuracy_A_S_E[:, :, -1] < accuracy_A_S_E[:, :, 0] / 2).sum(1)
     return pd.DataFrame(columns)
 
@@ -93,26 +93,26 @@ def cost_ratios(
     of arm `base`.
 
     The curves are means over seeds, resampled in the order of `draws`, the same seeds for arm and baseline (a bootstrap
-    of pairs); the level is start + share · (peak − start) of the baseline's, anew in each resample. Means first,
-    because one seed's first crossing of its own noisy curve is early by luck: ratios of single seeds would favour the
+    of pairs); the level is start + share · (peak − start) of the baseline's, recomputed in each resample. Means first,
+    because one seed's first crossing of its noisy curve is early by luck: ratios of single seeds would favour the
     baseline and scatter too little. Where the arm's mean curve never gets to the level, `_reached` is False and the
     ratio a lower bound; where more than a tail of its resamples never do, `_open` is True and `_high` a lower bound.
     All is NaN where the baseline never rose.
     """
     base_B_E = accuracies_A_B_E[base]
     level_B = base_B_E[:, 0] + share * (base_B_E.max(1) - base_B_E[:, 0])
-    own_B, _ = cost_to_reach(costs_A_B_E[base], base_B_E, level_B)
+    base_cost_B, _ = cost_to_reach(costs_A_B_E[base], base_B_E, level_B)
     rows = []
     for costs_B_E, accuracies_B_E in zip(costs_A_B_E, accuracies_A_B_E, strict=True):
         cost_B, reached_B = cost_to_reach(costs_B_E, accuracies_B_E, level_B)
-        ratio_B = cost_B / np.where(own_B > 0, own_B, np.nan)
+        ratio_B = cost_B / np.where(base_cost_B > 0, base_cost_B, np.nan)
         open_end = 1 - reached_B[1:].mean() > (1 - statistics.confidence) / 2
         rows.append((*bounds(ratio_B, n_seeds, statistics), bool(reached_B[0]), bool(open_end)))
     return dict(zip(("", "_low", "_high", "_reached", "_open"), map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _cost_columns(
-    own: pd.DataFrame, accuracy_A_S_E: np.ndarray, arms: list[str], base: int, statistics: Statistics
+    curves: pd.DataFrame, accuracy_A_S_E: np.ndarray, arms: list[str], base: int, statistics: Statistics
 ) -> dict[str, Any]:
     """Ratios on every axis at every level, the speed-ups that follow from seconds, and the totals."""
     n_seeds = accuracy_A_S_E.shape[1]
@@ -120,9 +120,9 @@ def _cost_columns(
     accuracies_A_B_E = accuracy_A_S_E[:, draws_B_S].mean(2)
     columns: dict[str, Any] = {}
     for axis in AXES:
-        if axis not in own:
+        if axis not in curves:
             continue
-        costs_A_B_E = _stack(own, axis, arms)[:, draws_B_S].mean(2)
+        costs_A_B_E = _stack(curves, axis, arms)[:, draws_B_S].mean(2)
         for share in statistics.levels:
             level = round(100 * share)
             ratios = cost_ratios(costs_A_B_E, accuracies_A_B_E, base, share, n_seeds, statistics)
@@ -131,11 +131,11 @@ def _cost_columns(
                 inverse = {"": "", "_low": "_high", "_high": "_low"}
                 columns |= {f"speedup_{level}{end}": 1 / np.array(ratios[of]) for end, of in inverse.items()}
                 columns |= {f"speedup_{level}{end}": ratios[end] for end in ("_reached", "_open")}
-    if "flops_profile" in own:
-        share_A_S = _stack(own, "flops_profile", arms)[:, :, -1] / _stack(own, "flops", arms)[:, :, -1]
+    if "flops_profile" in curves:
+        share_A_S = _stack(curves, "flops_profile", arms)[:, :, -1] / _stack(curves, "flops", arms)[:, :, -1]
         columns["profile_share"] = share_A_S.mean(1)
     for name, axis in {"tokens": "trained_tokens", "generated": "generated_tokens", "compute": "flops"}.items():
-        total_A_B = _stack(own, axis, arms)[:, :, -1][:, draws_B_S].mean(2)
+        total_A_B = _stack(curves, axis, arms)[:, :, -1][:, draws_B_S].mean(2)
         columns |= _bound_columns(name, total_A_B / total_A_B[base], n_seeds, statistics)
     return columns
 
@@ -169,21 +169,21 @@ def _bound_columns(name: str, estimates_A_B: np.ndarray, n_seeds: int, statistic
     return dict(zip((name, f"{name}_low", f"{name}_high"), map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _stack(own: pd.DataFrame, column: str, arms: list[str]) -> np.ndarray:
-    """values_A_S_E of a column; arms in the given order, seeds and steps in their own."""
-    table = own.pivot(index=["arm", "seed"], columns="step", values=column).sort_index()
+def _stack(curves: pd.DataFrame, column: str, arms: list[str]) -> np.ndarray:
+    """values_A_S_E of a column; arms in the given order, seeds and steps sorted."""
+    table = curves.pivot(index=["arm", "seed"], columns="step", values=column).sort_index()
     return np.stack([table.loc[arm].to_numpy(float) for arm in arms])
 
 
-def _paired_seeds(own: pd.DataFrame, baseline: str) -> list[int]:
+def _paired_seeds(curves: pd.DataFrame, baseline: str) -> list[int]:
     """The seeds that every arm has; ValueError if an arm lacks one that the baseline has, or has another."""
-    seeds = {arm: sorted(runs["seed"].unique().tolist()) for arm, runs in own.groupby("arm", sort=False)}
+    seeds = {arm: sorted(runs["seed"].unique().tolist()) for arm, runs in curves.groupby("arm", sort=False)}
     if baseline not in seeds:
         raise ValueError(f"efficiency: there is no run of the baseline {baseline!r}; train it too")
-    for arm, found in seeds.items():
-        if found != seeds[baseline]:
+    for arm, present in seeds.items():
+        if present != seeds[baseline]:
             raise ValueError(
-                f"efficiency: {arm} has seeds {found}, {baseline} has {seeds[baseline]}; "
+                f"efficiency: {arm} has seeds {present}, {baseline} has {seeds[baseline]}; "
                 "arms are compared in pairs, so train the missing ones"
             )
     return seeds[baseline]

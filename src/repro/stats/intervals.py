@@ -1,11 +1,15 @@
-"""Bootstrap intervals over training seeds, with a fixed random state and the same draws for everything."""
+"""Bootstrap intervals. The only module that draws resamples: of training seeds with a fixed random state and the same
+draws for everything, of a simulation's trials with the simulation's generator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 
 from repro.settings import Statistics
+
+ENDS = ("", "_low", "_high")  # of a column's name: the estimate, the bounds of its interval
 
 
 def draws(n_seeds: int, statistics: Statistics) -> np.ndarray:
@@ -42,16 +46,33 @@ def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> 
     """{name: (mean, low, high)} of each array over its S seeds, by the percentile bootstrap of the mean.
 
     This is rliable's stratified bootstrap (Agarwal et al., 2021) for one task, where the strata are the arms: runs are
-    resampled within an arm, or as pairs when `values` are paired differences. A test holds it to rliable's own figures;
-    here the draws are made once for all. With S seeds the percentile interval is too narrow by about √((S−1)/S) and
-    more in its tails: five seeds show a direction and a size, not significance. A single seed gives NaN bounds; an
-    array with a NaN (an undefined ratio, say) gives NaN throughout.
+    resampled within an arm, or as pairs when `values` are paired differences. A test compares it with rliable; here the
+    draws are made once for all. With S seeds the percentile interval is too narrow by about √((S−1)/S) and more in its
+    tails: five seeds show a direction and a size, not significance. A single seed gives NaN bounds; an array with a NaN
+    (an undefined ratio, say) gives NaN throughout.
     """
     arrays = {name: np.asarray(array, float) for name, array in values.items()}
     return {
         name: bounds(array[draws(len(array), statistics)].mean(1), len(array), statistics)
         for name, array in arrays.items()
     }
+
+
+def over_seeds(table: pd.DataFrame, by: Sequence[str], columns: Sequence[str], statistics: Statistics) -> pd.DataFrame:
+    """One row per group of `by` (the index, groups in their order in `table`): of each column the mean over seeds, of a
+    seed's rows first, with its interval in <column>_low and <column>_high."""
+    rows = {}
+    for key, own in table.groupby(list(by), sort=False):
+        by_seed = own.groupby("seed")[list(columns)].mean()
+        spans = mean_intervals({name: by_seed[name].to_numpy(float) for name in columns}, statistics)
+        rows[key] = {f"{name}{end}": spans[name][place] for name in columns for place, end in enumerate(ENDS)}
+    index = pd.MultiIndex.from_tuples(rows, names=by)
+    return pd.DataFrame(list(rows.values()), index.get_level_values(0) if len(by) == 1 else index)
+
+
+def resample_counts(n_trials: int, n_resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """counts_B_K: how often each of B bootstrap resamples takes each of K trials; every row adds up to K."""
+    return rng.multinomial(n_trials, np.full(n_trials, 1 / n_trials), size=n_resamples)
 
 
 def interquartile_mean(final_A_S: np.ndarray, statistics: Statistics) -> np.ndarray:

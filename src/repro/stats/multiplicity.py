@@ -1,4 +1,4 @@
-"""Significance when many arms are held to one baseline: paired t-tests, corrected for the family of them."""
+"""Significance when many arms are compared with one baseline: paired t-tests, corrected for their number."""
 
 from collections.abc import Sequence
 
@@ -59,8 +59,8 @@ def significance(
         p_holm |= dict(zip(family, map(float, holm([p_value[arm] for arm in family])), strict=True))
         for arm, mean in zip(arms, differences_A_S.mean(1), strict=True):
             if arm in family:
-                found = n_seeds >= LEAST_SEEDS and p_holm[arm] < 1 - confidence
-                resolved[arm] = ("more" if mean > 0 else "less") if found else "not resolved"
+                significant = n_seeds >= LEAST_SEEDS and p_holm[arm] < 1 - confidence
+                resolved[arm] = ("more" if mean > 0 else "less") if significant else "not resolved"
     p_value[baseline], resolved[baseline] = float("nan"), "baseline"
     columns = {"p_value": p_value, "p_holm": p_holm, "resolved": resolved}
     return {name: [values[arm] for arm in arms] for name, values in columns.items()}

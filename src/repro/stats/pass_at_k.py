@@ -26,8 +26,8 @@ def pass_at_k(successes: np.ndarray, samples: np.ndarray | int, k: int) -> np.nd
     result = np.empty(successes.shape)
     for n in np.unique(samples).tolist():
         by_successes = np.array([(comb(n, k) - comb(n - c, k)) / comb(n, k) for c in range(n + 1)])
-        own = samples == n
-        result[own] = by_successes[successes[own]]
+        same = samples == n
+        result[same] = by_successes[successes[same]]
     return result
 
 
@@ -35,13 +35,13 @@ def run_means(questions: pd.DataFrame, arms: Sequence[str], seeds: Sequence[int]
     """pass_A_S: each run's mean pass@k over its queries; all NaN where the runs have fewer than k samples.
 
     ValueError names a run that has no questions, and an arm that was asked other queries than the first."""
-    own = questions[questions["arm"].isin(list(arms))]
+    asked = questions[questions["arm"].isin(list(arms))]
     grid = pd.MultiIndex.from_product([arms, seeds], names=["arm", "seed"])
-    queries = own.groupby(["arm", "seed"])["query"].nunique().reindex(grid)
+    queries = asked.groupby(["arm", "seed"])["query"].nunique().reindex(grid)
     if queries.isna().any() or queries.nunique() > 1:
         arm, seed = (queries.isna() | (queries != queries.iloc[0])).idxmax()
         raise ValueError(f"pass@k: {arm} with seed {seed} lacks questions that others answered; train it again")
-    if own["samples"].min() < k:
+    if asked["samples"].min() < k:
         return np.full((len(arms), len(seeds)), np.nan)
-    rates = own[["arm", "seed"]].assign(rate=pass_at_k(own["successes"].to_numpy(), own["samples"].to_numpy(), k))
+    rates = asked[["arm", "seed"]].assign(rate=pass_at_k(asked["successes"].to_numpy(), asked["samples"].to_numpy(), k))
     return rates.groupby(["arm", "seed"])["rate"].mean().reindex(grid).to_numpy().reshape(len(arms), len(seeds))

@@ -15,7 +15,7 @@ RUN = ["arm", "seed"]
 
 
 def compared(settings: Settings) -> list[str]:
-    """The arms that are compared with the baseline and it itself (those without seeds of their own), group by group."""
+    """The baseline and the arms that are compared with it (those without seeds of their own), group by group."""
     groups = list(dict.fromkeys(arm.group for arm in settings.arms.values()))
     return sorted(settings.compared_arms, key=lambda name: groups.index(settings.arms[name].group))
 
@@ -48,9 +48,9 @@ def carried_forward(evaluations: pd.DataFrame) -> pd.DataFrame:
     undefined = grid["accuracy"].reindex(index).isna()
     if undefined.any():
         diverged, last = grid.groupby(level=RUN)["diverged"].any(), evaluations.groupby("arm")["step"].max()
-        own = evaluations.groupby("arm")["step"].unique()
+        steps_of = evaluations.groupby("arm")["step"].unique()
         for arm, seed, step in index[undefined]:
-            ended = step > last[arm] or step not in own[arm]
+            ended = step > last[arm] or step not in steps_of[arm]
             if (not ended and not diverged[arm, seed]) or step == steps[0]:
                 raise ValueError(f"{arm} with seed {seed} has no evaluation at step {step}; run `dvc repro` again")
     full = grid.reindex(index)

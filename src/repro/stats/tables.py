@@ -39,6 +39,34 @@ def intervals(table: pd.DataFrame, name: str, spec: str = ".3f") -> list[str]:
     return [interval(*row, spec) for row in rows]
 
 
+def ratio(row: pd.Series, name: str) -> str:
+    """A cost ratio of `efficiency.summarise`: `0.72 [0.60, 0.85]`; `≥ 1.04` where the arm's mean curve never reached
+    the level, and `0.96 [0.87, ≥ 1.02]` where too many of its resamples did not for the upper end to be known."""
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "undefined: the baseline did not rise"
+    if not row[f"{name}_reached"]:
+        return f"≥ {value:.2f}"
+    text = interval(value, low, high, ".2f")
+    return text.replace(", ", ", ≥ ") if row[f"{name}_open"] else text
+
+
+def speedup(row: pd.Series, name: str) -> str:
+    """Time to accuracy against the baseline's: `1.31× [1.10, 1.52]`; `≤ 0.96×` where the level was not reached."""
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "undefined: the baseline did not rise"
+    if not row[f"{name}_reached"]:
+        return f"≤ {value:.2f}×"
+    text = interval(value, low, high, ".2f").replace(" [", "× [≤ " if row[f"{name}_open"] else "× [")
+    return text if "×" in text else f"{text}×"
+
+
+def p_value(p: float) -> str:
+    """Three digits, `<0.001` below them, a dash where there was no test."""
+    return "–" if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def _cell(value: object, spec: str) -> str:
     if isinstance(value, str):
         return value.replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""The claims of D³S that are mathematics, computed: no study is needed, and an interval is one point.
+"""Figures of the claims of D³S that are mathematics, or arithmetic on its tables: no run is needed.
 
 γ bounds ‖∇z‖, and ‖∇ log π‖ ≤ 2γ (eq. 18). The gradient over a subset A′ is then at most 2γ·E|A′|.
 """
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from repro.experiments.claims.papers import paper_tables
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.selection.max_variance import max_variance_rows
 
@@ -24,24 +25,24 @@ def proposition_2(advantages_N: np.ndarray, group_size: int) -> float:
     return float(3 * np.cbrt(2.0 * np.sqrt(group_size - 1) * np.var(advantages_N)))
 
 
-def lemma_1(_study=None) -> tuple[float, float, float]:
+def lemma_1() -> float:
     """The variance of the best 3 of {−1, −1, 1, 1}, whose own is 1."""
-    return _exact(best_variance([-1.0, -1.0, 1.0, 1.0], 3))
+    return best_variance([-1.0, -1.0, 1.0, 1.0], 3)
 
 
-def proposition_1(_study=None) -> tuple[float, float, float]:
+def proposition_1() -> float:
     """The largest 2·E|A| of any group with rewards 0 and 1: a bound on the gradient norm in units of γ."""
-    return _exact(max(2 * float(np.abs(advantages_G).mean()) for advantages_G in _groups()))
+    return max(2 * float(np.abs(advantages_G).mean()) for advantages_G in _groups())
 
 
-def proposition_2_any_subset(_study=None) -> tuple[float, float, float]:
+def proposition_2_any_subset() -> float:
     """Eq. 5 less the gradient norm, in units of γ, for the subset {1, 1} of {−1, −1, 1, 1} where ‖∇ log π‖ = γ for the
     mean of both: the gradient is γ·mean(A′), and the variance, hence the bound, is 0."""
     subset_N = np.array([1.0, 1.0])
-    return _exact(proposition_2(subset_N, 4) - abs(float(subset_N.mean())))
+    return proposition_2(subset_N, 4) - abs(float(subset_N.mean()))
 
 
-def proposition_2_best_subset(_study=None) -> tuple[float, float, float]:
+def proposition_2_best_subset() -> float:
     """The least of eq. 5 less 2·E|A′|, in units of γ, over the subsets of maximum variance of every group with rewards
     0 and 1, of every size from 2."""
     margins = []
@@ -50,16 +51,22 @@ def proposition_2_best_subset(_study=None) -> tuple[float, float, float]:
             rows = max_variance_rows(advantages_G, np.zeros(len(advantages_G), int), np.array([keep]))
             chosen_N = advantages_G[rows]
             margins.append(proposition_2(chosen_N, len(advantages_G)) - 2 * float(np.abs(chosen_N).mean()))
-    return _exact(min(margins))
+    return min(margins)
 
 
-def largest_advantage(_study=None) -> tuple[float, float, float]:
+def largest_advantage() -> float:
     """The largest |A| of a group with rewards 0 and 1 over √(G−1), at the group size where they differ most."""
     ratios = {
         size: max(np.abs(advantages_G).max() for advantages_G in _groups((size,))) / np.sqrt(size - 1)
         for size in GROUP_SIZES
     }
-    return _exact(max(ratios.values(), key=lambda value: abs(value - 1)))
+    return max(ratios.values(), key=lambda value: abs(value - 1))
+
+
+def table_1_average() -> float:
+    """The mean of the row of GRPO + D³S on the 7B model in Table 1, as printed."""
+    row = [methods["D3S"] for methods in paper_tables("d3s")["table_1_row"].values()]
+    return sum(row) / len(row)
 
 
 def _groups(sizes: tuple[int, ...] = GROUP_SIZES) -> Iterator[np.ndarray]:
@@ -70,5 +77,14 @@ def _groups(sizes: tuple[int, ...] = GROUP_SIZES) -> Iterator[np.ndarray]:
             yield group_normalised(rewards_G, np.zeros(size, int), delta=0.0)
 
 
-def _exact(value: float) -> tuple[float, float, float]:
-    return float(value), float(value), float(value)
+EXACT = {
+    of.__name__: of
+    for of in (
+        lemma_1,
+        proposition_1,
+        proposition_2_any_subset,
+        proposition_2_best_subset,
+        largest_advantage,
+        table_1_average,
+    )
+}

@@ -1,122 +1,132 @@
-"""Figures for any pair of arms, paired by seed.
+"""Figures of the study: (value, low, high), the mean over seeds with its bootstrap interval, arms paired by seed.
 
-A measure is a function of the study that gives (value, low, high): the mean over seeds with its bootstrap interval, by
-the same draws as everywhere (repro.stats.intervals). Untestable says why there is none.
+Every measure is a function of the study and of the parameters that configs/claims gives it; the draws are those of
+repro.stats.intervals. Untestable says what is missing.
 """
 
-from collections.abc import Callable
+from inspect import signature
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from repro.experiments.claims.per_seed import Statistic
+from repro.experiments.claims.exact import EXACT
+from repro.experiments.claims.per_seed import Statistic, statistic
 from repro.experiments.claims.study import Study, Untestable
 from repro.stats.efficiency import cost_ratios
 from repro.stats.intervals import bounds, draws, mean_intervals
 from repro.stats.multiplicity import LEAST_SEEDS
 
 Figure = tuple[float, float, float]
-Measure = Callable[[Study], Figure]
-Arms = str | tuple[str, ...]  # several: their mean, seed by seed
-Axis = str | tuple[str, ...]  # several columns of the ledger: their sum
+Arms = str | list[str]  # several: their mean, seed by seed
+Axis = str | list[str]  # several columns of the ledger: their sum
+Spec = dict[str, dict[str, Any]]  # {measure: {parameter: value}}
 
 
-def level(statistic: Statistic, arm: Arms, scale: float = 1.0) -> Measure:
+def figure(study: Study, spec: Spec) -> Figure:
+    """The figure that `spec` names, such as {difference: {statistic: final, arm: d3s, base: grpo}}."""
+    ((name, parameters),) = spec.items()
+    return MEASURES[name](study, **_ready(parameters))
+
+
+def check(spec: Spec) -> Spec:
+    """`spec`; ValueError if it names no measure, no statistic, or a parameter that these do not have."""
+    if len(spec) != 1 or (name := next(iter(spec))) not in MEASURES:
+        raise ValueError(f"{spec!r} should be one of {', '.join(MEASURES)} with its parameters")
+    try:
+        signature(MEASURES[name]).bind(None, **_ready(spec[name]))
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    for part in spec[name].get("of", ()):
+        check(part)
+    return spec
+
+
+def _ready(parameters: dict[str, Any]) -> dict[str, Any]:
+    """With the statistic in place of its name."""
+    return parameters | ({"statistic": statistic(parameters["statistic"])} if "statistic" in parameters else {})
+
+
+def level(study: Study, statistic: Statistic, arm: Arms, scale: float = 1.0) -> Figure:
     """The statistic itself, times `scale`."""
-    return lambda study: _interval(study, scale * _values(study, statistic, arm).to_numpy(float))
+    return _interval(study, scale * _values(study, statistic, arm).to_numpy(float))
 
 
-def difference(statistic: Statistic, arm: Arms, base: Arms, scale: float = 100.0) -> Measure:
+def difference(study: Study, statistic: Statistic, arm: Arms, base: Arms, scale: float = 100.0) -> Figure:
     """arm − base, times `scale`: by default shares to points."""
-
-    def measure(study: Study) -> Figure:
-        own_S, base_S = _paired(study, statistic, arm, base)
-        return _interval(study, scale * (own_S - base_S))
-
-    return measure
+    own_S, base_S = _paired(study, statistic, arm, base)
+    return _interval(study, scale * (own_S - base_S))
 
 
-def ratio(statistic: Statistic, arm: Arms, base: Arms) -> Measure:
+def ratio(study: Study, statistic: Statistic, arm: Arms, base: Arms) -> Figure:
     """arm / base, of their means over seeds; NaN where one of these is not above zero."""
-
-    def measure(study: Study) -> Figure:
-        own_S, base_S = _paired(study, statistic, arm, base)
-        draws_B_S = draws(len(own_S), study.settings.statistics)
-        own_B, base_B = own_S[draws_B_S].mean(1), base_S[draws_B_S].mean(1)
-        ratio_B = np.where(own_B > 0, own_B, np.nan) / np.where(base_B > 0, base_B, np.nan)
-        return _enough(bounds(ratio_B, len(own_S), study.settings.statistics), len(own_S))
-
-    return measure
+    own_S, base_S = _paired(study, statistic, arm, base)
+    draws_B_S = draws(len(own_S), study.settings.statistics)
+    own_B, base_B = own_S[draws_B_S].mean(1), base_S[draws_B_S].mean(1)
+    ratio_B = np.where(own_B > 0, own_B, np.nan) / np.where(base_B > 0, base_B, np.nan)
+    return _enough(bounds(ratio_B, len(own_S), study.settings.statistics), len(own_S))
 
 
-def least(*measures: Measure) -> Measure:
+def least(study: Study, of: list[Spec]) -> Figure:
     """The figure with the smallest value: an arm against the best of several others."""
-    return lambda study: min((measure(study) for measure in measures), key=lambda figure: figure[0])
+    return min((figure(study, spec) for spec in of), key=lambda figure: figure[0])
 
 
-def cost(arm: str, base: str, axis: Axis = "trained_tokens", share: float = 1.0) -> Measure:
+def cost(study: Study, arm: str, base: str, axis: Axis = "trained_tokens", share: float = 1.0) -> Figure:
     """Cost until the arm is at the base's peak (or at `share` of its rise), relative to the base's own.
 
     That of repro.stats.efficiency.cost_ratios, on mean curves with seeds resampled in pairs, for any pair of arms. A
     curve that never gets there costs infinitely much in the value and in the upper bound, and what it spent in the
-    lower one: an arm that trains on few tokens and never arrives would else pass for a cheap one.
+    lower one: an arm that trains on few tokens and never arrives would otherwise pass for a cheap one.
     """
-
-    def measure(study: Study) -> Figure:
-        (base_cost, base_accuracy), (own_cost, own_accuracy) = (_curves(study, name, axis) for name in (base, arm))
-        _same_seeds({base: base_accuracy, arm: own_accuracy})
-        n_seeds, statistics = len(base_accuracy), study.settings.statistics
-        costs_A_B_E, accuracies_A_B_E = (
-            np.stack([table.to_numpy(float) for table in tables])[:, draws(n_seeds, statistics)].mean(2)
-            for tables in ((base_cost, own_cost), (base_accuracy, own_accuracy))
-        )
-        found = cost_ratios(costs_A_B_E, accuracies_A_B_E, 0, share, n_seeds, statistics)
-        value, low, high, reached, is_open = (found[end][1] for end in ("", "_low", "_high", "_reached", "_open"))
-        if np.isnan(value):
-            raise Untestable("the accuracy that was to be reached lies no higher than the start")
-        value, high = value if reached else np.inf, high if reached and not is_open else np.inf
-        return _enough((value, low, high), n_seeds)
-
-    return measure
+    (base_cost, base_accuracy), (own_cost, own_accuracy) = (_curves(study, name, axis) for name in (base, arm))
+    _same_seeds({base: base_accuracy, arm: own_accuracy})
+    n_seeds, statistics = len(base_accuracy), study.settings.statistics
+    costs_A_B_E, accuracies_A_B_E = (
+        np.stack([table.to_numpy(float) for table in tables])[:, draws(n_seeds, statistics)].mean(2)
+        for tables in ((base_cost, own_cost), (base_accuracy, own_accuracy))
+    )
+    ratios = cost_ratios(costs_A_B_E, accuracies_A_B_E, 0, share, n_seeds, statistics)
+    value, low, high, reached, is_open = (ratios[end][1] for end in ("", "_low", "_high", "_reached", "_open"))
+    if np.isnan(value):
+        raise Untestable(f"an accuracy of {base} above its start")
+    value, high = value if reached else np.inf, high if reached and not is_open else np.inf
+    return _enough((value, low, high), n_seeds)
 
 
-def speedup(arm: str, base: str, axis: str = "seconds") -> Measure:
+def speedup(study: Study, arm: str, base: str, axis: str = "seconds") -> Figure:
     """How many times sooner the arm is at the base's peak: 1 / cost."""
-
-    def measure(study: Study) -> Figure:
-        with np.errstate(divide="ignore"):
-            value, high, low = 1 / np.array(cost(arm, base, axis)(study))  # 1/∞ = 0: never there
-        return float(value), float(low), float(high)
-
-    return measure
+    with np.errstate(divide="ignore"):
+        value, high, low = 1 / np.array(cost(study, arm, base, axis))  # 1/∞ = 0: never there
+    return float(value), float(low), float(high)
 
 
-def proxy(arm: str, column: str, name: str, minus: str | None = None) -> Measure:
+def proxy(study: Study, arm: str, column: str, name: str, minus: str | None = None) -> Figure:
     """Fidelity of a proxy for the gradient norm, mean over checkpoints; less that of the proxy `minus`, if given."""
-
-    def measure(study: Study) -> Figure:
-        rows = study.runs("fidelity", arm, "proxy", column)
-        by_seed = rows.groupby(["seed", "proxy"])[column].mean().unstack("proxy")
-        for wanted in filter(None, (name, minus)):
-            if wanted not in by_seed:
-                raise Untestable(f"no proxy {wanted} in fidelity")
-        return _interval(study, (by_seed[name] - (by_seed[minus] if minus else 0.0)).to_numpy(float))
-
-    return measure
+    rows = study.runs("fidelity", arm, "proxy", column)
+    by_seed = rows.groupby(["seed", "proxy"])[column].mean().unstack("proxy")
+    for wanted in filter(None, (name, minus)):
+        if wanted not in by_seed:
+            raise Untestable(f"proxy {wanted} in fidelity")
+    return _interval(study, (by_seed[name] - (by_seed[minus] if minus else 0.0)).to_numpy(float))
 
 
-def theory(group: str, claim: str) -> Measure:
-    """What the theory notebook `group` found of the claim whose text begins with `claim`, with its own interval."""
+def theory(study: Study, group: str, id: str) -> Figure:
+    """The figure of a claim of the theory notebook `group`, with its own interval."""
+    rows = study.table("theory")
+    rows = rows[(rows["group"] == group) & (rows["id"] == id)]
+    if rows.empty:
+        raise Untestable(f"claim {id} of theory {group}")
+    return tuple(float(rows[name].iloc[0]) for name in ("value", "low", "high"))
 
-    def measure(study: Study) -> Figure:
-        if study.theory is None:
-            raise Untestable("no table theory")
-        rows = study.theory[(study.theory["group"] == group) & study.theory["claim"].str.startswith(claim)]
-        if len(rows) != 1:
-            raise Untestable(f"{len(rows)} claims of theory {group} begin with {claim!r}")
-        return tuple(float(rows[name].iloc[0]) for name in ("measured", "low", "high"))
 
-    return measure
+def exact(study: Study, figure: str) -> Figure:
+    """A number that needs no run (repro.experiments.claims.exact): an interval of one point."""
+    value = float(EXACT[figure]())
+    return value, value, value
+
+
+MEASURES = {of.__name__: of for of in (level, difference, ratio, least, cost, speedup, proxy, theory, exact)}
 
 
 def _interval(study: Study, values_S: np.ndarray) -> Figure:
@@ -130,11 +140,11 @@ def _enough(figure: Figure, n_seeds: int) -> Figure:
 
 def _values(study: Study, statistic: Statistic, arms: Arms) -> pd.Series:
     """value per seed, seeds in order; of several arms, their mean."""
-    names = (arms,) if isinstance(arms, str) else arms
+    names = [arms] if isinstance(arms, str) else arms
     parts = {name: statistic.of(study.runs(statistic.table, name, *statistic.columns)).sort_index() for name in names}
-    for name, own in parts.items():
-        if own.empty:  # a window of training without an evaluation, or without a step, in it
-            raise Untestable(f"too few {statistic.table} of arm {name}")
+    for name, values in parts.items():
+        if values.empty:  # a window of training without an evaluation, or without a step, in it
+            raise Untestable(f"more {statistic.table} of arm {name}")
     _same_seeds(parts)
     return sum(parts.values()) / len(parts)
 
@@ -149,12 +159,12 @@ def _same_seeds(tables: dict[str, pd.Series | pd.DataFrame]) -> None:
     (first, expected), *others = ((name, list(table.index)) for name, table in tables.items())
     for name, seeds in others:
         if seeds != expected:
-            raise Untestable(f"{first} has the seeds {expected}, {name} has {seeds}, and they are compared in pairs")
+            raise Untestable(f"the same seeds of {first} and {name}, which have {expected} and {seeds}")
 
 
 def _curves(study: Study, arm: str, axis: Axis) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(cost, accuracy), each seeds × evaluations in order of steps."""
-    columns = [axis] if isinstance(axis, str) else list(axis)
+    columns = [axis] if isinstance(axis, str) else axis
     runs = study.runs("evaluations", arm, "step", "accuracy", *columns)
     runs = runs.assign(cost=runs[columns].sum(axis=1))
     cost, accuracy = (

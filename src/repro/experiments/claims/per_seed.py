@@ -1,7 +1,11 @@
-"""Statistics: the rows of one arm in one table → one value per seed."""
+"""Statistics: the rows of one arm in one table → one value per seed.
+
+configs/claims names them: `final`, or with parameters `{mean: {column: kl, start: 0.75}}`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -18,57 +22,69 @@ class Statistic:
     of: Callable[[pd.DataFrame], pd.Series]
 
 
-def _final(evaluations: pd.DataFrame) -> pd.Series:
-    return evaluations.sort_values("step").groupby("seed")["accuracy"].last()
+def statistic(spec: str | dict[str, dict[str, Any]]) -> Statistic:
+    """The statistic that `spec` names; ValueError if there is none such, TypeError for a wrong parameter."""
+    name, parameters = (spec, {}) if isinstance(spec, str) else next(iter(spec.items()))
+    if name not in STATISTICS:
+        raise ValueError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}")
+    return STATISTICS[name](**parameters)
 
 
-def _best(evaluations: pd.DataFrame) -> pd.Series:
-    return evaluations.groupby("seed")["accuracy"].max()
+def final() -> Statistic:
+    """Accuracy of the last evaluation."""
+    return spent("accuracy")
 
 
-def _early(evaluations: pd.DataFrame) -> pd.Series:
-    step = evaluations["step"]
-    return evaluations[(step > step.min()) & (2 * step <= step.max())].groupby("seed")["accuracy"].mean()
+def best() -> Statistic:
+    """Accuracy of the best checkpoint: a maximum over noisy evaluations, for every arm over equally many."""
+    return Statistic("evaluations", ("accuracy",), lambda rows: rows.groupby("seed")["accuracy"].max())
 
 
-FINAL = Statistic("evaluations", ("step", "accuracy"), _final)
-# The best checkpoint: a maximum over noisy evaluations, for every arm over equally many.
-BEST = Statistic("evaluations", ("accuracy",), _best)
-# Mean over the evaluations of the first half of training, the base policy's own left out.
-EARLY = Statistic("evaluations", ("step", "accuracy"), _early)
+def early() -> Statistic:
+    """Mean accuracy over the evaluations of the first half of training, the base policy's own left out."""
+
+    def of(evaluations: pd.DataFrame) -> pd.Series:
+        step = evaluations["step"]
+        return evaluations[(step > step.min()) & (2 * step <= step.max())].groupby("seed")["accuracy"].mean()
+
+    return Statistic("evaluations", ("step", "accuracy"), of)
 
 
 def spent(column: str) -> Statistic:
-    """What training spent in all of an axis of the ledger."""
-    return Statistic(
-        "evaluations", ("step", column), lambda rows: rows.sort_values("step").groupby("seed")[column].last()
-    )
+    """A column of the last evaluation; of the ledger's, what training spent in all."""
+    return Statistic("evaluations", ("step", column), lambda rows: _last(rows)[column])
 
 
-def solved(k: int) -> Statistic:
+def profile_share() -> Statistic:
+    """Of all FLOPs of a run, the share spent on profiling."""
+    columns = ("step", "flops", "flops_profile")
+    return Statistic("evaluations", columns, lambda rows: _last(rows)["flops_profile"] / _last(rows)["flops"])
+
+
+def pass_at(k: int) -> Statistic:
     """pass@k, mean over the questions of the final evaluation."""
 
     def of(questions: pd.DataFrame) -> pd.Series:
         samples = questions["samples"].to_numpy()
         if samples.min() < k:
-            raise Untestable(f"pass@{k} needs {k} samples a question, there are {samples.min()}")
+            raise Untestable(f"{k} samples of each question, there are {samples.min()}")
         rates = questions.assign(rate=pass_at_k(questions["successes"].to_numpy(), samples, k))
         return rates.groupby("seed")["rate"].mean()
 
     return Statistic("questions", ("successes", "samples"), of)
 
 
-def summed(column: str) -> Statistic:
+def total(column: str) -> Statistic:
     """Sum over the steps."""
     return Statistic("steps", (column,), lambda steps: steps.groupby("seed")[column].sum())
 
 
-def mean_over(column: str, start: float = 0.0, end: float = 1.0) -> Statistic:
+def mean(column: str, start: float = 0.0, end: float = 1.0) -> Statistic:
     """Mean over the steps from the share `start` to the share `end` of training; skipped steps have no value."""
     return Statistic("steps", ("step", column), lambda steps: _mean(steps, column, start, end))
 
 
-def change_over(column: str, share: float) -> Statistic:
+def change(column: str, share: float) -> Statistic:
     """Mean over the last `share` of training less the mean over the first."""
     return Statistic(
         "steps",
@@ -86,18 +102,39 @@ def jitter(column: str) -> Statistic:
     )
 
 
+def silence_of_short() -> Statistic:
+    """Share of rollouts without an advantage among those no longer than a run's median, less that among the longer
+    ones."""
+
+    def of(selection: pd.DataFrame) -> pd.Series:
+        middle = selection.groupby("seed")["response_tokens"].transform("median")
+        short = (selection["response_tokens"] <= middle).rename("short")
+        silent = (selection["advantage"] == 0).groupby([selection["seed"], short]).mean().unstack("short")
+        silent = silent.reindex(columns=[True, False])  # where most are cut off at one length, none is longer
+        return silent[True] - silent[False]
+
+    return Statistic("selection", ("advantage", "response_tokens"), of)
+
+
+def drift(column: str) -> Statistic:
+    """A figure of the drift of the profile, at the last checkpoint."""
+    return Statistic(
+        "drift", ("step", column), lambda rows: rows[rows["step"] == rows["step"].max()].set_index("seed")[column]
+    )
+
+
+STATISTICS = {
+    make.__name__: make
+    for make in (
+        final, best, early, spent, profile_share, pass_at, total, mean, change, jitter, silence_of_short, drift
+    )
+}  # fmt: skip
+
+
+def _last(evaluations: pd.DataFrame) -> pd.DataFrame:
+    return evaluations.sort_values("step").groupby("seed").last()
+
+
 def _mean(steps: pd.DataFrame, column: str, start: float, end: float) -> pd.Series:
     progress = steps["step"] / (steps["step"].max() + 1)
     return steps[(progress >= start) & (progress < end)].groupby("seed")[column].mean()
-
-
-def _silence_of_short(selection: pd.DataFrame) -> pd.Series:
-    middle = selection.groupby("seed")["response_tokens"].transform("median")
-    short = (selection["response_tokens"] <= middle).rename("short")
-    silent = (selection["advantage"] == 0).groupby([selection["seed"], short]).mean().unstack("short")
-    silent = silent.reindex(columns=[True, False])  # where most are cut off at one length, none is longer
-    return silent[True] - silent[False]
-
-
-# Share of rollouts without an advantage among those no longer than a run's median, less that among the longer ones.
-SILENCE_OF_SHORT = Statistic("selection", ("advantage", "response_tokens"), _silence_of_short)

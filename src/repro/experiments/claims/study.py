@@ -8,7 +8,7 @@ from repro.settings import Settings
 
 
 class Untestable(Exception):
-    """Why a claim has no figure here, as the end of the sentence `cannot be tested here: …`."""
+    """What a claim would need to have a figure here, as the end of the sentence `cannot be tested here: needs …`."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Study:
     """The tables of a study, those of repro.stats.runs with their column `arm`; None for what has not been made.
 
     evaluations: carried forward where a run diverged (repro.stats.runs.carried_forward); with `seconds` only if
-    timings are wanted. fidelity: arm, step, seed, proxy, pearson, pearson_signal, chi2. drift:
-    repro.experiments.drift.summary.summarise's. theory: repro.experiments.results.theory.verdicts'.
+    timings are wanted. fidelity: arm, step, seed, proxy, pearson, pearson_signal, chi2. drift: a row per checkpoint,
+    results/drift/summary.parquet. theory: the verdicts of the theory notebooks, repro.experiments.results.theory.
     """
 
     settings: Settings
@@ -29,17 +29,21 @@ class Study:
     drift: pd.DataFrame | None = None
     theory: pd.DataFrame | None = None
 
+    def table(self, name: str) -> pd.DataFrame:
+        """One table; Untestable if it has not been made."""
+        if (frame := getattr(self, name)) is None:
+            raise Untestable(f"table {name}")
+        return frame
+
     def runs(self, table: str, arm: str, *columns: str) -> pd.DataFrame:
         """The rows of one arm; Untestable if there is no such arm, table or column, or no rows."""
-        frame = getattr(self, table)
         if arm not in self.settings.arms:
-            raise Untestable(f"no arm {arm}")
-        if frame is None:
-            raise Untestable(f"no table {table}")
+            raise Untestable(f"arm {arm}")
+        frame = self.table(table)
         missing = [column for column in ("arm", "seed", *columns) if column not in frame]
         if missing:
-            raise Untestable(f"no column {missing[0]} in {table}")
+            raise Untestable(f"column {missing[0]} in {table}")
         rows = frame[frame["arm"] == arm]
         if rows.empty:
-            raise Untestable(f"no {table} of arm {arm}")
+            raise Untestable(f"{table} of arm {arm}")
         return rows

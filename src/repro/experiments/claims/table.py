@@ -1,103 +1,109 @@
-"""All claims with their figures and verdicts, as a frame, as Markdown and as one sentence."""
+"""All claims with their figures and verdicts, as rows of data; their words join them by id, for reading."""
+
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
-from repro.experiments.claims import cost_aware_learning, d3s, d3s_dynamics, elsewhere, sgpo
-from repro.experiments.claims.claim import Claim
+from repro.experiments.claims.measures import figure
+from repro.experiments.claims.schema import Claim, load
 from repro.experiments.claims.study import Study, Untestable
-from repro.experiments.claims.verdicts import UNTESTED, VERDICTS, Expectation, verdict
 from repro.stats.multiplicity import LEAST_SEEDS
+from repro.stats.tables import interval
+from repro.stats.verdicts import UNTESTED, Expectation, verdict
 
-CLAIMS = [*cost_aware_learning.CLAIMS, *d3s.CLAIMS, *d3s_dynamics.CLAIMS, *sgpo.CLAIMS, *elsewhere.CLAIMS]
-BY_LUCK = (
-    "Intervals are not corrected for the number of claims, and those of five seeds cover 80 to 85%: of claims with "
-    "nothing behind them up to about one in ten comes out as *same direction* and as many as *opposite*."
-)
-COLUMNS = ("id", "paper", "place", "claim", "setting", "paper_says", "we_measured", "value", "low", "high", "verdict")
+UNITS = {"points": " points", "ratio": "×", "level": ""}
+FORMATS = {"points": "+.2f", "ratio": ".2f", "level": ".3g"}
 
 
-def claims_table(study: Study, claims: list[Claim] = CLAIMS) -> pd.DataFrame:
-    """One row per claim, papers together: COLUMNS, then `reason` (why it cannot be tested here, else "") and `timed`.
+def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
+    """One row per claim, in the order of the files. Columns:
 
-    value, low, high: our figure with its interval, NaN without one; a cost is infinite where the level was not reached.
+    id, verdict          one of repro.stats.verdicts.VERDICTS
+    value, low, high     our figure with its interval, NaN without one; infinite for a cost of what was not reached
+    direction, kind, reference, margin, size_low, size_high
+                         what is expected (repro.stats.verdicts.Expectation); both sizes alike where it is one number
+    missing              what the study lacks for a figure or an interval, else ""
+    timed                made from seconds
     """
-    rows = [_row(claim, study) for claim in claims]
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, "reason", "timed"])
-    return frame.sort_values("paper", kind="stable", ignore_index=True)
+    return pd.DataFrame([_row(claim, study) for claim in (load() if claims is None else claims)])
+
+
+def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
+    """`claims_table` for reading: paper, claim, place, setting, paper says, we measured, verdict, by id."""
+    words = {claim.id: claim for claim in (load() if claims is None else claims)}
+    rows = []
+    for row in table.to_dict("records"):
+        claim = words[row["id"]]
+        reason = claim.reason or (f"needs {row['missing']}" if row["missing"] else "")
+        rows.append(
+            {
+                "id": row["id"],
+                "paper": claim.paper,
+                "claim": claim.claim,
+                "where": f"{claim.place}; {claim.setting}",
+                "paper says": _says(claim.expectation) if claim.expectation else "",
+                "we measured": _measured(row["value"], row["low"], row["high"], row["kind"]),
+                "verdict": f"{row['verdict']}: {reason}" if reason else row["verdict"],
+            }
+        )
+    return pd.DataFrame(rows).set_index("id")
 
 
 def _row(claim: Claim, study: Study) -> dict:
-    value, low, high = (float("nan"),) * 3
-    reason = claim.reason
+    value, low, high, missing = *(float("nan"),) * 3, ""
     if claim.measure is not None:
         try:
-            value, low, high = claim.measure(study)
+            value, low, high = figure(study, claim.measure)
         except Untestable as error:
-            reason = str(error)
-    if not reason and np.isnan([value, low, high]).any():
-        reason = "the figure is undefined" if np.isnan(value) else f"no interval from fewer than {LEAST_SEEDS} seeds"
+            missing = str(error)
+    if claim.measure is not None and not missing and np.isnan([value, low, high]).any():
+        missing = "a defined figure" if np.isnan(value) else f"{LEAST_SEEDS} seeds"
+    tested = claim.measure is not None and not missing
     return {
         "id": claim.id,
-        "paper": claim.paper,
-        "place": claim.place,
-        "claim": claim.statement,
-        "setting": claim.setting,
-        "paper_says": _says(claim.expected) if claim.expected else "",
-        "we_measured": "" if np.isnan(value) else _measured(value, low, high, claim.expected),
         "value": value,
         "low": low,
         "high": high,
-        "verdict": UNTESTED if reason else verdict(value, low, high, claim.expected),
-        "reason": reason,
+        **_expected(claim.expectation),
+        "verdict": verdict(value, low, high, claim.expectation) if tested else UNTESTED,
+        "missing": missing,
         "timed": claim.timed,
     }
 
 
+def _expected(expected: Expectation | None) -> dict:
+    nan = float("nan")
+    if expected is None:
+        return {"direction": "", "kind": ""} | dict.fromkeys(("reference", "margin", "size_low", "size_high"), nan)
+    least, most = (nan, nan) if expected.size is None else map(float, np.broadcast_to(expected.size, 2))
+    return {
+        "direction": expected.direction,
+        "kind": expected.kind,
+        "reference": float(expected.no_effect),
+        "margin": nan if expected.margin is None else float(expected.margin),
+        "size_low": least,
+        "size_high": most,
+    }
+
+
 def _says(expected: Expectation) -> str:
+    """`+2.80 to +5.00 points`, `lower than 0.1`, `higher`."""
     if expected.size is not None:
-        least, most = np.broadcast_to(expected.size, 2)
-        size = _number(least, expected)
-        return size + _unit(expected) if least == most else f"{size} to {_number(most, expected)}{_unit(expected)}"
-    if expected.null is None:
+        ends = [format(end, FORMATS[expected.kind]) for end in np.broadcast_to(expected.size, 2)]
+        return " to ".join(dict.fromkeys(ends)) + UNITS[expected.kind]
+    if expected.reference is None:
         return expected.direction
-    return f"{expected.direction} {'to' if expected.direction == 'equal' else 'than'} {expected.null:g}"
+    return f"{expected.direction} {'to' if expected.direction == 'equal' else 'than'} {expected.reference:g}"
 
 
-def _measured(value: float, low: float, high: float, expected: Expectation) -> str:
-    unit = _unit(expected)
-    if np.isinf(value) or (expected.kind == "ratio" and value == 0):  # the level was not reached: no cost, no speed
-        bound = f", at least {_number(low, expected)}" if np.isinf(value) else f", at most {_number(high, expected)}"
+def _measured(value: float, low: float, high: float, kind: str) -> str:
+    """`+2.50 [+1.20, +3.10] points`, `not reached, at least 10.00×`; empty where there is no figure."""
+    if np.isnan(value):
+        return ""
+    spec, unit = FORMATS[kind], UNITS[kind]
+    if np.isinf(value) or (kind == "ratio" and value == 0):  # the level was not reached: no cost, no speed
+        bound = f", at least {low:{spec}}" if np.isinf(value) else f", at most {high:{spec}}"
         return "not reached" + ("" if np.isnan(low) else bound + unit)
-    if low == value == high or np.isnan(low):
-        return _number(value, expected) + unit
-    return f"{_number(value, expected)} [{_number(low, expected)}, {_number(high, expected)}]{unit}".replace("inf", "∞")
-
-
-def _number(value: float, expected: Expectation) -> str:
-    return f"{value:{'+.2f' if expected.kind == 'points' else '.2f' if expected.kind == 'ratio' else '.3g'}}"
-
-
-def _unit(expected: Expectation) -> str:
-    return {"points": " points", "ratio": "×", "level": ""}[expected.kind]
-
-
-def claims_markdown(frame: pd.DataFrame) -> str:
-    """A heading and a table for each paper: claim, where and of what, what it says, what we measured, verdict."""
-    lines = []
-    for paper, rows in frame.groupby("paper", sort=False):
-        lines += [f"### {paper}", "", "| claim | where | paper says | we measured | verdict |", "|---|---|---|---|---|"]
-        for row in rows.to_dict("records"):
-            found = f"**{row['verdict']}**" + (f": {row['reason']}" if row["reason"] else "")
-            cells = [row["claim"], f"{row['place']}; {row['setting']}", row["paper_says"], row["we_measured"], found]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def tally(frame: pd.DataFrame) -> str:
-    """How many claims got which verdict, in one sentence."""
-    counts = frame["verdict"].value_counts()
-    parts = [f"{counts.get(name, 0)} {name}" for name in VERDICTS]
-    by_paper = "; ".join(f"{paper} {len(rows)}" for paper, rows in frame.groupby("paper", sort=False))
-    return f"Of {len(frame)} claims ({by_paper}): {', '.join(parts[:-1])}, and {parts[-1]}."
+    exact = low == value == high
+    return interval(value, *(np.nan, np.nan) if exact else (low, high), spec).replace("inf", "∞") + unit

@@ -21,17 +21,17 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     """
     again = again or f"{settings.baseline}-again"
     ours = [*compared(settings), again]
-    own = carried_forward(evaluations[evaluations["arm"].isin(ours)])
-    missing = {settings.baseline, again} - set(own["arm"])
+    curves = carried_forward(evaluations[evaluations["arm"].isin(ours)])
+    missing = {settings.baseline, again} - set(curves["arm"])
     if missing:
         raise ValueError(f"noise floor: there is no run of {sorted(missing)[0]!r}; add the arm and train it")
-    final = own.groupby(["arm", "seed"])["accuracy"].last()
+    final = curves.groupby(["arm", "seed"])["accuracy"].last()
     first, second = final[settings.baseline], final[again]
     new = second.drop(first.index, errors="ignore")
     return pd.DataFrame(
         [
             {
-                **_same_seed_twice(own, settings.baseline, again),
+                **_same_seed_twice(curves, settings.baseline, again),
                 **_two_means(first.to_numpy(), new.to_numpy(), settings.statistics.confidence),
                 **_resolvable(final.drop(again), settings),
             }
@@ -39,34 +39,10 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     )
 
 
-def sentence(noise: pd.DataFrame, settings: Settings) -> str:
-    """`noise_floor`'s row in words."""
-    row, title = noise.iloc[0], settings.arm(settings.baseline).title
-    confidence, seeds = settings.statistics.confidence, len(settings.seeds)
-    parts = []
-    if row["same_seeds"]:
-        same = "every figure identical" if row["identical"] else f"accuracies up to {row['largest']:.4f} apart"
-        parts.append(f"{title} trained twice with the same seed: {same}.")
-    parts.append(f"Over {row['runs']} seeds its final accuracy has a standard deviation of {row['sd']:.4f}.")
-    if np.isfinite(row["mean_difference"]):
-        parts.append(
-            f"{row['new_seeds']} more seeds of the same method differ from the first {seeds} by "
-            f"{row['mean_difference']:+.4f} ({confidence:.0%} interval {row['mean_difference_low']:+.4f} to "
-            f"{row['mean_difference_high']:+.4f})."
-        )
-    if np.isfinite(row["resolvable"]):
-        parts.append(
-            f"Paired differences scatter by {row['paired_sd']:.4f} over seeds (median of {row['arms']} arms), so "
-            f"{seeds} pairs resolve a difference of {row['resolvable']:.4f} when it is the only one tested, and of "
-            f"{row['resolvable_holm']:.4f} after Holm's correction for all arms; smaller ones may be there unseen."
-        )
-    return " ".join(parts)
-
-
-def _same_seed_twice(own: pd.DataFrame, baseline: str, again: str) -> dict:
-    first, second = (own[own["arm"] == arm].set_index(["seed", "step"]).sort_index() for arm in (baseline, again))
+def _same_seed_twice(curves: pd.DataFrame, baseline: str, again: str) -> dict:
+    first, second = (curves[curves["arm"] == arm].set_index(["seed", "step"]).sort_index() for arm in (baseline, again))
     common = first.index.intersection(second.index)
-    measured = [name for name in own.columns if name not in ("arm", "seed", "step", *TIMED)]
+    measured = [name for name in curves.columns if name not in ("arm", "seed", "step", *TIMED)]
     apart = (first.loc[common, "accuracy"] - second.loc[common, "accuracy"]).abs()
     return {
         "same_seeds": common.get_level_values("seed").nunique(),
@@ -98,7 +74,9 @@ def _resolvable(final: pd.Series, settings: Settings) -> dict:
     row = {"arms": n_arms, "paired_sd": float("nan"), "resolvable": float("nan"), "resolvable_holm": float("nan")}
     if n_arms == 0 or n_seeds < 2:
         return row
-    row["paired_sd"] = float(np.median(differences_A_S.std(axis=1, ddof=1)))  # a collapsing arm says nothing of others
+    row["paired_sd"] = float(
+        np.median(differences_A_S.std(axis=1, ddof=1))
+    )  # the median: a collapsing arm says nothing about the others
     risk = 1 - settings.statistics.confidence
     for name, tests in {"resolvable": 1, "resolvable_holm": n_arms}.items():
         row[name] = float(t.ppf(1 - risk / (2 * tests), n_seeds - 1) * row["paired_sd"] / np.sqrt(n_seeds))

@@ -1,12 +1,13 @@
-"""Tables as Markdown, every number with its interval, none typed by hand. Each takes `efficiency.summarise`'s table."""
+"""The study's tables for reading, from `efficiency.summarise`'s: a row per arm, indexed by group and arm."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
 from repro.settings import Settings
 from repro.stats.pass_at_k import KS
 from repro.stats.runs import compared
+from repro.stats.tables import intervals, markdown, p_value, ratio, speedup
 
 AXIS_NAMES = {
     "trained_tokens": "trained tokens",
@@ -15,117 +16,64 @@ AXIS_NAMES = {
     "seconds": "seconds",
 }
 CONTROLS = "Controls"  # the group of arms that no one proposes to use
-Cell = Callable[[pd.Series], str]
+OUTCOMES = {"more": "higher", "less": "lower", "not resolved": "no"}
+PLAIN, SIGNED = "z.3f", "+z.3f"  # z: no negative zero
 
 
-def number(row: pd.Series, name: str, digits: int, signed: bool = False) -> str:
-    """`0.644 [0.630, 0.655]`; without its bracket when there is one seed; a dash when it is not known."""
-    form = f"{{:{'+' if signed else ''}z.{digits}f}}"  # z: no negative zero
-    if pd.isna(row[name]):
-        return "–"
-    text = form.format(row[name])
-    if pd.isna(row[f"{name}_low"]):
-        return text
-    return f"{text} [{form.format(row[f'{name}_low'])}, {form.format(row[f'{name}_high'])}]"
-
-
-def ratio(row: pd.Series, name: str) -> str:
-    """A cost ratio: `0.72 [0.60, 0.85]`; `≥ 1.04` where the arm's mean curve never reached the level, and
-    `0.96 [0.87, ≥ 1.02]` where too many of its resamples did not for the upper end to be known."""
-    if pd.isna(row[name]):
-        return "undefined: the baseline did not rise"
-    if not row[f"{name}_reached"]:
-        return f"≥ {row[name]:.2f}"
-    text = number(row, name, 2)
-    return text.replace(", ", ", ≥ ") if row[f"{name}_open"] else text
-
-
-def speedup(row: pd.Series, name: str) -> str:
-    """Time to accuracy against the baseline's: `1.31× [1.10, 1.52]`; `≤ 0.96×` where the level was not reached."""
-    if pd.isna(row[name]):
-        return "undefined: the baseline did not rise"
-    if not row[f"{name}_reached"]:
-        return f"≤ {row[name]:.2f}×"
-    text = number(row, name, 2).replace(" [", "× [≤ " if row[f"{name}_open"] else "× [")
-    return text if "×" in text else f"{text}×"
-
-
-def p_value(row: pd.Series, name: str) -> str:
-    """Three digits, `<0.001` below them, a dash where there was no test."""
-    return "–" if pd.isna(row[name]) else "<0.001" if row[name] < 0.001 else f"{row[name]:.3f}"
-
-
-def verdict(row: pd.Series) -> str:
-    """`more`, `less` or `not resolved`, with the runs that diverged or collapsed (they stay in every mean)."""
-    counts = [f"{row[name]} of {row['seeds']} {name}" for name in ("diverged", "collapsed") if row[name]]
-    return "; ".join([str(row["resolved"]), *counts])
-
-
-def accuracy_table(summary: pd.DataFrame, groups: bool = True) -> str:
+def accuracy_table(summary: pd.DataFrame) -> pd.DataFrame:
     """How each arm ends: final accuracy, paired difference, probability of improvement, p before and after Holm."""
-    cells: dict[str, Cell] = {
-        "final accuracy": lambda row: number(row, "accuracy", 3),
-        "difference to the baseline": lambda row: _against(row, "difference"),
-        "P(better)": lambda row: "–" if row["resolved"] == "baseline" else f"{row['improvement']:.2f}",
-        "p": lambda row: p_value(row, "p_value"),
-        "p (Holm)": lambda row: p_value(row, "p_holm"),
-        "resolved": verdict,
+    better = summary["improvement"].map("{:.2f}".format).where(summary["resolved"] != "baseline", "–")
+    columns = {
+        "final accuracy": intervals(summary, "accuracy", PLAIN),
+        "difference to the baseline": _against(summary, "difference"),
+        "P(better)": better,
+        "p": summary["p_value"].map(p_value),
+        "p (Holm)": summary["p_holm"].map(p_value),
+        "significant": _outcome(summary),
     }
-    return _table(summary, cells, groups)
+    return _table(summary, columns)
 
 
-def best_table(summary: pd.DataFrame, groups: bool = True) -> str:
+def best_table(summary: pd.DataFrame) -> pd.DataFrame:
     """Best checkpoint of each run (the papers' tables of accuracy), gain over the start, interquartile mean."""
-    cells: dict[str, Cell] = {
-        "best checkpoint": lambda row: number(row, "best", 3),
-        "difference to the baseline's best": lambda row: _against(row, "best_difference"),
-        "gain over the base policy, at the end": lambda row: number(row, "gain", 3, signed=True),
-        "interquartile mean, at the end": lambda row: number(row, "iqm", 3),
+    columns = {
+        "best checkpoint": intervals(summary, "best", PLAIN),
+        "difference to the baseline's best": _against(summary, "best_difference"),
+        "gain over the base policy, at the end": intervals(summary, "gain", SIGNED),
+        "interquartile mean, at the end": intervals(summary, "iqm", PLAIN),
     }
-    return _table(summary, cells, groups)
+    return _table(summary, columns)
 
 
-def pass_table(summary: pd.DataFrame, groups: bool = True) -> str:
+def pass_table(summary: pd.DataFrame) -> pd.DataFrame:
     """pass@k at the end, and its difference to the baseline paired by seed."""
-    cells: dict[str, Cell] = {}
+    columns = {}
     for k in KS:
-        cells[f"pass@{k}"] = lambda row, k=k: number(row, f"pass_{k}", 3)
+        columns[f"pass@{k}"] = intervals(summary, f"pass_{k}", PLAIN)
         if k > 1:
-            cells[f"difference at {k}"] = lambda row, k=k: _against(row, f"pass_{k}_difference")
-    return _table(summary, cells, groups)
+            columns[f"difference at {k}"] = _against(summary, f"pass_{k}_difference")
+    return _table(summary, columns)
 
 
-def ratio_table(summary: pd.DataFrame, axis: str, levels: Sequence[float], groups: bool = True) -> str:
-    """For each level the cost to reach it on one axis, relative to the baseline."""
-    cells: dict[str, Cell] = {
-        f"{AXIS_NAMES.get(axis, axis)} to {level:.0%} of the rise": _ratio_cell(axis, level) for level in levels
-    }
-    return _table(summary, cells, groups)
+def ratio_table(summary: pd.DataFrame, axes: Iterable[str], levels: Sequence[float]) -> pd.DataFrame:
+    """The cost to reach each level relative to the baseline's, on every axis of `axes` that the summary has."""
+    return _table(summary, _ratios(summary, axes, levels))
 
 
-def axes_table(summary: pd.DataFrame, level: float, groups: bool = True) -> str:
-    """One level on every axis that the summary has: the axes can rank arms differently."""
-    axes = [axis for axis in AXIS_NAMES if f"{axis}_ratio_{round(100 * level)}" in summary]
-    cells: dict[str, Cell] = {
-        f"{AXIS_NAMES[axis]} to {level:.0%} of the rise": _ratio_cell(axis, level) for axis in axes
-    }
-    return _table(summary, cells, groups)
-
-
-def speedup_table(summary: pd.DataFrame, levels: Sequence[float], groups: bool = True) -> str:
+def speedup_table(summary: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     """Time to accuracy, in the form of D³S's Table 3 with 100% the baseline's peak; and tokens over the whole run."""
-    cells: dict[str, Cell] = {
-        f"speed-up to {level:.0%} of the rise": lambda row, level=level: speedup(row, f"speedup_{round(100 * level)}")
+    columns = {
+        f"speed-up to {level:.0%} of the rise": _cells(summary, speedup, f"speedup_{round(100 * level)}")
         for level in sorted(levels, reverse=True)
         if f"speedup_{round(100 * level)}" in summary
     }
-    cells["tokens trained on, in all"] = lambda row: number(row, "tokens", 2)
-    cells["tokens generated, in all"] = lambda row: number(row, "generated", 2)
-    return _table(summary, cells, groups)
+    columns["tokens trained on, in all"] = intervals(summary, "tokens", "z.2f")
+    columns["tokens generated, in all"] = intervals(summary, "generated", "z.2f")
+    return _table(summary, columns)
 
 
 def front_arms(settings: Settings) -> list[str]:
-    """The arms of the front page: the first of every group, every control, and those that stand for a method where not
+    """The arms of the front page: the first of every group, every control, and those that represent a method where not
     all of them are run (regimes, fidelity). Chosen in params.yaml, before any result."""
     groups: dict[str, list[str]] = {}
     for arm in compared(settings):
@@ -135,56 +83,70 @@ def front_arms(settings: Settings) -> list[str]:
     return [arm for arm in compared(settings) if arm in chosen]
 
 
-def front_table(summary: pd.DataFrame, settings: Settings) -> str:
+def front_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """The short table: how the arms of `front_arms` end, and what the lowest level costs them."""
-    level = settings.statistics.levels[0]
-    cells: dict[str, Cell] = {
-        "final accuracy": lambda row: number(row, "accuracy", 3),
-        "difference to the baseline": lambda row: _against(row, "difference"),
-        "resolved": verdict,
-        f"trained tokens to {level:.0%} of the rise": _ratio_cell("trained_tokens", level),
-        f"FLOPs to {level:.0%} of the rise": _ratio_cell("flops", level),
+    rows = summary[summary["arm"].isin(front_arms(settings))]
+    columns = {
+        "final accuracy": intervals(rows, "accuracy", PLAIN),
+        "difference to the baseline": _against(rows, "difference"),
+        "significant": _outcome(rows),
+        **_ratios(rows, ("trained_tokens", "flops"), settings.statistics.levels[:1]),
     }
-    return _table(summary[summary["arm"].isin(front_arms(settings))], cells, groups=False)
+    return _table(rows, columns).droplevel("group")
 
 
-def profiled_table(summary: pd.DataFrame, settings: Settings) -> str:
-    """The arms whose plan knows a profile, and those that they are held against: how they end, what profiling took of
-    their FLOPs, and what the lowest level costs with that included."""
-    level = settings.statistics.levels[0]
+def profiled_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+    """The arms whose plan knows a profile, and those that they are compared with: how they end, what share of their
+    FLOPs profiling took, and what the lowest level costs with that included."""
     groups = {settings.arms[name].group for name, arm in settings.arms.items() if arm.profile}
-    chosen = summary["group"].isin(groups) | (summary["arm"] == settings.baseline)
-    cells: dict[str, Cell] = {
-        "final accuracy": lambda row: number(row, "accuracy", 3),
-        "difference to the baseline": lambda row: _against(row, "difference"),
-        "resolved": verdict,
-        "FLOPs in all, the baseline's = 1": lambda row: f"{row['compute']:.2f}",
-        "of them profiling": lambda row: f"{row['profile_share']:.0%}",
-        f"generated + trained tokens to {level:.0%} of the rise": _ratio_cell("total_tokens", level),
-        f"FLOPs to {level:.0%} of the rise": _ratio_cell("flops", level),
+    rows = summary[summary["group"].isin(groups) | (summary["arm"] == settings.baseline)]
+    columns = {
+        "final accuracy": intervals(rows, "accuracy", PLAIN),
+        "difference to the baseline": _against(rows, "difference"),
+        "significant": _outcome(rows),
+        "FLOPs in all, the baseline's = 1": rows["compute"].map("{:.2f}".format),
+        "of them profiling": rows["profile_share"].map("{:.0%}".format),
+        **_ratios(rows, ("total_tokens", "flops"), settings.statistics.levels[:1]),
     }
-    return _table(summary[chosen], cells, groups=False)
+    return _table(rows, columns).droplevel("group")
 
 
-def _ratio_cell(axis: str, level: float) -> Cell:
-    return lambda row: ratio(row, f"{axis}_ratio_{round(100 * level)}")
+def as_markdown(table: pd.DataFrame) -> str:
+    """Any of these tables as Markdown; a group is named in its first row alone."""
+    table = table.reset_index()
+    if "group" in table:
+        table["group"] = table["group"].mask(table["group"].duplicated(), "")
+    return markdown(table)
 
 
-def _against(row: pd.Series, name: str) -> str:
-    return "baseline" if row["resolved"] == "baseline" else number(row, name, 3, signed=True)
+def _table(summary: pd.DataFrame, columns: dict[str, Iterable[str]]) -> pd.DataFrame:
+    index = pd.MultiIndex.from_arrays([summary["group"], summary["title"]], names=["group", "arm"])
+    return pd.DataFrame({name: list(cells) for name, cells in columns.items()}, index=index)
 
 
-def _table(summary: pd.DataFrame, cells: dict[str, Cell], groups: bool) -> str:
-    """A row per arm in the summary's order; with `groups`, a bold row opens each group."""
-    lines = ["| " + " | ".join(["arm", *cells]) + " |", "|---|" + "---:|" * len(cells)]
-    last = None
-    for _, row in summary.iterrows():
-        if groups and row["group"] != last:
-            lines.append(f"| **{_escaped(row['group'])}** |" + " |" * len(cells))
-            last = row["group"]
-        lines.append("| " + " | ".join([_escaped(row["title"]), *(cell(row) for cell in cells.values())]) + " |")
-    return "\n".join(lines) + "\n"
+def _ratios(summary: pd.DataFrame, axes: Iterable[str], levels: Sequence[float]) -> dict[str, list[str]]:
+    return {
+        f"{AXIS_NAMES[axis]} to {level:.0%} of the rise": _cells(summary, ratio, name)
+        for axis in axes
+        for level in levels
+        if (name := f"{axis}_ratio_{round(100 * level)}") in summary
+    }
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+def _cells(summary: pd.DataFrame, cell: Callable[[pd.Series, str], str], name: str) -> list[str]:
+    return [cell(row, name) for _, row in summary.iterrows()]
+
+
+def _against(summary: pd.DataFrame, name: str) -> list[str]:
+    cells = zip(intervals(summary, name, SIGNED), summary["resolved"] == "baseline", strict=True)
+    return ["baseline" if baseline else cell for cell, baseline in cells]
+
+
+def _outcome(summary: pd.DataFrame) -> list[str]:
+    """Significantly `higher` or `lower` than the baseline after Holm's correction, or `no`; with the runs that diverged
+    or collapsed (they stay in every mean)."""
+    cells = []
+    for row in summary.to_dict("records"):
+        counts = [f"{row[name]} of {row['seeds']} {name}" for name in ("diverged", "collapsed") if row[name]]
+        cells.append("; ".join([OUTCOMES.get(row["resolved"], row["resolved"]), *counts]))
+    return cells

@@ -1,0 +1,92 @@
+"""The claims as data: configs/claims/*.yaml, checked and joined with the papers' tables."""
+
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from repro.experiments.claims.measures import Spec, check
+from repro.experiments.claims.papers import Gain
+from repro.paths import CLAIMS
+from repro.settings.fields import Section
+from repro.stats.verdicts import Expectation
+
+
+class Expected(Section):
+    """What a paper says of one figure: the fields of repro.stats.verdicts.Expectation, the size as a number, a range or
+    a gain in one of the paper's tables."""
+
+    direction: Literal["higher", "lower", "equal", "not lower", "not higher"]
+    kind: Literal["points", "ratio", "level"] = "points"
+    size: float | Annotated[list[float], Field(min_length=2, max_length=2)] | Gain | None = None
+    reference: float | None = None
+    margin: float | None = None
+
+
+class Claim(Section):
+    """What a paper says, where, of what, and how to see whether it is so here.
+
+    measure: {name: parameters} of repro.experiments.claims.measures, in the unit that `expected` names. reason: why it
+    cannot be tested here, in place of `measure` and `expected`. timed: the figure is made from seconds, which differ
+    from run to run and from machine to machine. tables: the paper's, of which `expected.size` names one.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9.]+(-[a-z0-9.]+)*$")]
+    paper: str
+    place: str
+    claim: str
+    setting: str
+    expected: Expected | None = None
+    measure: Annotated[Spec, AfterValidator(check)] | None = None
+    reason: str = ""
+    timed: bool = False
+    tables: str | None = None
+
+    @model_validator(mode="after")
+    def tested_or_not(self) -> "Claim":
+        if (self.measure is None) != bool(self.reason) or (self.measure is None) != (self.expected is None):
+            raise ValueError("give measure and expected, or else a reason")
+        return self
+
+    @cached_property
+    def expectation(self) -> Expectation | None:
+        """`expected` as the rule takes it."""
+        if self.expected is None:
+            return None
+        size = self.expected.size
+        if isinstance(size, Gain):
+            size = size.range(self.tables)
+        fields = self.expected.model_dump(exclude={"size"})
+        return Expectation(size=tuple(size) if isinstance(size, list) else size, **fields)
+
+
+@cache
+def load(folder: Path = CLAIMS) -> tuple[Claim, ...]:
+    """Every claim of every file of `folder`, files in order of their names, papers together.
+
+    ValueError names the claim that is wrong, or the id that is used twice."""
+    claims: list[Claim] = []
+    for path in sorted(folder.glob("*.yaml")):
+        claims += _read(path)
+    ids = [claim.id for claim in claims]
+    if repeated := {id for id in ids if ids.count(id) > 1}:
+        raise ValueError(f"{folder}: two claims have the id {min(repeated)!r}")
+    return tuple(sorted(claims, key=lambda claim: claim.paper))
+
+
+def _read(path: Path) -> list[Claim]:
+    """A file's claims; what it gives once for all of them is the claims' default."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    entries, defaults = content.pop("claims"), content
+    claims = []
+    for entry in entries:
+        try:
+            claims.append(Claim(**(defaults | entry)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            message = first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{path.name}: claim {entry.get('id')}: {place}{': ' if place else ''}{message}") from None
+    return claims

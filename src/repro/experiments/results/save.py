@@ -1,0 +1,90 @@
+"""The files of the study that other people read: data, figures, tables and metrics.json."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from repro.experiments.results import tables
+from repro.files import write_json, write_parquet, write_text
+from repro.paths import FIGURES, ROOT, TABLES, TIMINGS
+from repro.plots.style import save as save_figure
+from repro.settings import Settings
+from repro.stats.runs import TIMED
+
+
+def save(
+    output: str | Path,
+    summary: pd.DataFrame,
+    evaluations: pd.DataFrame,
+    settings: Settings,
+    figures: Mapping[str, Any],
+    texts: Mapping[str, str] | None = None,
+    frames: Mapping[str, pd.DataFrame] | None = None,
+    timings: str | Path | None = None,
+) -> None:
+    """Data to `output`, the small things that the front page shows to figures/, tables/ and metrics.json.
+
+    `texts` (Markdown) go to tables/<name>.md, `frames` to <output>/<name>.parquet. What is made of seconds differs at
+    every run, so it goes to `timings` (timings/study) and nowhere else: the rest is a function of the data alone.
+    """
+    folder, timed = Path(output), Path(timings or TIMINGS / "study")
+    clocked = [name for name in summary if name.startswith(("seconds_", "speedup_"))]
+    measured = evaluations.drop(columns=[name for name in TIMED if name in evaluations])
+    write_parquet(summary.drop(columns=clocked), folder / "summary.parquet")
+    write_parquet(measured, folder / "evaluations.parquet")
+    for name, frame in (frames or {}).items():
+        write_parquet(frame, folder / f"{name}.parquet")
+    write_text(curves(measured, summary).to_csv(index=False), folder / "curves.csv")
+    for name, figure in figures.items():
+        save_figure(figure, FIGURES / name)
+    for name, text in {**_tables(summary, settings), **(texts or {})}.items():
+        write_text(text.rstrip("\n") + "\n", TABLES / f"{name}.md")
+    write_json(metrics(summary, settings), ROOT / "metrics.json")
+    if clocked:
+        write_parquet(summary[["arm", *clocked]], timed / "summary.parquet")
+        write_text(tables.as_markdown(tables.speedup_table(summary, settings.statistics.levels)), timed / "speedup.md")
+
+
+def curves(evaluations: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """Mean curves: arm, group, step, trained_tokens, total_tokens, flops, accuracy."""
+    known = evaluations[evaluations["arm"].isin(summary["arm"])]
+    known = known.assign(
+        group=known["arm"].map(summary.set_index("arm")["group"]),
+        total_tokens=known["generated_tokens"] + known["trained_tokens"],
+    )
+    shown = ["trained_tokens", "total_tokens", "flops", "accuracy"]
+    return known.groupby(["arm", "group", "step"], sort=False)[shown].mean().reset_index()
+
+
+def metrics(summary: pd.DataFrame, settings: Settings) -> dict[str, dict[str, float | None]]:
+    """{arm: {figure: value}}: accuracy, difference, best and cost ratios at the first level, each with _low and _high;
+    null where undefined, and where a ratio would be but a lower bound (see `efficiency.cost_ratios`)."""
+    level = round(100 * settings.statistics.levels[0])
+    names = ["accuracy", "difference", "best", *(f"{axis}_ratio_{level}" for axis in ("trained_tokens", "flops"))]
+    return {
+        row["arm"]: {key: value for name in names for key, value in _stated(row, name).items()}
+        for row in summary.to_dict("records")
+    }
+
+
+def _stated(row: Mapping[str, Any], name: str) -> dict[str, float | None]:
+    """One figure with its ends; see `metrics`."""
+    reached, is_open = row.get(f"{name}_reached", True), row.get(f"{name}_open", False)
+    known = {"": reached, "_low": reached, "_high": reached and not is_open}
+    keys = {f"{name}{end}": is_known for end, is_known in known.items()}
+    return {key: round(row[key], 6) if is_known and not pd.isna(row[key]) else None for key, is_known in keys.items()}
+
+
+def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:
+    levels = settings.statistics.levels
+    shown = {
+        "front": tables.front_table(summary, settings),
+        "profiled": tables.profiled_table(summary, settings),
+        "accuracy": tables.accuracy_table(summary),
+        "best": tables.best_table(summary),
+        "pass": tables.pass_table(summary),
+        **{axis: tables.ratio_table(summary, [axis], levels) for axis in ("trained_tokens", "total_tokens", "flops")},
+    }
+    return {name: tables.as_markdown(table) for name, table in shown.items()}
