@@ -33,7 +33,8 @@ def save(
     clocked = [name for name in summary if name.startswith(("seconds_", "speedup_"))]
     measured = evaluations.drop(columns=[name for name in TIMED if name in evaluations])
     write_parquet(summary.drop(columns=clocked), folder / "summary.parquet")
-    write_parquet(measured, folder / "evaluations.parquet")
+    for place in (folder, TABLES):  # tables/ is in git: the study's curves can be read without training anything
+        write_parquet(measured, place / "evaluations.parquet")
     for name, frame in (frames or {}).items():
         write_parquet(frame, folder / f"{name}.parquet")
     write_text(curves(measured, summary).to_csv(index=False), folder / "curves.csv")
