@@ -1,9 +1,10 @@
-"""Shared: the numbers of threads, and a whole project at scale `smoke`, run once for all tests that look at it."""
+"""Shared by all tests: one thread per process, who runs where, and the whole pipeline at scale `smoke`, run once."""
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -15,10 +16,23 @@ import pytest  # noqa: E402
 import yaml  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", "notebooks", "src", ".dvc/config", ".dvc/plots")
+COPIED = (
+    *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
+    *("configs", "notebooks", "src"),
+)
+ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms those that fidelity, drift, the regimes and the noise floor need; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cispo", "cost-aware", "zvf", "d3s", "random-subset", "sgpo", "sgpo-again-1", "grpo-again")
 MIX = "few-silent"
+
+
+def pytest_collection_modifyitems(items):
+    """With pytest-xdist's `--dist loadgroup`: a file's tests share a worker, hence its fixtures, and all tests of the
+    pipeline share another, which begins with them, the longest group."""
+    groups = {item: "smoke" if "smoke" in item.fixturenames else item.path.stem for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: groups[item] != "smoke")
 
 
 def trimmed(text: str) -> str:
@@ -33,9 +47,9 @@ def trimmed(text: str) -> str:
 
 
 class Project:
-    """A copy of this project in a folder of its own, with a git and a DVC repository, its settings `trimmed`."""
+    """A copy of this project in a folder of its own, with git and DVC, its settings `trimmed`, some stages left out."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, without: Iterable[str] = ()):
         self.folder = folder
         for name in COPIED:
             source, target = ROOT / name, folder / name
@@ -45,6 +59,10 @@ class Project:
             else:
                 shutil.copy(source, target)
         (folder / "params.yaml").write_text(trimmed((ROOT / "params.yaml").read_text()))
+        pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+        for stage in without:
+            del pipeline["stages"][stage]
+        (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True))
         self.git("init", "-q")
         self.commit("a copy")
 
@@ -100,7 +118,7 @@ class Project:
 
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory) -> Project:
-    """The project after `dvc repro` at scale `smoke`. Tests may add to it, and leave it up to date."""
-    project = Project(tmp_path_factory.mktemp("smoke"))
+    """The project after `dvc repro` at scale `smoke`, all but the stages on verl. Tests leave it up to date."""
+    project = Project(tmp_path_factory.mktemp("smoke"), without=ON_VERL)
     project.run("dvc", "repro")
     return project

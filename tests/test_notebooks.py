@@ -1,4 +1,4 @@
-"""Notebooks: clean in git, thin, their imports declared, and each runs by itself with its default parameters."""
+"""Notebooks: clean in git, in short cells, their imports declared; those of theory and training run by themselves."""
 
 import ast
 import json
@@ -15,7 +15,12 @@ from repro.pipeline.closure import closure, code_hash, imported_modules, noteboo
 from repro.pipeline.manifest import differences, manifest
 from repro.pipeline.stages import all_stages, stage
 
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = {
+    str(path.relative_to(ROOT / "notebooks").with_suffix("")): path
+    for path in sorted((ROOT / "notebooks").rglob("*.ipynb"))
+    if ".ipynb_checkpoints" not in path.parts
+}
+LONGEST_CELL = 40  # lines
 SETTINGS = settings_module.load(scale="smoke")
 INNER_IMPORTS = """
 import ast, sys
@@ -30,42 +35,23 @@ print(*(sys.modules[name].__file__ for name in done), sep="\\n")
 """
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_hold_no_output_and_no_logic(path):
-    notebook = json.loads(path.read_text())
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_cells_are_short_and_only_tutorials_hold_outputs(name):
+    notebook = json.loads(NOTEBOOKS[name].read_text())
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells), "clear the outputs before committing"
-    assert sum("parameters" in cell["metadata"].get("tags", []) for cell in cells) == 1
-    assert max(len("".join(cell["source"]).splitlines()) for cell in cells) <= 25
-    tree = ast.parse(notebook_code(path))
-    assert not any(isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.While)) for node in ast.walk(tree))
+    assert max(len("".join(cell["source"]).splitlines()) for cell in cells) <= LONGEST_CELL
+    if name.startswith("tutorials/"):
+        assert any(cell["outputs"] for cell in cells), "run the tutorial before committing: it shows its figures in git"
+        errors = [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+        assert not errors
+    else:
+        assert not any(cell["outputs"] or cell["execution_count"] for cell in cells), "clear the outputs"
+        assert sum("parameters" in cell["metadata"].get("tags", []) for cell in cells) == 1
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "theory sgd",
-        "policy",
-        "policy_report",
-        "profile",
-        "profile_report",
-        "profile_language_model",
-        "language_model_report",
-        "train cost-aware",
-        "train zvf-smoothed",
-        "train sgpo-informative",
-        "train random-reward",
-        "report grpo",
-        "fidelity",
-        "drift",
-        "parity_train",
-        "parity",
-        "planner",
-        "dynamics",
-        "regime few-silent",
-        "regimes_report",
-        "results",
-    ],
+    ["train sgpo-informative", "report grpo", pytest.param("parity", marks=pytest.mark.verl)],
 )
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
     """The manifest's list against sys.modules, once the imports of the notebook and of the arm's parts have run, and
@@ -169,8 +155,8 @@ def test_comments_and_docstrings_are_not_code_but_a_number_is(tmp_path):
 
 
 def test_running_a_notebook_does_not_change_its_hash(tmp_path):
-    notebook = json.loads(NOTEBOOKS[0].read_text())
-    before = notebook_hash(NOTEBOOKS[0])
+    notebook = json.loads(NOTEBOOKS["jobs/train"].read_text())
+    before = notebook_hash(NOTEBOOKS["jobs/train"])
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"execution_count": 3, "outputs": [{"output_type": "stream", "name": "stdout", "text": ["1"]}]}
@@ -226,14 +212,15 @@ def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
 
 
 @pytest.mark.slow
-def test_every_notebook_runs_by_itself_with_its_defaults(smoke):
-    def execute(path):
-        target = smoke.folder / f"build/alone-{path.name}"
-        command = ("papermill", "--no-progress-bar", path.name, str(target))
-        if path.name.startswith("theory_"):  # a slider without a reader now and then hangs nbclient, not IPython
-            command = ("ipython", "--simple-prompt", "--no-banner", path.name)
-        smoke.run(*command, cwd=smoke.folder / "notebooks")
+def test_theory_and_training_run_by_themselves_with_their_defaults(smoke):
+    """Opened where it lies, without the pipeline; the pipeline runs every notebook with its own parameters."""
 
-    quick = [path for path in NOTEBOOKS if path.name != "parity_train.ipynb"]  # starts Ray twice more: two minutes
+    def execute(name):
+        path = smoke.folder / "notebooks" / f"{name}.ipynb"
+        command = ("papermill", "--no-progress-bar", path.name, str(smoke.folder / f"build/alone-{path.name}"))
+        if name.startswith("theory/"):  # a slider without a reader now and then hangs nbclient, not IPython
+            command = ("ipython", "--simple-prompt", "--no-banner", path.name)
+        smoke.run(*command, cwd=path.parent)
+
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(execute, quick))
+        list(pool.map(execute, [name for name in NOTEBOOKS if name.startswith("theory/") or name == "jobs/train"]))
