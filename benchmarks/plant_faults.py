@@ -23,13 +23,15 @@ COPIED = ("params.yaml", "dvc.yaml", "pyproject.toml", "configs", "src", "tests"
 
 @dataclass(frozen=True)
 class Fault:
-    """`line` becomes `wrong`, wherever it lies in src/repro; `tests`, files or single tests, should then fail."""
+    """`line` becomes `wrong`, wherever it lies in src/repro (`file`: its name, where several files have the line);
+    `tests`, files or single tests, should then fail."""
 
     name: str
     about: str
     line: str
     wrong: str
     tests: tuple[str, ...]
+    file: str = "*.py"
 
 
 FAULTS = [
@@ -96,6 +98,7 @@ FAULTS = [
         "clamp(1.0 - clip_low, 1.0 + clip_high) * advantages_N_1",
         "clamp(1.0 - clip_low, 1.0 - clip_high) * advantages_N_1",
         ("test_objectives.py",),
+        file="grpo.py",
     ),
     Fault(
         "zero-variance",
@@ -124,11 +127,11 @@ def main(arguments: list[str] | None = None) -> int:
             try:
                 source = plant(fault, copy / "src/repro")
             except LookupError as error:
-                caught, seconds = None, 0.0
-                print(f"plant_faults: {error}", file=sys.stderr)
-            else:
-                caught, seconds = first_failure(copy, fault.tests)
-                shutil.copy(ROOT / source.relative_to(copy), source)
+                missed += 1
+                print(f"| {fault.about} | not planted: {error} | |", flush=True)
+                continue
+            caught, seconds = first_failure(copy, fault.tests)
+            shutil.copy(ROOT / source.relative_to(copy), source)
             missed += caught is None
             print(f"| {fault.about} | {caught or '**nothing**'} | {seconds:.0f} |", flush=True)
     print(f"\n{len(faults) - missed} of {len(faults)} faults are caught.")
@@ -151,7 +154,7 @@ def copy_project(folder: Path) -> Path:
 
 def plant(fault: Fault, source: Path) -> Path:
     """Replace the fault's line and return its file. LookupError if the line is not in exactly one place."""
-    files = [path for path in sorted(source.rglob("*.py")) if fault.line in path.read_text()]
+    files = [path for path in sorted(source.rglob(fault.file)) if fault.line in path.read_text()]
     count = sum(path.read_text().count(fault.line) for path in files)
     if count != 1:
         raise LookupError(
