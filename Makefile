@@ -40,8 +40,8 @@ test-verl: extra-verl ## verl on a CPU: add it to .venv, then the tests that nee
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m vllm
 
-# Two workers; a file's tests stay together, and those of the whole pipeline come first (tests/conftest.py).
-PYTEST = pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# Two workers. A file's tests stay together, and those of the whole pipeline come first (tests/conftest.py).
+PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## ruff: lint and format; import-linter: the layers of src/repro
 	ruff check && ruff format --check && lint-imports --no-cache

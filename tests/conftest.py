@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread per process, who runs where, and the whole pipeline at scale `smoke`, run once."""
+"""Shared by all tests: one thread per process, the order, and the whole pipeline at scale `smoke`, run once."""
 
 import os
 import shutil
@@ -27,12 +27,8 @@ MIX = "few-silent"
 
 
 def pytest_collection_modifyitems(items):
-    """With pytest-xdist's `--dist loadgroup`: a file's tests share a worker, hence its fixtures, and all tests of the
-    pipeline share another, which begins with them, the longest group."""
-    groups = {item: "smoke" if "smoke" in item.fixturenames else item.path.stem for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: groups[item] != "smoke")
+    """The tests of the whole pipeline first: with pytest-xdist, one worker does them while the other does the rest."""
+    items.sort(key=lambda item: "smoke" not in item.fixturenames)
 
 
 def trimmed(text: str) -> str:

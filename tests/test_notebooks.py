@@ -1,10 +1,9 @@
-"""Notebooks: clean in git, in short cells, their imports declared; those of theory and training run by themselves."""
+"""Notebooks: clean in git, in short cells, and a stage declares exactly what its notebook imports."""
 
 import ast
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -219,18 +218,3 @@ def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
         keys = each if isinstance(each, list) else items[each] if each else [None]
         wanted |= {kind if key is None else f"{kind}-{key}" for key in keys}
     assert wanted - {"manifest"} == {s.name for s in all_stages(SETTINGS)}
-
-
-@pytest.mark.slow
-def test_theory_and_training_run_by_themselves_with_their_defaults(smoke):
-    """Opened where it lies, without the pipeline; the pipeline runs every notebook with its own parameters."""
-
-    def execute(name):
-        path = smoke.folder / "notebooks" / f"{name}.ipynb"
-        command = ("papermill", "--no-progress-bar", path.name, str(smoke.folder / f"build/alone-{path.name}"))
-        if name.startswith("theory/"):  # a slider without a reader now and then hangs nbclient, not IPython
-            command = ("ipython", "--simple-prompt", "--no-banner", path.name)
-        smoke.run(*command, cwd=path.parent)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(execute, [name for name in NOTEBOOKS if name.startswith("theory/") or name == "jobs/train"]))

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import psutil
@@ -146,6 +147,21 @@ def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
     assert "will not run for its settings or code" in smoke.run(*why, "train@grpo")
     smoke.edit("src/repro/plots/training.py", '"held-out accuracy"', '"held-out accuracy (pass@1)"')
     assert "up to date" in smoke.run("dvc", "repro")
+
+
+def test_theory_and_training_run_by_themselves_with_their_defaults(smoke):
+    """Opened where it lies, without the pipeline; the pipeline runs every notebook with its own parameters."""
+
+    def execute(name):
+        path = smoke.folder / "notebooks" / f"{name}.ipynb"
+        command = ("papermill", "--no-progress-bar", path.name, str(smoke.folder / f"build/alone-{path.name}"))
+        if name.startswith("theory/"):  # a slider without a reader now and then hangs nbclient, not IPython
+            command = ("ipython", "--simple-prompt", "--no-banner", path.name)
+        smoke.run(*command, cwd=path.parent)
+
+    names = [f"theory/{path.stem}" for path in (ROOT / "notebooks/theory").glob("*.ipynb")]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(execute, [*names, "jobs/train"]))
 
 
 def test_a_misspelt_arm_stops_before_anything_runs(smoke):
