@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro verify test test-vllm reports readme lint lock bench clean
+.PHONY: help setup repro verify test test-verl test-vllm reports readme lint lock bench clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -31,14 +31,20 @@ repro: extra-verl ## regenerate every result and report whose inputs changed (dv
 verify: setup ## how much of the data here is bit-identical to the committed dvc.lock, and whether the figures agree
 	@exec python -m repro.pipeline verify
 
-test: lint extra-verl ## style, then the whole test suite, verl on a CPU included
-	@exec pytest
+test: lint ## style and layers, then the tests, in minutes; those of verl and of vLLM are apart
+	@exec $(PYTEST) -m 'not verl and not vllm'
+
+test-verl: extra-verl ## verl on a CPU: add it to .venv, then the tests that need it, its own training loop among them
+	@exec $(PYTEST) -m verl
 
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m vllm
 
-lint: setup ## ruff: lint and format
-	ruff check && ruff format --check
+# Two workers. A file's tests stay together, and those of the whole pipeline come first (tests/conftest.py).
+PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+lint: setup ## ruff: lint and format; import-linter: the layers of src/repro
+	ruff check && ruff format --check && lint-imports --no-cache
 
 readme: setup ## put the measured tables into README.md
 	@exec python -m repro.report.front_page

@@ -1,9 +1,10 @@
-"""Shared: the numbers of threads, and a whole project at scale `smoke`, run once for all tests that look at it."""
+"""Shared by all tests: one thread per process, the order, and the whole pipeline at scale `smoke`, run once."""
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -15,10 +16,19 @@ import pytest  # noqa: E402
 import yaml  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", "notebooks", "src", ".dvc/config", ".dvc/plots")
+COPIED = (
+    *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
+    *("configs", "notebooks", "src"),
+)
+ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms those that fidelity, drift, the regimes and the noise floor need; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cispo", "cost-aware", "zvf", "d3s", "random-subset", "sgpo", "sgpo-again-1", "grpo-again")
 MIX = "few-silent"
+
+
+def pytest_collection_modifyitems(items):
+    """The tests of the whole pipeline first: with pytest-xdist, one worker does them while the other does the rest."""
+    items.sort(key=lambda item: "smoke" not in item.fixturenames)
 
 
 def trimmed(text: str) -> str:
@@ -33,9 +43,9 @@ def trimmed(text: str) -> str:
 
 
 class Project:
-    """A copy of this project in a folder of its own, with a git and a DVC repository, its settings `trimmed`."""
+    """A copy of this project in a folder of its own, with git and DVC, its settings `trimmed`, some stages left out."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, without: Iterable[str] = ()):
         self.folder = folder
         for name in COPIED:
             source, target = ROOT / name, folder / name
@@ -45,6 +55,10 @@ class Project:
             else:
                 shutil.copy(source, target)
         (folder / "params.yaml").write_text(trimmed((ROOT / "params.yaml").read_text()))
+        pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+        for stage in without:
+            del pipeline["stages"][stage]
+        (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True))
         self.git("init", "-q")
         self.commit("a copy")
 
@@ -100,7 +114,7 @@ class Project:
 
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory) -> Project:
-    """The project after `dvc repro` at scale `smoke`. Tests may add to it, and leave it up to date."""
-    project = Project(tmp_path_factory.mktemp("smoke"))
+    """The project after `dvc repro` at scale `smoke`, all but the stages on verl. Tests leave it up to date."""
+    project = Project(tmp_path_factory.mktemp("smoke"), without=ON_VERL)
     project.run("dvc", "repro")
     return project

@@ -43,7 +43,7 @@ def test_the_scale_alone_sends_training_to_verl():
     content = manifest(entry, SETTINGS)
     assert content["settings"]["scale"]["train_batch"] == 256
     assert content["settings"]["arm"]["plan"] == ["uniform", {"group_size": 16}]
-    read = ("verl/trainer", "verl/reward", "paper_scale/profile", "data/verify", "samplers/cost_aware")
+    read = ("verl/trainer", "verl/reward", "paper_scale/profile", "data/verify", "methods/samplers/cost_aware")
     assert {f"src/repro/{name}.py" for name in read} <= content["modules"].keys()
     cpu = settings_module.load(scale="cpu")
     names = {entry.name for entry in all_stages(cpu)}

@@ -167,9 +167,9 @@ def test_a_batch_without_signal_is_no_fault_of_a_sampler(monkeypatch):
 
 
 def replaced(monkeypatch, name: str, function) -> str:
-    """The sentence with which the settings are refused when `function` stands in for repro.<package>.<module>."""
+    """The sentence that refuses the settings when `function` stands in for repro.methods.<package>.<module>."""
     function.__name__ = name.rpartition(".")[2]
-    monkeypatch.setattr(f"repro.{name}.{function.__name__}", function)
+    monkeypatch.setattr(f"repro.methods.{name}.{function.__name__}", function)
     return refusal({})
 
 

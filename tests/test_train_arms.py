@@ -1,4 +1,5 @@
-"""Every arm of params.yaml trains: a tiny policy, finite weights, a ledger its rows add up to, resumed bit by bit."""
+"""Every arm of params.yaml trains: a tiny policy, finite weights, a ledger its rows add up to. Arms of every kind of
+state resume bit by bit."""
 
 import numpy as np
 import pytest
@@ -75,11 +76,22 @@ def test_an_arm_trains(arm, tmp_path):
     square = sum(row["times_trained"] * row["weight"] ** 2 for row in chosen)
     assert first["effective_sample_size"] == pytest.approx(total**2 / square)
 
-    # Once more, stopped after its first step: the same bits.
-    checkpoints, again = Checkpoints(tmp_path / "again", "a"), one(arm)
+
+def kind_of(arm) -> tuple:
+    """What a checkpoint must carry: the plan and what it goes by, the filter's refill, the reward's stream."""
+    return arm.plan[0], arm.filter and arm.filter[0], arm.profile and arm.profile.again > 0, arm.reward[0]
+
+
+KINDS = {kind_of(arm): name for name, arm in reversed(SETTINGS.arms.items())}  # the first arm of each kind
+
+
+@pytest.mark.parametrize("arm", KINDS.values())
+def test_an_arm_of_each_kind_stopped_after_its_first_step_ends_with_the_same_bits(arm, tmp_path):
+    whole, resumed, checkpoints = one(arm), one(arm), Checkpoints(tmp_path / "resumed", "a")
+    log = run(whole, Checkpoints(tmp_path / "whole", "a"))
     with pytest.raises(KeyboardInterrupt):
         run(one(arm), checkpoints, stop_at=1)
-    assert run(again, checkpoints) == log and weights(again) == weights(trainer)
+    assert run(resumed, checkpoints) == log and weights(resumed) == weights(whole)
 
 
 def test_arms_that_spend_alike_start_from_the_same_rollouts(tmp_path):

@@ -63,17 +63,17 @@ def test_nothing_is_generated_or_charged_after_it(tmp_path):
     assert {row["flops"] for row in log["evaluations"][2:]} == {last["flops"]}
 
 
-@pytest.mark.parametrize("stop_at", [3, 4, STEPS])
-def test_a_resumed_run_remembers(tmp_path, stop_at):
+def test_a_resumed_run_remembers_wherever_it_stopped(tmp_path):
     whole, _ = sick_trainer()
     log = run(whole, Checkpoints(tmp_path / "whole", "a"))
-    checkpoints = Checkpoints(tmp_path / "cut", "a")
-    with pytest.raises(KeyboardInterrupt):
-        run(sick_trainer()[0], checkpoints, stop_at)
-    # Once it is saved that it diverged, at step 4, even a healthy objective may not train on.
-    resumed = new_trainer(learning_rate=1e-4) if stop_at >= 4 else sick_trainer()[0]
-    assert run(resumed, checkpoints) == log and resumed.diverged
-    assert weights(resumed) == weights(whole)
+    for stop_at in (3, 4, STEPS):
+        checkpoints = Checkpoints(tmp_path / f"cut-{stop_at}", "a")
+        with pytest.raises(KeyboardInterrupt):
+            run(sick_trainer()[0], checkpoints, stop_at)
+        # Once it is saved that it diverged, at step 4, even a healthy objective may not train on.
+        resumed = new_trainer(learning_rate=1e-4) if stop_at >= 4 else sick_trainer()[0]
+        assert run(resumed, checkpoints) == log and resumed.diverged, stop_at
+        assert weights(resumed) == weights(whole)
 
 
 def test_a_healthy_run_never_says_so(tmp_path):

@@ -94,6 +94,7 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
     assert changed(settings, "grpo", tmp_path) == ["they are of another version of this project"]
 
 
+@pytest.mark.verl
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
