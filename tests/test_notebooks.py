@@ -8,11 +8,11 @@ import sys
 import pytest
 import yaml
 from conftest import ROOT
+from repro.pipeline.stages import all_stages, stage
 
 from repro import settings as settings_module
 from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash
 from repro.pipeline.manifest import differences, manifest
-from repro.pipeline.stages import all_stages, stage
 
 NOTEBOOKS = {
     str(path.relative_to(ROOT / "notebooks").with_suffix("")): path

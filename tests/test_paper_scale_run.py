@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from repro.pipeline.stages import all_stages, stage
 
 from repro import paths
 from repro import settings as settings_module
@@ -28,7 +29,6 @@ from repro.paper_scale.ready import NotReady
 from repro.paper_scale.run import finished, train_arm
 from repro.paper_scale.values import ours
 from repro.pipeline.manifest import manifest
-from repro.pipeline.stages import all_stages, stage
 from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
 from repro.verl.run import PROFILE, RunOnVerl

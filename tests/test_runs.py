@@ -1,4 +1,4 @@
-"""Many runs in worker processes: the bits of one process, work ahead between stages, failures contained."""
+"""Many runs in worker processes: the bits of one process, work for later stages, failures contained."""
 
 import json
 import subprocess
@@ -11,10 +11,11 @@ import pytest
 import torch
 from tiny_run import comparable
 
+from repro import arms as building
 from repro import paths
-from repro.engine.crew import Crew
-from repro.engine.runs import Run, forget, make_trainer, tables_of, train_runs
-from repro.engine.standing import ask_standing_crew
+from repro.engine.crew import Crew, shared_events
+from repro.engine.run import Run, make_trainer
+from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
@@ -46,13 +47,14 @@ def new_run(arm: str, policy, folder, steps: int, seed: int = 0) -> Run:
     settings = SETTINGS.model_copy(
         update={"task": TASK, "engine": engine, "evaluation": evaluation, "arms": arms}, deep=True
     )
-    return Run(arm, seed, settings, policy, None, folder / f"train-{arm}" / f"seed-{seed}", "a")
+    method, place = building.build(arm, settings.arms[arm]), folder / f"train-{arm}" / f"seed-{seed}"
+    return Run(arm, seed, method, settings, policy, None, place, "a")
 
 
 def alone(run: Run, tmp_path):
     """The log of the same run trained in this process, from its first step."""
     run = replace(run, folder=tmp_path / "alone" / run.arm)
-    return comparable(make_trainer(run).train(run.checkpoints, lambda *_: None))
+    return comparable(make_trainer(run).train(checkpoints_of(run), lambda *_: None))
 
 
 @pytest.mark.slow
@@ -92,32 +94,32 @@ def owner(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_standing_crew_trains_ahead_between_the_stages_and_ends_with_their_pipeline(policy, tmp_path, owner):
+def test_the_shared_pool_trains_ahead_between_the_stages_and_ends_with_their_pipeline(policy, tmp_path, owner):
     first, short = new_run("grpo", policy, tmp_path, steps=20), new_run("cost-aware", policy, tmp_path, steps=3)
     broken = new_run("gspo", tmp_path / "no policy", tmp_path, steps=10)
     endless = new_run("d3s", policy, tmp_path, steps=ENDLESS, seed=4)
-    news = list(ask_standing_crew(owner.pid, 2, [first], [broken, short, endless]))
-    assert {one.run.arm for one in news} == {"grpo"} and news[-1].kind == "done"  # nothing of what nobody asked for
+    events = list(shared_events(owner.pid, 2, [as_job(first)], [as_job(run) for run in (broken, short, endless)]))
+    assert {event.job.name for event in events} == {"grpo, seed 0,"} and events[-1].kind == "done"
     crew = psutil.Process(json.loads((paths.BUILD / "crew.json").read_text())["owner"])
     assert crew.pid == owner.pid and oct((paths.BUILD / "crew.json").stat().st_mode)[-3:] == "600"
 
-    # Nobody asks now, and the work goes on: what fails ahead of its time fails nobody.
-    wait_for(lambda: short.checkpoints.finished() is not None and (endless.folder / "state.pt").exists())
-    assert comparable(short.checkpoints.finished()) == alone(short, tmp_path)
-    assert comparable(first.checkpoints.finished()) == alone(first, tmp_path)
-    # The next stage finds the same crew: what is done is told at once, what failed is tried again and heard.
-    assert [one.kind for one in ask_standing_crew(owner.pid, 2, [short], [])][-1] == "done"
-    heard = next(one for one in ask_standing_crew(owner.pid, 2, [broken], []) if one.kind == "failed")
-    assert isinstance(heard.value, OSError) and "no policy" in str(heard.value)
+    # No stage asks now, and the work goes on; a run for later that fails makes no stage fail.
+    wait_for(lambda: checkpoints_of(short).finished() is not None and (endless.folder / "state.pt").exists())
+    assert comparable(checkpoints_of(short).finished()) == alone(short, tmp_path)
+    assert comparable(checkpoints_of(first).finished()) == alone(first, tmp_path)
+    # The next stage finds the same pool: what is done is reported at once, what failed is tried again.
+    assert [event.kind for event in shared_events(owner.pid, 2, [as_job(short)], [])][-1] == "done"
+    failed = next(event for event in shared_events(owner.pid, 2, [as_job(broken)], []) if event.kind == "failed")
+    assert isinstance(failed.value, OSError) and "no policy" in str(failed.value)
 
     crews = [
         process for process in psutil.process_iter(["cmdline"]) if str(owner.pid) in (process.info["cmdline"] or [])
     ]
-    [standing] = [process for process in crews if "repro.engine.standing" in process.info["cmdline"]]
-    workers = standing.children()
+    [server] = [process for process in crews if "repro.engine.crew" in process.info["cmdline"]]
+    workers = server.children()
     owner.kill()
     owner.wait()
-    wait_for(lambda: not any(process.is_running() for process in [standing, *workers] if not is_zombie(process)))
+    wait_for(lambda: not any(process.is_running() for process in [server, *workers] if not is_zombie(process)))
     assert not (paths.BUILD / "crew.json").exists()
 
 
@@ -140,38 +142,38 @@ def test_an_outdated_run_under_way_gives_way_to_the_wanted_version(policy, tmp_p
     new = replace(new_run("grpo", policy, tmp_path, steps=2), fingerprint="b")
     crew = Crew(1)
     try:
-        crew.ask([old])
-        while not any(news.kind == "step" for news in crew.listen(1.0)):
+        crew.submit([as_job(old)])
+        while not any(event.kind == "step" for event in crew.events(1.0)):
             pass
-        crew.ask([new])
-        heard = []
+        crew.submit([as_job(new)])
+        received = []
         while not crew.idle:
-            heard += crew.listen(1.0)
+            received += crew.events(1.0)
     finally:
-        crew.dismiss()
-    assert {news.run.fingerprint for news in heard} == {"b"} and heard[-1].kind == "done"
+        crew.terminate()
+    assert {event.job.checkpoints.fingerprint for event in received} == {"b"} and received[-1].kind == "done"
 
 
 def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
     doomed, next_one = new_run("grpo", policy, tmp_path, steps=ENDLESS), new_run("gspo", policy, tmp_path, steps=2)
     crew = Crew(1)
     try:
-        crew.ask([doomed, next_one])
-        while not any(news.kind == "step" for news in crew.listen(1.0)):
+        crew.submit([as_job(doomed), as_job(next_one)])
+        while not any(event.kind == "step" for event in crew.events(1.0)):
             pass
-        crew._members[0].process.kill()
-        heard = []
+        crew._workers[0].process.kill()
+        received = []
         while not crew.idle:
-            heard += [news for news in crew.listen(1.0) if news.kind != "step"]
+            received += [event for event in crew.events(1.0) if event.kind != "step"]
     finally:
-        crew.dismiss()
-    assert [(news.run.arm, news.kind) for news in heard] == [("grpo", "failed"), ("gspo", "done")]
-    assert "grpo, seed 0, ended with code -9" in str(heard[0].value)
+        crew.terminate()
+    assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
+    assert "grpo, seed 0, ended with code -9" in str(received[0].value)
 
 
 def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):
     runs = [new_run("grpo", policy, tmp_path, steps=2, seed=seed) for seed in (0, 3)]
-    logs = [make_trainer(run).train(run.checkpoints, lambda *_: None) for run in runs]
+    logs = [make_trainer(run).train(checkpoints_of(run), lambda *_: None) for run in runs]
     tables = tables_of(logs)
     assert list(tables) == ["steps", "evaluations", "questions", "rollouts", "selection", "seconds"]
     assert tables["steps"][["seed", "step"]].to_numpy().tolist() == [[0, 0], [0, 1], [3, 0], [3, 1]]

@@ -5,9 +5,11 @@ import torch
 from safetensors.torch import load_file
 from tiny_run import STEPS, new_trainer, parity, reward_with, run
 
+from repro.arms import build
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.log import Log
-from repro.engine.runs import Run, write_results
+from repro.engine.run import Run
+from repro.engine.runs import checkpoints_of, write_results
 from repro.settings import load
 
 SETTINGS = load()
@@ -68,12 +70,15 @@ def test_only_the_arms_of_fidelity_have_their_snapshots_written(tmp_path):
     engine = SETTINGS.engine.model_copy(update={"steps": 5})
     settings = SETTINGS.model_copy(update={"fidelity": fidelity, "engine": engine})
     for arm in ("zvf", "grpo"):
-        runs = [Run(arm, seed, settings, tmp_path, None, tmp_path / arm / f"seed-{seed}", "a") for seed in (0, 5)]
+        method = build(arm, settings.arms[arm])
+        runs = [
+            Run(arm, seed, method, settings, tmp_path, None, tmp_path / arm / f"seed-{seed}", "a") for seed in (0, 5)
+        ]
         for one in runs:
             model = torch.nn.Linear(1, 1)
             for step in (2, 3, 4, 6):  # 3 and 6 are of an earlier experiment
                 torch.nn.init.constant_(model.weight, 10 * one.seed + step)
-                one.checkpoints.keep_snapshot(model, step)
+                checkpoints_of(one).keep_snapshot(model, step)
         write_results(runs, [Log(), Log()], tmp_path / "data" / arm, tmp_path / "timings" / arm)
     files = sorted((tmp_path / "data" / "zvf" / "snapshots").iterdir())
     assert {path.name: float(load_file(path)["weight"]) for path in files} == {

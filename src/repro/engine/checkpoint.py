@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,20 +13,18 @@ from repro.engine.log import Log
 from repro.files import write_whole
 from repro.methods.plans import Queries
 
-if TYPE_CHECKING:
-    from repro.engine.train import Trainer
-
 
 class Checkpoints:
     """State of one run at the end of a step, in `folder`; `fingerprint` says of what (settings, code, base policy).
 
-    A checkpoint with another fingerprint is from another experiment: it is left out, never mixed in.
+    A checkpoint with another fingerprint is from another experiment: it is ignored, never mixed in. `trainer` is a
+    repro.engine.train.Trainer, which saves and restores itself through this class.
     """
 
     def __init__(self, folder: Path, fingerprint: str):
         self.folder, self.fingerprint = folder, fingerprint
 
-    def save(self, trainer: "Trainer", step: int) -> None:
+    def save(self, trainer: Any, step: int) -> None:
         """Replace the run's checkpoint by its state before training step `step`."""
         import torch
 
@@ -44,7 +42,7 @@ class Checkpoints:
         }
         write_whole(self.folder / "state.pt", lambda partial: torch.save(state, partial))
 
-    def restore(self, trainer: "Trainer") -> int:
+    def restore(self, trainer: Any) -> int:
         """Put the last saved state into `trainer` and return the step to go on with; 0 when there is none."""
         import torch
 

@@ -42,7 +42,7 @@ def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None
     owner, size = pipeline_process() if later else None, runs[0].settings.engine.workers
     if owner is not None:
         try:
-            for event in shared_events(owner, size, [_job(run) for run in runs], [_job(run) for run in later]):
+            for event in shared_events(owner, size, [as_job(run) for run in runs], [as_job(run) for run in later]):
                 yield _checked(event)
             return
         except ConnectionError as error:
@@ -50,7 +50,7 @@ def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None
             runs = [run for run in runs if checkpoints_of(run).finished() is None]
     crew = Crew(min(size, len(runs)))
     try:
-        crew.submit([_job(run) for run in runs])
+        crew.submit([as_job(run) for run in runs])
         while not crew.idle:
             for event in crew.events(0.5):
                 yield _checked(event)
@@ -58,7 +58,8 @@ def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None
         crew.terminate()
 
 
-def _job(run: Run) -> Job:
+def as_job(run: Run) -> Job:
+    """The run as it is sent to a worker."""
     return Job(f"{run.arm}, seed {run.seed},", checkpoints_of(run), cloudpickle.dumps(run))
 
 
