@@ -14,7 +14,7 @@ BASE = "base"  # the arm's name for the policy before any training
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy to measure: `weights` loaded over the base policy in the folder `policy`, or None for the base itself."""
+    """A policy to measure: `weights` replace those of the base policy in the folder `policy`; None is the base itself."""
 
     arm: str
     seed: int
@@ -40,7 +40,7 @@ def list_checkpoints(
 
 
 def require_weights(checkpoints: Iterable[Checkpoint]) -> None:
-    """FileNotFoundError if a snapshot is missing, with the command that makes it: called before minutes of measuring."""
+    """FileNotFoundError if a snapshot is missing, with the command that makes it; call it before minutes of work."""
     for checkpoint in checkpoints:
         if checkpoint.weights is not None and not checkpoint.weights.exists():
             raise FileNotFoundError(
