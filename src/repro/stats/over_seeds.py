@@ -1,11 +1,12 @@
 """From one row per seed to the mean over seeds with its bootstrap interval, for every measure of a table at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from repro.settings import Statistics
 from repro.stats.intervals import mean_intervals
+from repro.stats.tables import intervals
 
 
 def over_seeds(table: pd.DataFrame, by: str | Sequence[str], statistics: Statistics) -> pd.DataFrame:
@@ -25,3 +26,8 @@ def over_seeds(table: pd.DataFrame, by: str | Sequence[str], statistics: Statist
         rows.append(row)
     columns = [*by, *(f"{name}{end}" for name in measures for end in ("", "_low", "_high"))]
     return pd.DataFrame(rows, columns=columns).set_index(by)
+
+
+def readable(means: pd.DataFrame, formats: Mapping[str, str]) -> pd.DataFrame:
+    """Columns of `over_seeds` with their intervals as text. `formats`: {column: format specification}."""
+    return pd.DataFrame({name: intervals(means, name, spec) for name, spec in formats.items()}, index=means.index)
