@@ -12,8 +12,9 @@ from scipy.stats import beta as beta_distribution
 
 from repro.engine.profile import Profile
 from repro.experiments.arm.query_plan import plan_summary, plan_table, predicted
+from repro.experiments.profile.describe import fitted_population
 from repro.files import read_parquet, write_parquet
-from repro.methods.group_sizes.posterior import fitted_population, misfiled, posterior
+from repro.methods.group_sizes.posterior import misfiled, posterior
 from repro.tasks.queries import Query
 from repro.theory.group_size.plans import Population, compare
 

@@ -70,7 +70,7 @@ def by_samples(summary: pd.DataFrame, table: pd.DataFrame, used: int, title: str
     """
     panels = {
         "rank correlation with the truth": {"rank_correlation": "p̂"},
-        "share of queries": {"wrong_class": "in the wrong class", "misfiled": "wrongly trivial, unsolvable"},
+        "share of queries": {"wrong_class": "wrong class", "misfiled": "wrongly filtered"},
         "error of the group size (rollouts)": {"size_error": "mean"},
         "informative groups per rollout": {
             "informative": "sGPO",

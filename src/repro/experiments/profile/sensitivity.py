@@ -61,7 +61,7 @@ def by_samples(correct_S_Q_K: np.ndarray, seeds: Sequence[int], comparison: Comp
 
     rank_correlation     Spearman's, of p̂ with the truth
     wrong_class          share of queries in another class than by the truth, with `margin`
-    misfiled             share that are wrongly trivial or unsolvable, and so are dropped or sub-sampled
+    misfiled             share that are wrongly trivial or unsolvable, and so are filtered
     size_error           mean |difference| of the group sizes by p̂ and by the truth
     size_changed         share of queries whose group size differs
     """
