@@ -39,10 +39,10 @@ def temperatures(settings: Settings) -> list[float]:
 def list_jobs(settings: Settings, policy: Path, queries: Sequence[Query]) -> list[Job]:
     """Every seed's profile at training's temperature; then one of `profile.temperature_samples` samples for every
     temperature and seed, each an independent draw."""
-    engine, own = settings.engine, settings.profile
-    wanted = [(f"seed-{seed}", engine.temperature, seed, own.samples) for seed in settings.seeds]
+    engine, study = settings.engine, settings.profile
+    wanted = [(f"seed-{seed}", engine.temperature, seed, study.samples) for seed in settings.seeds]
     wanted += [
-        (_temperature_name(temperature, seed), temperature, seed, own.temperature_samples)
+        (_temperature_name(temperature, seed), temperature, seed, study.temperature_samples)
         for temperature in temperatures(settings)
         for seed in settings.seeds
     ]
