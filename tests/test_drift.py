@@ -12,21 +12,23 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from repro.engine import snapshots
 from repro.engine.measure import measure_profile
 from repro.engine.profile import ProfileError, Source, hash_policy, hash_queries
+from repro.engine.snapshots import BASE, list_checkpoints
 from repro.experiments.drift import measure as measuring
 from repro.experiments.drift import plot as figures
 from repro.experiments.drift import summary as study
-from repro.experiments.drift import tables as report
-from repro.experiments.drift.summary import Rule
-from repro.experiments.fidelity.probe import BASE
+from repro.methods.sgpo_rule import Rule
 from repro.policy.model import build_qwen2, load_policy, save_policy
 from repro.settings import load
+from repro.stats.correlation import spearman
+from repro.stats.over_seeds import over_seeds
 from repro.tasks.tokenizer import build_tokenizer
 
 SETTINGS = load(scale="smoke")
 STATISTICS = SETTINGS.statistics
-RULE = Rule(samples=4, smallest=2, largest=8)
+RULE = Rule(smallest=2, largest=8, unsolvable_share=0.25)
 TITLES = {BASE: "base policy", "grpo": "GRPO", "once": "Once", "twice": "Twice"}
 
 
@@ -44,7 +46,7 @@ def drawn(p_first_Q, p_now_Q, samples, rng, **where) -> pd.DataFrame:
 def test_two_profiles_by_hand():
     first, second = np.array([4, 4, 3, 1, 0, 0, 2, 1]), np.array([4, 3, 4, 3, 0, 1, 2, 0])
     # sizes: 2 2 2 4 8 8 2 4 and 2 2 2 2 8 4 2 8; classes: T T L L U U L L and T L T L U L L U
-    found = study.compare(first, second, RULE)
+    found = study.compare(first / 4, second / 4, RULE)
     assert found.pop("spearman") == pytest.approx(pd.Series(first).corr(pd.Series(second), method="spearman"))
     assert found == {
         "size_changed": 3 / 8,
@@ -55,7 +57,7 @@ def test_two_profiles_by_hand():
         "dropped_wrongly": 2 / 8,
         "kept_wrongly": 2 / 8,
     }
-    assert np.isnan(study.spearman(np.ones(3), np.arange(3)))
+    assert np.isnan(spearman(np.ones(3), np.arange(3)))
 
 
 def test_the_signal_of_a_class_is_without_bias():
@@ -74,7 +76,7 @@ def test_noise_is_taken_out_and_resampling_alone_has_no_excess():
     rng, n = np.random.default_rng(0), 4000
     p_Q = rng.beta(0.7, 0.7, n)
     moved_Q = np.where(rng.random(n) < 0.5, p_Q, rng.permutation(p_Q))
-    truth = study.spearman(p_Q, moved_Q)
+    truth = spearman(p_Q, moved_Q)
     base = drawn(p_Q, p_Q, 4, rng, arm=BASE, step=0)
     now = drawn(p_Q, moved_Q, 4, rng).assign(initial=base["initial"])
     summary = study.summarise(pd.concat([base, now]), RULE).set_index("arm")
@@ -91,8 +93,8 @@ def test_a_constant_profile_has_no_correlation():
     flat = pd.concat([profiles([0, 0], [0, 0], [0, 0], arm=BASE, step=0), profiles([0, 0], [0, 1], [0, 1])])
     summary = study.summarise(flat, RULE)
     assert summary[["spearman", "corrected"]].isna().all(axis=None)
-    over = study.over_seeds(summary, STATISTICS)
-    assert "first profile is –; two" in report.conclusion(over, RULE, "grpo", "GRPO")
+    end = study.at_the_end(summary, STATISTICS)
+    assert end.loc["spearman"].isna().all() and end.loc["kept_wrongly", "trained"] == 0
 
 
 counts = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=9)
@@ -102,12 +104,13 @@ counts = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=9)
 @given(counts)
 def test_transitions_lose_no_query_and_agree_with_the_shares(rows):
     table = profiles(*(np.array(column) for column in zip(*rows, strict=True)))
-    found = study.transitions(table, RULE)
+    found = study.transitions(table)
     assert found["share"].sum() == pytest.approx(1)
     chances = found.groupby("before")["chance"].sum(min_count=3).dropna()
     np.testing.assert_allclose(chances, 1)
     changed = found.loc[found["before"] != found["after"], "share"].sum()
-    pair = [study.compare(table["initial"], table[name], RULE)["class_changed"] for name in ("after", "again")]
+    rates = table[["initial", "after", "again"]] / 4
+    pair = [study.compare(rates["initial"], rates[name], RULE)["class_changed"] for name in ("after", "again")]
     assert changed == pytest.approx(np.mean(pair))
 
 
@@ -134,11 +137,12 @@ def test_equal_steps_and_equal_compute_by_hand():
     assert found["mean_compute"].tolist() == pytest.approx([-0.05 * 50 / 110, (0.2 / 3 - 0.1) * 50 / 110])
     assert found["flops"].tolist() == pytest.approx([21 / 11] * 2)
     assert found["profile_share"].tolist() == pytest.approx([10 / 210] * 2)
-    text = report.reprofiling_conclusion(found, TITLES, STATISTICS)
-    assert text.startswith("Twice ends higher at equal steps (+15.00") and "ends lower at equal FLOPs (-8.33" in text
+    means = over_seeds(found, "arm", STATISTICS).loc["twice"]
+    assert means[["equal_steps", "equal_compute"]].tolist() == pytest.approx([0.15, -0.25 / 3])
+    assert means["equal_steps_low"] > 0 > means["equal_compute_high"]
     with pytest.raises(ValueError, match="twice has no run with seed 1, once has"):
         study.reprofiled(pd.concat(runs[:3]), "once", ["twice"])
-    assert report.reprofiling_conclusion(found.iloc[:0], TITLES, STATISTICS) == "No arm profiles again here."
+    assert study.reprofiled(pd.concat(runs), "once", []).columns.tolist() == ["arm", "seed", *study.REPROFILED]
 
 
 def test_which_arm_profiles_once_and_which_again_comes_from_the_settings():
@@ -147,29 +151,31 @@ def test_which_arm_profiles_once_and_which_again_comes_from_the_settings():
     assert study.profiled_once_and_again(plain) == (None, [])
     sgpo = SETTINGS.arm("sgpo").model_copy(update={"plan": ("sgpo", {"largest": 16})})
     changed = SETTINGS.model_copy(update={"arms": SETTINGS.arms | {"sgpo": sgpo}})
-    assert Rule.of(changed) == Rule(SETTINGS.drift.samples, 2, 16) and study.profiled_once_and_again(changed)[1] == []
+    assert study.rule_of(changed) == Rule(2, 16, 0.25) and study.profiled_once_and_again(changed)[1] == []
+    assert study.rule_of(plain) == Rule(2, 32, 0.25)
 
 
-def test_tables_words_and_figures_of_a_whole_study():
+def test_the_end_of_training_against_resampling_and_the_figures():
     rng = np.random.default_rng(0)
     p_Q = rng.beta(0.7, 0.7, 60)
     base = [drawn(p_Q, p_Q, 4, rng, arm=BASE, seed=seed, step=0) for seed in (0, 1)]
     now = [drawn(p_Q, p_Q**0.3, 4, rng, seed=seed, step=step) for seed in (0, 1) for step in (8, 16)]
     table = pd.concat([*base, *now])
-    summary, moved = study.summarise(table, RULE), study.transitions(table, RULE)
-    over = study.over_seeds(summary, STATISTICS)
-    assert over.loc[("grpo", 16), "rose"] == pytest.approx(summary[summary["step"] == 16]["rose"].mean())
-    text = report.conclusion(over, RULE, "grpo", "GRPO")
-    assert text.startswith(
-        "After 16 steps of GRPO the rank correlation of 4 new samples a query with the first profile"
-    )
-    assert "more than the" in text
-    for heads in (report.AGREEMENT, report.DECISIONS, report.MOVES):
-        assert report.over_training_table(over, TITLES, heads).count("\n") == 2 + 3
-    assert report.transition_table(moved, "grpo", 16, STATISTICS).count("resampled") == 9
-    assert "groups of 4 rollouts" in report.signal_table(over, TITLES, 4)
+    summary = study.summarise(table, RULE)
+    last, first = (summary[summary["step"] == step].set_index("seed") for step in (16, 0))
+    end = study.at_the_end(summary, STATISTICS)
+    assert end.index.tolist() == list(study.LABELS)
+    for name, row in end.iterrows():
+        assert row["trained"] == pytest.approx(last[name].mean()) and row["resampled"] == pytest.approx(
+            first[name].mean()
+        )
+        assert row["excess"] == pytest.approx((last[name] - first[name]).mean())
+        spread = sorted(last[name] - first[name])
+        assert [row["excess_low"], row["excess_high"]] == pytest.approx(spread)  # two seeds: their extremes
+    assert end.loc["rose", "excess_low"] > 0
     titles = {BASE: "base policy", "grpo": "GRPO"}
-    assert len(figures.over_training(summary, titles, STATISTICS, "?").axes) == 4
+    axes = figures.over_training(summary, titles, STATISTICS, "?").axes
+    assert len(axes) == 4 and axes[0].containers[0].lines[0].get_ydata()[0] == pytest.approx(first["spearman"].mean())
     assert len(figures.by_initial(study.by_initial(table), titles, STATISTICS, "?").axes) == 1
     runs = pd.concat([curve("once", seed, [1.0, 2.0], [0.2, 0.3]) for seed in (0, 1)])
     assert len(figures.reprofiled(runs, TITLES, STATISTICS, "?").axes) == 2
@@ -189,7 +195,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "repro.engine.measure.score", lambda texts, valid_N, queries_N: np.array([len(t) % 2 for t in texts], float)
     )
-    monkeypatch.setattr(measuring, "train_results", lambda arm: tmp_path / arm)
+    monkeypatch.setattr(snapshots, "train_results", lambda arm: tmp_path / arm)
     pool, (model, tokenizer) = measuring._pool(settings), load_policy(tmp_path / "model", "cpu")
     source = Source(hash_policy(tmp_path / "model"), hash_queries(pool), 1.0, 6, 0)
     for seed in settings.seeds:
@@ -199,17 +205,35 @@ def small(tmp_path, monkeypatch):
     return SimpleNamespace(settings=settings, folder=tmp_path, model=model, pool=pool)
 
 
+def checkpoints_of(small) -> list[snapshots.Checkpoint]:
+    drift = small.settings.drift
+    return list_checkpoints(small.settings, small.folder / "model", drift.arms, drift.snapshot_every)
+
+
+def test_all_that_training_keeps_is_listed_or_every_so_many_steps():
+    drift = SETTINGS.drift.model_copy(update={"arms": ["sgpo"], "snapshot_every": 2})
+    fidelity = SETTINGS.fidelity.model_copy(update={"arms": ["sgpo"], "snapshot_every": 3})
+    engine = SETTINGS.engine.model_copy(update={"steps": 6})
+    settings = SETTINGS.model_copy(update={"drift": drift, "fidelity": fidelity, "engine": engine, "seeds": [7]})
+    for every, steps in ((None, [2, 3, 4, 6]), (2, [2, 4, 6]), (3, [3, 6])):
+        points = list_checkpoints(settings, measuring.Path("model"), ["sgpo"], every)
+        assert [(point.arm, point.seed, point.step) for point in points] == [
+            (BASE, 7, 0),
+            *(("sgpo", 7, step) for step in steps),
+        ]
+        assert points[0].weights is None
+        assert points[-1].weights.parts[-3:] == ("sgpo", "snapshots", "seed-7-step-6.safetensors")
+
+
 def test_checkpoints_are_profiled_twice_beside_the_first_profile(small):
     from safetensors.torch import save_file
 
-    points = measuring.list_checkpoints(small.settings, small.folder / "model")
+    points = checkpoints_of(small)
     assert [(point.arm, point.seed, point.step) for point in points] == [
         *((BASE, seed, 0) for seed in small.settings.seeds),
         *(("grpo", seed, 4) for seed in small.settings.seeds),
     ]
-    with pytest.raises(
-        FileNotFoundError, match=r"seed-0-step-4.safetensors is not there yet: run `dvc repro train@grpo"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"seed-0-step-4.safetensors does not exist: run `dvc repro train@grpo"):
         measuring.measure_drift(points, small.folder / "profile", 2, workers=1)
     for point in points[len(small.settings.seeds) :]:
         point.weights.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +251,7 @@ def test_checkpoints_are_profiled_twice_beside_the_first_profile(small):
 
 
 def test_a_profile_of_something_else_is_refused(small):
-    points = measuring.list_checkpoints(small.settings, small.folder / "model")[:1]
+    points = checkpoints_of(small)[:1]
     with pytest.raises(ProfileError, match="has no first 5"):
         measuring.measure_drift(points, small.folder / "profile", 5, workers=1)
     hotter = small.settings.model_copy(update={"engine": small.settings.engine.model_copy(update={"temperature": 0.7})})

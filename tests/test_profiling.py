@@ -11,11 +11,14 @@ import torch
 
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
-from repro.experiments.profile import cost, describe, stage
+from repro.experiments.profile import cost, measure
 from repro.experiments.profile import plot as figures
-from repro.experiments.profile.describe import CLASSES, Rule
+from repro.experiments.profile import summary as study
 from repro.methods.group_sizes.posterior import misfiled
 from repro.methods.group_sizes.rule import binomial
+from repro.methods.plans.sgpo import sgpo
+from repro.methods.plans.uniform import uniform
+from repro.methods.sgpo_rule import CLASSES, Rule, classes, parameters
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
@@ -24,7 +27,8 @@ from repro.tasks.tokenizer import build_tokenizer
 
 SETTINGS = load(scale="smoke")
 SOURCE = Source("a" * 64, "b" * 64, temperature=1.0, max_new_tokens=8, seed=3)
-RULE = Rule(uniform=8, smallest=2, largest=32, unsolvable_share=0.25, margin=0.05)
+RULE = Rule(smallest=2, largest=32, unsolvable_share=0.25)
+MARGIN = 0.05
 
 
 def make_profile(successes_Q, samples=4, source=SOURCE) -> Profile:
@@ -46,7 +50,7 @@ def queries():
     return make_pools(SETTINGS.task.model_copy(update=sizes)).train
 
 
-def measure(model, queries, source=SOURCE, samples=4, **options) -> Profile:
+def sampled(model, queries, source=SOURCE, samples=4, **options) -> Profile:
     options = {"batch_rollouts": 8} | options
     return measure_profile(model, build_tokenizer(), queries, source, samples=samples, **options)
 
@@ -126,7 +130,7 @@ def test_what_cannot_be_a_profile_is_refused(model, queries):
             make_profile([1]).first(K)
     for asked, samples in ((queries, 0), ([], 4)):
         with pytest.raises(ProfileError, match="needs at least one of each"):
-            measure(model, asked, samples=samples)
+            sampled(model, asked, samples=samples)
 
 
 @pytest.mark.parametrize(
@@ -158,16 +162,16 @@ def test_hashes_tell_policies_and_pools_apart(tmp_path, model, queries):
 
 
 def test_what_is_drawn_depends_on_the_source_and_not_on_the_batch(model, queries):
-    lengths = measure(model, queries).response_tokens_Q_K
-    assert (measure(model, queries, batch_rollouts=100).response_tokens_Q_K == lengths).all()
+    lengths = sampled(model, queries).response_tokens_Q_K
+    assert (sampled(model, queries, batch_rollouts=100).response_tokens_Q_K == lengths).all()
     assert (lengths <= 8).all() and (lengths >= 1).all()
     prompts = [len(ids) for ids in build_tokenizer()([query.prompt for query in queries])["input_ids"]]
-    assert measure(model, queries).prompt_tokens_Q.tolist() == prompts
+    assert sampled(model, queries).prompt_tokens_Q.tolist() == prompts
     others = [
-        measure(model, queries, replace(SOURCE, seed=4)),
-        measure(model, queries, replace(SOURCE, temperature=1.0 + 1e-6)),  # which alone would change next to nothing
-        measure(model, queries, stream=1),
-        measure(model, queries, samples=8).first(4),
+        sampled(model, queries, replace(SOURCE, seed=4)),
+        sampled(model, queries, replace(SOURCE, temperature=1.0 + 1e-6)),  # which alone would change next to nothing
+        sampled(model, queries, stream=1),
+        sampled(model, queries, samples=8).first(4),
     ]
     for other in others:
         assert (other.response_tokens_Q_K != lengths).mean() > 0.2
@@ -175,33 +179,28 @@ def test_what_is_drawn_depends_on_the_source_and_not_on_the_batch(model, queries
 
 def test_the_stage_measures_every_seed_and_temperature(tmp_path, model, queries, monkeypatch):
     save_policy(model, build_tokenizer(), tmp_path / "model")
-    jobs = stage.list_jobs(
-        tmp_path / "model",
-        queries,
-        [0, 5],
-        samples=4,
-        temperature=1.0,
-        other_temperatures=stage.tried([0.6], 1.0),
-        other_samples=2,
-        max_new_tokens=8,
-        batch_rollouts=8,
-    )
+    sizes = SETTINGS.profile.model_copy(update={"samples": 4, "temperatures": [0.6], "temperature_samples": 2})
+    engine = SETTINGS.engine.model_copy(update={"max_new_tokens": 8})
+    settings = SETTINGS.model_copy(update={"profile": sizes, "engine": engine, "seeds": [0, 5]})
+    jobs = measure.list_jobs(settings, tmp_path / "model", queries)
     names = ["seed-0", "seed-5", "temperature-0.6-seed-0", "temperature-0.6-seed-5"]
     assert [job.name for job in jobs] == [*names, "temperature-1-seed-0", "temperature-1-seed-5"]
     monkeypatch.setattr(
-        stage, "map_in_workers", lambda one, items, _: [one(pickle.loads(pickle.dumps(i))) for i in items]
+        measure, "map_in_workers", lambda one, items, _: [one(pickle.loads(pickle.dumps(i))) for i in items]
     )
-    profiles, seconds = stage.measure_all(jobs, 2)
+    profiles, seconds = measure.measure_all(jobs, 2)
     assert list(profiles) == list(seconds) == [job.name for job in jobs]
-    again, _ = stage.measure_one(jobs[1])
+    again, _ = measure.measure_one(jobs[1])
     assert (again.response_tokens_Q_K == profiles["seed-5"].response_tokens_Q_K).all()
-    stage.save(tmp_path / "out", tmp_path / "model", profiles)
-    stage.save_seconds(tmp_path / "timings", jobs, dict(zip(profiles, [4.0, 8.0, 1.0, 1.0, 1.0, 1.0], strict=True)), 2)
-    own, others = stage.load_all(tmp_path / "out", [0, 5], [0.6, 1.0])
-    assert [own[0].samples, others[0.6][5].samples, others[1.0][0].source.temperature] == [4, 2, 1.0]
-    assert own[0].source.policy == hash_policy(tmp_path / "model") and own[5].source.queries == hash_queries(queries)
-    assert stage.load_flops(tmp_path / "out") == FlopCounter.of(model)
-    assert stage.load_seconds(tmp_path / "timings") == 1.5 and stage.load_seconds(tmp_path) is None
+    measure.save(tmp_path / "out", tmp_path / "model", profiles)
+    seconds = dict(zip(profiles, [4.0, 8.0, 1.0, 1.0, 1.0, 1.0], strict=True))
+    measure.save_seconds(tmp_path / "timings", jobs, seconds, 2)
+    by_seed, others = measure.load_profiles(tmp_path / "out", [0, 5], measure.temperatures(settings))
+    assert [by_seed[0].samples, others[0.6][5].samples, others[1.0][0].source.temperature] == [4, 2, 1.0]
+    assert by_seed[0].source.policy == hash_policy(tmp_path / "model")
+    assert by_seed[5].source.queries == hash_queries(queries)
+    assert measure.load_flops(tmp_path / "out") == FlopCounter.of(model)
+    assert measure.load_seconds(tmp_path / "timings") == 1.5 and measure.load_seconds(tmp_path) is None
 
 
 def test_costs_by_hand():
@@ -229,7 +228,7 @@ def three_seeds(successes_S_Q, samples=4):
 
 def test_a_query_is_described_by_its_own_samples_and_judged_by_the_others():
     profiles, queries = three_seeds([[4, 2, 0], [4, 3, 1], [3, 2, 0]])
-    table = describe.describe_queries(profiles, queries, RULE, used=3, confidence=0.9)
+    table = study.describe_queries(profiles, queries, RULE, used=3, confidence=0.9)
     first = table[table["seed"] == 0]
     assert first["successes"].tolist() == [3, 2, 0] and first["class"].tolist() == list(CLASSES)
     assert first["size"].tolist() == [2, 2, 32] and first["all_successes"].tolist() == [4, 2, 0]
@@ -238,9 +237,9 @@ def test_a_query_is_described_by_its_own_samples_and_judged_by_the_others():
     alpha, beta = first[["alpha", "beta"]].iloc[0]
     assert first["mean"].tolist() == pytest.approx([(alpha + s) / (alpha + beta + 3) for s in (3, 2, 0)])
     with pytest.raises(ProfileError, match="other queries"):
-        describe.describe_queries(profiles, queries[::-1], RULE, 3, 0.9)
+        study.describe_queries(profiles, queries[::-1], RULE, 3, 0.9)
     with pytest.raises(ProfileError, match="at least two"):
-        describe.verdicts({0: profiles[0]})
+        study.stacked({0: profiles[0]})
 
 
 def test_wrong_classes_are_counted_and_predicted():
@@ -251,18 +250,18 @@ def test_wrong_classes_are_counted_and_predicted():
     profiles, queries = three_seeds([rng.binomial(32, p_Q) for _ in range(seeds)], samples=32)
     for profile in profiles.values():
         rng.permuted(profile.correct_Q_K, axis=1, out=profile.correct_Q_K)
-    table = describe.describe_queries(profiles, queries, RULE, K, 0.95)
-    filed = describe.filed(table, RULE, SETTINGS.statistics)
+    table = study.describe_queries(profiles, queries, RULE, K, 0.95)
+    filed = study.class_shares(table, MARGIN, SETTINGS.statistics)
     assert filed["share"].sum() == pytest.approx(1.0) and filed["predicted_share"].sum() == pytest.approx(1.0)
     for name in ("share", "wrong"):
         assert (filed[name] - filed[f"predicted_{name}"]).abs().max() < 0.012
-    assert describe.covered(table, 0.95).mean() == pytest.approx(0.955, abs=0.012)
-    families = describe.families(table, SETTINGS.statistics)
+    assert study.covered(table, 0.95).mean() == pytest.approx(0.955, abs=0.012)
+    families = study.families(table, SETTINGS.statistics)
     assert families["queries"].tolist() == [2000, 2000, 4000]
     assert families.loc["all", "trivial"] == filed.loc["trivial", "share"]
     endless = pd.DataFrame({"seed": [0], "samples": [K], "true_samples": [4000], "alpha": [0.6], "beta": [0.9]})
-    theory = misfiled(K, 0.6, 0.9, RULE.margin)
-    shares = describe._predicted(endless, RULE)
+    theory = misfiled(K, 0.6, 0.9, MARGIN)
+    shares = study._predicted(endless, MARGIN)
     for place, name in ((0, "trivial"), (2, "unsolvable")):
         assert shares[place] == pytest.approx([theory[name], theory[f"{name}_wrongly"]], abs=3e-4)
 
@@ -273,25 +272,27 @@ def test_covered_counts_the_noise_of_the_truth():
     table = pd.DataFrame({"true_successes": np.arange(11)}).assign(**constant)
     below = np.cumsum(binomial(0.5, 10))
     expected = [below[s] > 0.025 and (s == 0 or below[s - 1] < 0.975) for s in range(11)]
-    assert describe.covered(table, 0.95).tolist() == expected
+    assert study.covered(table, 0.95).tolist() == expected
     assert sum(expected) == 7  # 2 … 8
 
 
 def test_examples_span_the_difficulties_and_figures_show_every_query():
     profiles, queries = three_seeds([[4, 2, 0, 1], [4, 2, 0, 1], [4, 2, 0, 1]])
-    table = describe.describe_queries(profiles, queries, RULE, 4, 0.95)
+    table = study.describe_queries(profiles, queries, RULE, 4, 0.95)
     bars = [[bar.get_height() for bar in ax.patches] for ax in figures.difficulty(table, "?").axes[:3]]
     assert bars == [[0.25, 0.25, 0.25, 0, 0.25], [0.5, 0, 0, 0, 0.5], [0, 0.5, 0.5, 0, 0]]  # all, even, odd
     dots = figures.uncertainty(table, 0.95, "?").axes[0].lines[0]
     assert sorted(set(dots.get_ydata())) == [0.0, 0.25, 0.5, 1.0] and len(dots.get_ydata()) == 12
-    found = describe.examples(table, each=1)
+    found = study.examples(table, each=1)
     assert found.loc["always solved", "prompt"] == "0=" and found.loc["never solved", "prompt"] == "2="
     assert found.loc["half the time", "successes"] == [2, 2, 2] and found.loc["sometimes", "sizes"] == [4, 4, 4]
 
 
 def test_the_rule_is_the_arms_plan():
-    arm = SETTINGS.arms["sgpo"].model_copy(update={"plan": ("sgpo", {"largest": 16})})
-    rule = Rule.of(SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "sgpo": arm}}), "sgpo")
-    assert (rule.uniform, rule.smallest, rule.largest, rule.unsolvable_share) == (8, 2, 16, 0.25)
-    assert rule.kept(np.array([0.0, 0.1, 1.0])).tolist() == [0.25, 1.0, 0.0]
-    assert rule.true_classes(np.array([0.95, 0.9, 0.05, 0.06])).tolist() == [0, 1, 2, 1]
+    assert Rule.of({"largest": 16, "curriculum": False}) == Rule(2, 16, 0.25)
+    assert Rule.of({}) == RULE and parameters(uniform, {})["group_size"] == 8
+    assert parameters(sgpo, {"drop_trivial": False})["drop_trivial"] is False
+    assert RULE.kept(np.array([0.0, 0.1, 1.0])).tolist() == [0.25, 1.0, 0.0]
+    assert RULE.sizes(np.array([0.0, 0.1, 0.4, 1.0])).tolist() == [32, 10, 3, 2]
+    assert classes(np.array([1.0, 0.99, 0.0, 0.01])).tolist() == [0, 1, 2, 1]
+    assert classes(np.array([0.95, 0.9, 0.05, 0.06]), margin=0.05).tolist() == [0, 1, 2, 1]

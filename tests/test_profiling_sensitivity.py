@@ -9,16 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from repro.experiments.profile import describe, report, sensitivity
 from repro.experiments.profile import plot as figures
-from repro.experiments.profile.describe import Rule
+from repro.experiments.profile import sensitivity
+from repro.experiments.profile.sensitivity import Comparison
+from repro.methods.sgpo_rule import Rule
 from repro.settings import load
+from repro.stats.correlation import spearman
+from repro.stats.intervals import mean_intervals
+from repro.stats.over_seeds import over_seeds
 from repro.theory.group_size import informative
 
 SETTINGS = load(scale="smoke")
 STATISTICS = SETTINGS.statistics
-RULE = Rule(uniform=4, smallest=2, largest=8, unsolvable_share=0.25, margin=0.05)
-BUDGET = {"price": 0.2, "rollouts": 1000}
+COMPARISON = Comparison(Rule(smallest=2, largest=8, unsolvable_share=0.25), group=4, price=0.2, rollouts=1000)
+MARGIN = 0.05
 SEEDS = (0, 1, 2)
 
 
@@ -50,21 +54,21 @@ def test_informative_groups_are_unbiased_and_plug_in_where_they_cannot_be():
 def test_rank_correlation_is_spearmans(pairs):
     x_Q, y_Q = np.array(pairs, float).T
     if np.ptp(x_Q) == 0 or np.ptp(y_Q) == 0:
-        assert np.isnan(sensitivity.spearman(x_Q, y_Q))
+        assert np.isnan(spearman(x_Q, y_Q))
     else:
-        assert sensitivity.spearman(x_Q, y_Q) == pytest.approx(spearmanr(x_Q, y_Q).statistic)
+        assert spearman(x_Q, y_Q) == pytest.approx(spearmanr(x_Q, y_Q).statistic)
 
 
 def test_a_profile_without_noise_makes_no_error_at_any_K():
     """Queries that are always or never solved: every K knows them, and only the charge grows."""
     correct_S_Q_K = drawn([0.0, 0.0, 1.0])
-    table = sensitivity.by_samples(correct_S_Q_K, SEEDS, RULE, **BUDGET)
+    table = sensitivity.by_samples(correct_S_Q_K, SEEDS, COMPARISON, MARGIN)
     assert sorted(set(table["samples"])) == [2, 4, 8, 16, 32]
     assert table["rank_correlation"].tolist() == pytest.approx([1.0] * len(table))
     for name in ("wrong_class", "misfiled", "size_error", "size_changed", "informative"):
         assert (table[name] == 0).all()
     assert table["saving"].isna().all()  # equal groups find nothing either
-    assert set(sensitivity.by_samples(correct_S_Q_K[:, :, :9], SEEDS, RULE, **BUDGET)["samples"]) == {2, 4, 8}
+    assert set(sensitivity.by_samples(correct_S_Q_K[:, :, :9], SEEDS, COMPARISON, MARGIN)["samples"]) == {2, 4, 8}
 
 
 def test_by_samples_by_hand():
@@ -73,7 +77,7 @@ def test_by_samples_by_hand():
     correct_S_Q_K[0, 0, :1] = True  # ½ by two samples; the others solve it in 6 of 8
     correct_S_Q_K[1:, 0, :3] = True
     correct_S_Q_K[1:, 1, :2] = True  # never by seed 0, in 4 of 8 by the others
-    table = sensitivity.by_samples(correct_S_Q_K, SEEDS, RULE, **BUDGET)
+    table = sensitivity.by_samples(correct_S_Q_K, SEEDS, COMPARISON, MARGIN)
     row = table[(table["samples"] == 2) & (table["seed"] == 0)].iloc[0]
     assert row["rank_correlation"] == pytest.approx(1.0)
     assert row["wrong_class"] == row["misfiled"] == 0.5  # the second query is thinned
@@ -92,7 +96,7 @@ def test_no_sample_judges_its_own_seed():
     before = drawn(np.linspace(0, 1, 50))
     after = before.copy()
     after[0, :, 8:] = ~after[0, :, 8:]
-    tables = [sensitivity.by_samples(correct, SEEDS, RULE, **BUDGET) for correct in (before, after)]
+    tables = [sensitivity.by_samples(correct, SEEDS, COMPARISON, MARGIN) for correct in (before, after)]
     own = [table[(table["seed"] == 0) & (table["samples"] <= 8)] for table in tables]
     other = [table[table["seed"] == 1] for table in tables]
     assert own[0].equals(own[1]) and not other[0].equals(other[1])
@@ -100,7 +104,7 @@ def test_no_sample_judges_its_own_seed():
 
 def test_more_samples_agree_better_with_the_truth():
     correct_S_Q_K = drawn(np.random.default_rng(1).beta(0.6, 0.9, 400))
-    found = sensitivity.summarise(sensitivity.by_samples(correct_S_Q_K, SEEDS, RULE, **BUDGET), "samples", STATISTICS)
+    found = over_seeds(sensitivity.by_samples(correct_S_Q_K, SEEDS, COMPARISON, MARGIN), "samples", STATISTICS)
     assert found["rank_correlation"].is_monotonic_increasing and found["misfiled"].is_monotonic_decreasing
     assert found["size_error"].is_monotonic_decreasing
     assert (found["misfiled_low"] <= found["misfiled"]).all() and (found["misfiled"] <= found["misfiled_high"]).all()
@@ -109,7 +113,7 @@ def test_more_samples_agree_better_with_the_truth():
 def test_the_same_samples_move_nothing_and_shifted_ones_move_by_the_shift():
     correct_S_Q_K = drawn([0.2, 0.5, 0.9])
     same, solved = correct_S_Q_K[:, :, :8], np.ones((3, 3, 8), bool)
-    table = sensitivity.by_temperature({1.0: same, 0.5: solved}, correct_S_Q_K, SEEDS, RULE, **BUDGET)
+    table = sensitivity.by_temperature({1.0: same, 0.5: solved}, correct_S_Q_K, SEEDS, COMPARISON)
     usual, cold = table[table["temperature"] == 1.0], table[table["temperature"] == 0.5]
     for name in ("shift", "moved", "class_changed", "size_changed", "size_error"):
         assert (usual[name] == 0).all()
@@ -127,34 +131,34 @@ def test_resampling_at_one_temperature_is_the_noise():
     """Three draws of the same queries: what exceeds the noise is zero within a few errors."""
     p_Q = np.random.default_rng(2).beta(0.6, 0.9, 2000)
     at = {t: drawn(p_Q, samples=8, seed=seed) for seed, t in enumerate((0.8, 1.0), start=5)}
-    table = sensitivity.by_temperature(at, drawn(p_Q), SEEDS, RULE, **BUDGET)
+    table = sensitivity.by_temperature(at, drawn(p_Q), SEEDS, COMPARISON)
     beyond = sensitivity.beyond_noise(table, 1.0, STATISTICS).loc[0.8]
     for name in ("shift", "moved", "rank_correlation", "class_changed", "size_changed"):
         assert abs(beyond[name]) < 0.02
     assert table["moved"].min() > 0.05 and table["class_changed"].min() > 0.05
 
 
-def test_the_report_is_drawn_and_told_from_the_tables():
+def test_means_over_seeds_are_those_of_each_group_in_the_order_of_the_table():
+    table = pd.DataFrame({"arm": ["b", "b", "a", "a"], "seed": [0, 1, 0, 1], "x": [1.0, 3.0, 5.0, 5.0]})
+    means = over_seeds(table.assign(y=[0.0, np.nan, 1.0, 0.0]), "arm", STATISTICS)
+    assert means.index.tolist() == ["b", "a"]
+    assert tuple(means.loc["b", ["x", "x_low", "x_high"]]) == mean_intervals({"": np.array([1, 3])}, STATISTICS)[""]
+    assert means["x"].tolist() == [2, 5] and np.isnan(means.loc["b", "y"]) and means.loc["a", "y"] == 0.5
+    single = over_seeds(table[table["seed"] == 0], ["arm"], STATISTICS)
+    assert single["x"].tolist() == [1, 5] and single[["x_low", "x_high"]].isna().all(axis=None)
+    assert over_seeds(table.iloc[:0], "arm", STATISTICS).columns.tolist() == ["x", "x_low", "x_high"]
+
+
+def test_the_figures_show_the_tables():
     p_Q = np.random.default_rng(1).beta(0.6, 0.9, 60)
-    samples = sensitivity.by_samples(drawn(p_Q), SEEDS, RULE, **BUDGET)
+    samples = sensitivity.by_samples(drawn(p_Q), SEEDS, COMPARISON, MARGIN)
     at = {t: drawn(p_Q, samples=8, seed=seed) for seed, t in enumerate((0.8, 1.0), start=5)}
-    warmth = sensitivity.by_temperature(at, drawn(p_Q), SEEDS, RULE, **BUDGET)
-    by_samples, by_temperature = (
-        sensitivity.summarise(table, name, STATISTICS)
-        for name, table in (("samples", samples), ("temperature", warmth))
-    )
-    beyond = sensitivity.beyond_noise(warmth, 1.0, STATISTICS)
-    assert len(figures.by_samples(by_samples, samples, 8, "K?").axes) == 4
-    assert len(figures.by_temperature(by_temperature, warmth, 1.0, "T?").axes) == 4
-    told = report.samples_table(by_samples).splitlines()
-    assert [line.split(" | ")[0] for line in told[2:7]] == ["| 2", "| 4", "| 8", "| 16", "| 32"]
-    assert f"| {by_samples.loc[8, 'rank_correlation']:.2f} [" in told[4] and len(told) == 2 * 7 + 1
-    told = report.temperatures_table(by_temperature, beyond).splitlines()
-    assert told[3].count("| noise |") == 2 and "noise" not in told[2]
-    assert f"| {100 * beyond.loc[0.8, 'class_changed']:+.1f} [" in told[2]
-    costs = pd.DataFrame({"steps": [3.25, 1.0]}, index=["profile, K = 8", "a training step"])
-    names = ("share", "share_low", "share_high", "wrong", "predicted_wrong")
-    filed = pd.DataFrame([dict.fromkeys(names, share) for share in (0.25, 0.5, 0.25)], index=list(describe.CLASSES))
-    text = report.conclusion(filed, by_samples, by_temperature, beyond, costs, 8)
-    assert text.startswith("By 8 samples of each training query, 25% [25%, 25%] trivial, 50%")
-    assert "costs 3.2 steps" in text and "Profiled at 0.8 instead of 1" in text and "nan" not in text
+    warmth = sensitivity.by_temperature(at, drawn(p_Q), SEEDS, COMPARISON)
+    by_samples = over_seeds(samples, "samples", STATISTICS)
+    axes = figures.by_samples(by_samples, samples, 8, "K?").axes
+    assert len(axes) == 4
+    assert axes[0].containers[0].lines[0].get_ydata().tolist() == by_samples["rank_correlation"].tolist()
+    by_temperature = over_seeds(warmth, "temperature", STATISTICS)
+    axes = figures.by_temperature(by_temperature, warmth, 1.0, "T?").axes
+    assert len(axes) == 4
+    assert axes[1].lines[-1].get_ydata()[0] == pytest.approx(by_temperature.loc[1.0, "rank_correlation"])

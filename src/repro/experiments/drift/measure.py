@@ -1,7 +1,7 @@
-"""Profiles of a policy as it trains: every checkpoint, twice, beside the profile that the plan was made of.
+"""Profile every checkpoint of training twice, next to the profile that the plan was made from.
 
-Twice, because one profile cannot tell drift from its own noise: the second says how far two profiles of one and the
-same policy agree. The base policy is profiled anew too; what changes there is noise alone.
+Twice, because one profile cannot separate drift from its own noise: the second shows how far two profiles of the same
+policy agree. The base policy is profiled again too; what changes there is noise alone. Axes: Q queries.
 """
 
 from collections.abc import Sequence
@@ -12,67 +12,63 @@ import pandas as pd
 
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
+from repro.engine.snapshots import Checkpoint, load_checkpoint, require_weights
 from repro.engine.workers import map_in_workers
-from repro.experiments.fidelity.probe import BASE, Checkpoint, load_checkpoint
-from repro.experiments.profile.stage import seed_name
-from repro.paths import train_results
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
 
-STREAM = 3  # apart from the random numbers of training and of other probes with the same seed and step
-
-
-def list_checkpoints(settings: Settings, policy: Path) -> list[Checkpoint]:
-    """The base policy once per seed, then every snapshot of `drift.arms`, arm by arm; all with the common seeds."""
-    drift = settings.drift
-    found = [Checkpoint(BASE, seed, 0, policy, None, settings) for seed in settings.seeds]
-    for arm in drift.arms:
-        for seed in settings.seeds:
-            for step in range(drift.snapshot_every, settings.engine.steps + 1, drift.snapshot_every):
-                weights = train_results(arm) / "snapshots" / f"seed-{seed}-step-{step}.safetensors"
-                found.append(Checkpoint(arm, seed, step, policy, weights, settings))
-    return found
+STREAM = 3  # keeps these draws apart from those of training and of other experiments with the same seed and step
 
 
 def measure_drift(checkpoints: Sequence[Checkpoint], profiles: Path, samples: int, workers: int) -> pd.DataFrame:
-    """One row per checkpoint and training query, checkpoints in their order: arm, seed, step, query (its place in the
-    pool), family, samples (K), and successes among K samples each of
+    """One row per checkpoint and training query, in order: arm, seed, step, query (its index in the pool), family,
+    samples (K), and the successes among K samples of
 
-    initial   the profile of the base policy with the checkpoint's seed: the first K samples of seed-<seed> in the
-              folder `profiles`, which is what the plans of that seed knew
-    after     a profile of the checkpoint's policy
-    again     another one, independent of `after`
+    initial   the base policy: the first K samples of seed-<seed> in the folder `profiles`, which the plans used
+    after     the checkpoint's policy
+    again     the same, independent of `after`
 
     ProfileError if a profile is of another policy, other queries or another temperature, or has fewer samples than K;
     FileNotFoundError names a checkpoint or a profile that is missing.
     """
-    missing = [point for point in checkpoints if point.weights is not None and not point.weights.exists()]
-    if missing:  # said before minutes are spent on the others
-        raise FileNotFoundError(f"{missing[0].weights} is not there yet: run `dvc repro train@{missing[0].arm}` first")
-    pool, initial = _pool(checkpoints[0].settings), {}
+    require_weights(checkpoints)
+    pool = _pool(checkpoints[0].settings)
+    initial: dict[int, np.ndarray] = {}
     for point in checkpoints:
         if point.seed not in initial:
-            source = _source(point, pool, hash_policy(point.policy))
-            profile = Profile.load(profiles, seed_name(point.seed)).check(source).first(samples)
-            if len(profile.prompt_tokens_Q) != len(pool):
-                raise ProfileError(
-                    f"the profile of seed {point.seed} is of {len(profile.prompt_tokens_Q)} queries, not of all "
-                    f"{len(pool)} that are trained on: profile anew with `dvc repro profile`"
-                )
-            initial[point.seed] = profile.successes_Q
-    found = map_in_workers(_profile_twice, [(point, samples) for point in checkpoints], workers)
-    families = [query.family for query in pool]
+            initial[point.seed] = _initial(point, pool, profiles, samples)
+    measured = map_in_workers(_profile_twice, [(point, samples) for point in checkpoints], workers)
     frames = []
-    for point, (after_Q, again_Q) in zip(checkpoints, found, strict=True):
-        where = {"arm": point.arm, "seed": point.seed, "step": point.step}
-        what = {"query": np.arange(len(pool)), "family": families, "samples": samples}
-        counts = {"initial": initial[point.seed], "after": after_Q, "again": again_Q}
-        frames.append(pd.DataFrame({**where, **what, **counts}))
+    for point, (after_Q, again_Q) in zip(checkpoints, measured, strict=True):
+        columns = {
+            "arm": point.arm,
+            "seed": point.seed,
+            "step": point.step,
+            "query": np.arange(len(pool)),
+            "family": [query.family for query in pool],
+            "samples": samples,
+            "initial": initial[point.seed],
+            "after": after_Q,
+            "again": again_Q,
+        }
+        frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
 
 
+def _initial(point: Checkpoint, pool: list[Query], profiles: Path, samples: int) -> np.ndarray:
+    """successes_Q in the profile that training with the checkpoint's seed used."""
+    source = _source(point, pool, hash_policy(point.policy))
+    profile = Profile.load(profiles, f"seed-{point.seed}").check(source).first(samples)
+    if len(profile.prompt_tokens_Q) != len(pool):
+        raise ProfileError(
+            f"the profile of seed {point.seed} has {len(profile.prompt_tokens_Q)} queries, but {len(pool)} are trained "
+            "on: run `dvc repro profile`"
+        )
+    return profile.successes_Q
+
+
 def _profile_twice(job: tuple[Checkpoint, int]) -> tuple[np.ndarray, np.ndarray]:
-    """(after_Q, again_Q) of one checkpoint; called in a worker, a function of its argument alone."""
+    """(after_Q, again_Q) of one checkpoint; runs in a worker, a function of its argument alone."""
     point, samples = job
     model, tokenizer = load_checkpoint(point)
     pool = _pool(point.settings)

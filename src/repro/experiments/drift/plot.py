@@ -1,4 +1,4 @@
-"""Figures of how a profile ages while the policy learns. Drawing only."""
+"""How a profile ages while the policy learns."""
 
 from collections.abc import Mapping
 
@@ -7,24 +7,27 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from repro.experiments.fidelity.probe import BASE
-from repro.plots.style import DASHES, MARKERS, arm_styles, new_figure
+from repro.engine.snapshots import BASE
+from repro.plots.style import COLORS, DASHES, MARKERS, arm_styles, new_figure
 from repro.settings import Statistics
 from repro.stats.intervals import mean_intervals
 
 PANELS = {
     "spearman": "rank correlation",
-    "corrected": "the same, noise taken out",
+    "corrected": "the same, corrected for noise",
     "class_changed": "queries in another class",
     "size_changed": "queries with another group size",
 }
 RESAMPLED = {"color": "0.35", "linestyle": (0, (1.2, 1.2)), "linewidth": 1.6}
-SHADES = ("0.35", "#0173b2", "#de8f05", "#029e73", "#cc78bc", "#d55e00")  # the base policy, then steps
+SHADES = ("0.35", COLORS[0], COLORS[3], COLORS[2], COLORS[5], COLORS[1])  # the base policy, then steps
 
 
 def over_training(summary: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
-    """Agreement of the first profile with a new one, over training steps. Thin: seeds; thick: their mean, bars its
-    bootstrap interval; dotted: two profiles of the base policy, what resampling alone does."""
+    """Agreement of the initial profile with a new one, over training steps. Thin: seeds; thick: their mean with its
+    bootstrap interval; dotted: two profiles of the base policy, the effect of resampling alone.
+
+    `summary`: repro.experiments.drift.summary.summarise's. `titles`: of the arms to show.
+    """
     arms = [arm for arm in titles if arm != BASE]
     figure, axes = new_figure(6.6, 2, 2, sharex=True)
     base = summary[summary["arm"] == BASE]
@@ -41,43 +44,38 @@ def over_training(summary: pd.DataFrame, titles: Mapping[str, str], statistics: 
     for ax in axes[-1]:
         ax.set_xlabel("training step")
         ax.set_xticks(sorted(summary["step"].unique()))
-    _legend(figure, axes[0, 0])
-    figure.suptitle(title, x=0.01, ha="left")
+    _finish(figure, axes[0, 0], title)
     return figure
 
 
 def by_initial(rates: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
-    """The success rate now of queries with each p̂ at first: a panel per arm, a line per checkpoint, mean over seeds
-    with bars for its interval. The line of step 0, the base policy profiled anew, leaves the diagonal by chance alone.
-    `rates`: repro.experiments.drift.summary.by_initial."""
+    """The success rate now of queries with each initial p̂: a panel per arm, a line per checkpoint, mean over seeds with
+    its interval. The line of step 0, the base policy profiled again, leaves the diagonal by chance alone.
+
+    `rates`: repro.experiments.drift.summary.by_initial's.
+    """
     arms = [arm for arm in titles if arm != BASE]
     figure, axes = new_figure(4.6, 1, len(arms), sharey=True)
     for ax, arm in zip(axes[0], arms, strict=True):
-        own = rates[rates["arm"].isin([BASE, arm])]
         ax.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-        for place, (step, rows) in enumerate(own.groupby("step")):
-            style = {
-                "color": SHADES[place % len(SHADES)],
-                "marker": MARKERS[place % len(MARKERS)],
-                "linestyle": DASHES[place % len(DASHES)],
-            }
+        for place, (step, rows) in enumerate(rates[rates["arm"].isin([BASE, arm])].groupby("step")):
+            cycles = {"color": SHADES, "marker": MARKERS, "linestyle": DASHES}
+            style = {name: cycle[place % len(cycle)] for name, cycle in cycles.items()}
             table = rows.pivot(index="initial", columns="seed", values="success")
             _bars(ax, table, style, f"step {step}" if step else "step 0, resampled", statistics)
         ax.set_title(titles[arm], loc="left")
-        ax.set_xlabel("p̂ in the first profile")
+        ax.set_xlabel("p̂ in the initial profile")
     axes[0, 0].set_ylabel("success rate now")
-    _legend(figure, axes[0, 0])
-    figure.suptitle(title, x=0.01, ha="left")
+    _finish(figure, axes[0, 0], title)
     return figure
 
 
 def reprofiled(evaluations: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
     """Held-out accuracy of every arm against steps and against FLOPs, profiling charged. Thin: seeds; thick: their
-    mean, at the seeds' mean cost, bars its bootstrap interval."""
+    mean, at the seeds' mean cost, with its bootstrap interval."""
     figure, axes = new_figure(4.6, 1, 2, sharey=True)
-    for ax, (axis, label) in zip(
-        axes[0], {"step": "training step", "flops": "FLOPs (10⁹), profiling charged"}.items(), strict=True
-    ):
+    labels = {"step": "training step", "flops": "FLOPs (10⁹), profiling charged"}
+    for ax, (axis, label) in zip(axes[0], labels.items(), strict=True):
         scale = 1e9 if axis == "flops" else 1
         for arm, style in arm_styles(evaluations["arm"].unique()).items():
             runs = evaluations[evaluations["arm"] == arm]
@@ -89,19 +87,19 @@ def reprofiled(evaluations: pd.DataFrame, titles: Mapping[str, str], statistics:
         ax.set_xlabel(label)
         ax.xaxis.set_major_locator(MaxNLocator(5))
     axes[0, 0].set_ylabel("held-out accuracy (pass@1)")
-    _legend(figure, axes[0, 0])
-    figure.suptitle(title, x=0.01, ha="left")
+    _finish(figure, axes[0, 0], title)
     return figure
 
 
 def _bars(ax, table: pd.DataFrame, style: Mapping, label: str, statistics: Statistics) -> None:
-    """The mean over seeds (columns) at each place (index) with its interval; seeds that lack a place are left out."""
-    spans = {place: row.dropna().to_numpy() for place, row in table.iterrows() if row.notna().any()}
-    found = np.array(list(mean_intervals(spans, statistics).values()))
-    bars = np.nan_to_num(np.abs(found[:, 1:] - found[:, [0]])).T
-    ax.errorbar(list(spans), found[:, 0], yerr=bars, label=label, elinewidth=1.2, **style)
+    """The mean over seeds (columns) at each place (index) with its interval; seeds without a value are left out."""
+    by_place = {place: row.dropna().to_numpy() for place, row in table.iterrows() if row.notna().any()}
+    means = np.array(list(mean_intervals(by_place, statistics).values()))
+    bars = np.nan_to_num(np.abs(means[:, 1:] - means[:, [0]])).T
+    ax.errorbar(list(by_place), means[:, 0], yerr=bars, label=label, elinewidth=1.2, **style)
 
 
-def _legend(figure: Figure, ax) -> None:
+def _finish(figure: Figure, ax, title: str) -> None:
     handles, labels = ax.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+    figure.suptitle(title, x=0.01, ha="left")

@@ -1,109 +1,96 @@
-"""Does a profile of the base policy stay true of the policy that is trained? Held against what resampling alone does.
+"""Does a profile of the base policy still hold for the policy that is trained? Compared with resampling alone.
 
-A profile has K samples a query; s of them succeed, p̂ = s/K. By it sGPO files a query as trivial (p̂ = 1: dropped),
-learnable, or unsolvable (p̂ = 0: sub-sampled), and gives it a group of clip(⌈1/p̂⌉). Two profiles of one policy differ by
-chance; only what differs more than that has drifted.
+A profile has K samples per query; s of them succeed, p̂ = s/K. From p̂ sGPO makes a query trivial, learnable or
+unsolvable and sizes its group (repro.methods.sgpo_rule). Two profiles of one policy differ by chance; drift is what
+differs by more than that. Axes: Q queries, E evaluations.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from inspect import signature
 
 import numpy as np
 import pandas as pd
 
-from repro.experiments.fidelity.probe import BASE
-from repro.experiments.profile.describe import CLASSES, LEARNABLE, classes
-from repro.experiments.profile.sensitivity import spearman
-from repro.methods.group_sizes.rule import rule_size
+from repro.engine.snapshots import BASE
 from repro.methods.plans.sgpo import sgpo
+from repro.methods.sgpo_rule import CLASSES, LEARNABLE, Rule, classes
 from repro.settings import Arm, Settings, Statistics
-from repro.stats.intervals import mean_intervals
+from repro.stats.correlation import spearman
+from repro.stats.over_seeds import over_seeds
 from repro.stats.pass_at_k import pass_at_k
 
-CHANGES = ("size_changed", "doublings", "class_changed", "rose", "fell", "dropped_wrongly", "kept_wrongly")
 CHECKPOINT = ["arm", "seed", "step"]
+CHANGES = ("size_changed", "doublings", "class_changed", "rose", "fell", "dropped_wrongly", "kept_wrongly")
+LABELS = {
+    "spearman": "rank correlation",
+    "corrected": "rank correlation, corrected for noise",
+    "class_changed": "in another class",
+    "size_changed": "with another group size",
+    "dropped_wrongly": "dropped or sub-sampled, now learnable",
+    "kept_wrongly": "kept, now always or never solved",
+    "rose": "from below ½ to above",
+    "fell": "from above ½ to below",
+}
 REPROFILED = ("equal_steps", "equal_compute", "mean_compute", "flops", "profile_share")
 
 
-@dataclass(frozen=True)
-class Rule:
-    """sGPO's classes and group sizes for K = `samples`; sizes from `smallest` to `largest`."""
-
-    samples: int
-    smallest: int
-    largest: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Rule":
-        """With drift.samples, and the sizes of the first of drift.arms that has sGPO's plan, or of that plan itself."""
-        given = [arm.plan[1] for arm in map(settings.arm, settings.drift.arms) if arm.plan[0] == sgpo.__name__]
-        known = signature(sgpo).parameters
-        sizes = {name: (given or [{}])[0].get(name, known[name].default) for name in ("smallest", "largest")}
-        return cls(settings.drift.samples, **sizes)
-
-    def classes(self, successes_Q: np.ndarray) -> np.ndarray:
-        """Places in CLASSES."""
-        return classes(np.asarray(successes_Q) / self.samples)
-
-    def sizes(self, successes_Q: np.ndarray) -> np.ndarray:
-        """clip(⌈1/p̂⌉), of every query, those filed as trivial too; p̂ = 0 has the largest."""
-        return rule_size(np.asarray(successes_Q) / self.samples, self.smallest, self.largest)
+def rule_of(settings: Settings) -> Rule:
+    """That of the first of drift.arms whose plan is sGPO's; the plan's defaults if there is none."""
+    plans = [settings.arm(name).plan for name in settings.drift.arms]
+    return Rule.of(next((given for plan, given in plans if plan == sgpo.__name__), {}))
 
 
 def compare(first_Q: np.ndarray, second_Q: np.ndarray, rule: Rule) -> dict[str, float]:
-    """Two profiles, by successes: `spearman`, and as shares of the queries
+    """Two profiles, as success rates: `spearman`, and as shares of the queries
 
     size_changed       another group size; doublings: mean |log₂| of the ratio of the sizes
     class_changed      another class
     rose, fell         from below to above p̂ = ½; from above to below
-    dropped_wrongly    filed as trivial or unsolvable at first, learnable now
-    kept_wrongly       filed as learnable at first, trivial or unsolvable now
+    dropped_wrongly    first trivial or unsolvable, now learnable
+    kept_wrongly       first learnable, now trivial or unsolvable
     """
-    sizes, filed, sides = (
-        [of(successes_Q) for successes_Q in (first_Q, second_Q)]
-        for of in (rule.sizes, rule.classes, lambda successes_Q: np.sign(2 * successes_Q - rule.samples))
+    sizes, classed, sides = (
+        [function(rate_Q) for rate_Q in (first_Q, second_Q)]
+        for function in (rule.sizes, classes, lambda rate_Q: np.sign(rate_Q - 0.5))
     )
-    at_first, now = (classes_Q == CLASSES.index(LEARNABLE) for classes_Q in filed)
+    learnable, now_learnable = (class_Q == CLASSES.index(LEARNABLE) for class_Q in classed)
     shares = {
         "size_changed": sizes[0] != sizes[1],
         "doublings": np.abs(np.log2(sizes[1] / sizes[0])),
-        "class_changed": filed[0] != filed[1],
+        "class_changed": classed[0] != classed[1],
         "rose": (sides[0] < 0) & (sides[1] > 0),
         "fell": (sides[0] > 0) & (sides[1] < 0),
-        "dropped_wrongly": ~at_first & now,
-        "kept_wrongly": at_first & ~now,
+        "dropped_wrongly": ~learnable & now_learnable,
+        "kept_wrongly": learnable & ~now_learnable,
     }
     return {"spearman": spearman(first_Q, second_Q), **{name: float(np.mean(part)) for name, part in shares.items()}}
 
 
 def summarise(profiles: pd.DataFrame, rule: Rule) -> pd.DataFrame:
-    """One row per checkpoint, from the table of repro.experiments.drift.measure.measure_drift. Columns: arm, seed,
-    step, and
+    """One row per checkpoint, from repro.experiments.drift.measure.measure_drift. Columns: arm, seed, step, and
 
     success            mean success rate
-    `compare`'s        of the initial profile with a new one, mean over the two new ones; for the base policy, where
-                       nothing has been trained, that is the ceiling (spearman) and what resampling alone does (shares)
-    <share>_excess     less that of the base policy with the same seed
+    `compare`'s        of the initial profile with a new one, mean over the two new ones; for the base policy, which is
+                       untrained, that is the ceiling (spearman) and the effect of resampling alone (shares)
     reliability        spearman of the two new profiles with each other
-    corrected          spearman / √(ceiling · reliability), Spearman's (1904) correction for attenuation: what the
-                       correlation would be without sampling noise (approximate for ranks; noise can lift it above 1)
-    signal_<class>     of groups of K rollouts on the queries that the initial profile filed there, the share whose
+    signal_<class>     of groups of K rollouts on the queries that the initial profile put in the class, the share whose
                        rewards differ, without bias from the 2K new samples
+    <share>_excess     less that of the base policy with the same seed
+    corrected          spearman / √(ceiling · reliability), Spearman's (1904) correction for attenuation: an estimate of
+                       the correlation without sampling noise (approximate for ranks; noise can lift it above 1)
     """
-    rows = []
-    for key, own in profiles.groupby(CHECKPOINT, sort=False):
-        initial_Q, after_Q, again_Q = (own[name].to_numpy() for name in ("initial", "after", "again"))
-        pair = pd.DataFrame([compare(initial_Q, new_Q, rule) for new_Q in (after_Q, again_Q)])
-        row = dict(zip(CHECKPOINT, key, strict=True)) | {"success": (after_Q + again_Q).mean() / (2 * rule.samples)}
+    samples, rows = int(profiles["samples"].iloc[0]), []
+    for key, part in profiles.groupby(CHECKPOINT, sort=False):
+        initial_Q, after_Q, again_Q = (part[name].to_numpy() for name in ("initial", "after", "again"))
+        pair = pd.DataFrame([compare(initial_Q / samples, new_Q / samples, rule) for new_Q in (after_Q, again_Q)])
+        row = dict(zip(CHECKPOINT, key, strict=True)) | {"success": (after_Q + again_Q).mean() / (2 * samples)}
         row |= pair.mean(skipna=False).to_dict() | {"reliability": spearman(after_Q, again_Q)}
-        rows.append(row | _signals(rule.classes(initial_Q), after_Q + again_Q, rule.samples))
-    found = pd.DataFrame(rows)
-    base = found[found["arm"] == BASE].set_index("seed").loc[found["seed"]].reset_index(drop=True)
-    found[[f"{name}_excess" for name in CHANGES]] = found[list(CHANGES)] - base[list(CHANGES)]
-    noise = base["spearman"] * found["reliability"]
-    found["corrected"] = found["spearman"] / np.sqrt(noise.where(noise > 0))
-    return found
+        rows.append(row | _signals(classes(initial_Q / samples), after_Q + again_Q, samples))
+    summary = pd.DataFrame(rows)
+    base = summary[summary["arm"] == BASE].set_index("seed").loc[summary["seed"]].reset_index(drop=True)
+    summary[[f"{name}_excess" for name in CHANGES]] = summary[list(CHANGES)] - base[list(CHANGES)]
+    noise = base["spearman"] * summary["reliability"]
+    summary["corrected"] = summary["spearman"] / np.sqrt(noise.where(noise > 0))
+    return summary
 
 
 def _signals(classes_Q: np.ndarray, successes_Q: np.ndarray, size: int) -> dict[str, float]:
@@ -111,80 +98,81 @@ def _signals(classes_Q: np.ndarray, successes_Q: np.ndarray, size: int) -> dict[
     samples = 2 * size
     some_right_Q = pass_at_k(successes_Q, samples, size)
     signal_Q = some_right_Q + pass_at_k(samples - successes_Q, samples, size) - 1
-    own = [signal_Q[classes_Q == place] for place in range(len(CLASSES))]
-    return {
-        f"signal_{name}": float(part_Q.mean()) if part_Q.size else float("nan")
-        for name, part_Q in zip(CLASSES, own, strict=True)
-    }
+    parts = {name: signal_Q[classes_Q == index] for index, name in enumerate(CLASSES)}
+    return {f"signal_{name}": float(part_Q.mean()) if part_Q.size else float("nan") for name, part_Q in parts.items()}
 
 
-def over_seeds(summary: pd.DataFrame, statistics: Statistics) -> pd.DataFrame:
-    """Mean over seeds of every column of `summarise` with _low and _high; index (arm, step), the base policy first."""
-    measures = [name for name in summary if name not in CHECKPOINT]
-    rows = {}
-    for key, own in summary.groupby(["arm", "step"], sort=False):
-        found = mean_intervals({name: own[name].to_numpy(float) for name in measures}, statistics)
-        rows[key] = {
-            f"{name}{end}": value
-            for name, interval in found.items()
-            for end, value in zip(("", "_low", "_high"), interval, strict=True)
-        }
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    table.index = pd.MultiIndex.from_tuples(table.index, names=["arm", "step"])
-    return table
-
-
-def transitions(profiles: pd.DataFrame, rule: Rule) -> pd.DataFrame:
+def transitions(profiles: pd.DataFrame) -> pd.DataFrame:
     """One row per checkpoint and pair of classes: arm, seed, step, before, after, share of all queries, chance (of
-    `after` given `before`; NaN where none was filed there), mean over the two new profiles."""
-    rows = []
-    for key, own in profiles.groupby(CHECKPOINT, sort=False):
-        before_Q = rule.classes(own["initial"].to_numpy())
+    `after` given `before`; NaN if no query was in that class), mean over the two new profiles."""
+    samples, rows = int(profiles["samples"].iloc[0]), []
+    for key, part in profiles.groupby(CHECKPOINT, sort=False):
+        before_Q, after_Q, again_Q = (classes(part[name] / samples) for name in ("initial", "after", "again"))
         counts = np.zeros((len(CLASSES), len(CLASSES)))
-        for name in ("after", "again"):
-            np.add.at(counts, (before_Q, rule.classes(own[name].to_numpy())), 0.5)
+        for now_Q in (after_Q, again_Q):
+            np.add.at(counts, (before_Q, now_Q), 0.5)
         for i, before in enumerate(CLASSES):
             for j, after in enumerate(CLASSES):
-                filed = counts[i].sum()
-                chance = counts[i, j] / filed if filed else float("nan")
-                where = dict(zip(CHECKPOINT, key, strict=True)) | {"before": before, "after": after}
-                rows.append(where | {"share": counts[i, j] / len(own), "chance": chance})
+                chance = counts[i, j] / counts[i].sum() if counts[i].any() else float("nan")
+                row = dict(zip(CHECKPOINT, key, strict=True)) | {"before": before, "after": after}
+                rows.append(row | {"share": counts[i, j] / len(part), "chance": chance})
     return pd.DataFrame(rows)
 
 
 def by_initial(profiles: pd.DataFrame) -> pd.DataFrame:
-    """Mean success rate now of the queries with each p̂ at first, one row per checkpoint and p̂: arm, seed, step,
+    """Mean success rate now of the queries with each initial p̂, one row per checkpoint and p̂: arm, seed, step,
     initial (p̂), queries, success. For the base policy it shows how far p̂ = 0 and p̂ = 1 were luck."""
     now = (profiles["after"] + profiles["again"]) / (2 * profiles["samples"])
     rates = profiles.assign(initial=profiles["initial"] / profiles["samples"], success=now)
     groups = rates.groupby([*CHECKPOINT, "initial"], sort=False)["success"]
-    found = groups.agg(queries="size", success="mean").reset_index()
-    return found.sort_values([*CHECKPOINT, "initial"], ignore_index=True)
+    return (
+        groups.agg(queries="size", success="mean")
+        .reset_index()
+        .sort_values([*CHECKPOINT, "initial"], ignore_index=True)
+    )
+
+
+def at_the_end(summary: pd.DataFrame, statistics: Statistics) -> pd.DataFrame:
+    """The last arm's last checkpoint against resampling: one row per measure of LABELS (index), means over seeds.
+
+    trained, resampled, excess, each with _low and _high: agreement of the initial profile with a profile of the trained
+    policy, with a second one of the base policy, and their difference, paired by seed. `summary`: `summarise`'s.
+    """
+    arm, step = summary["arm"].iloc[-1], summary["step"].max()
+    parts = {
+        "trained": summary[(summary["arm"] == arm) & (summary["step"] == step)],
+        "resampled": summary[summary["arm"] == BASE],
+    }
+    by_seed = {name: part.set_index("seed")[list(LABELS)] for name, part in parts.items()}
+    by_seed["excess"] = by_seed["trained"] - by_seed["resampled"]
+    wide = pd.concat(by_seed, names=["profile", "seed"]).melt(var_name="measure", ignore_index=False).reset_index()
+    wide = wide.pivot(index=["measure", "seed"], columns="profile", values="value")[list(by_seed)].reset_index()
+    return over_seeds(wide, "measure", statistics).loc[list(LABELS)]
 
 
 def profiled_once_and_again(settings: Settings) -> tuple[str | None, list[str]]:
-    """The first of drift.arms that has a profile, None if none has; the arms that are it but for profiling again."""
+    """The first of drift.arms that has a profile, None if none has; and the arms that differ from it only in profiling
+    again."""
     once = next((name for name in settings.drift.arms if settings.arm(name).profile), None)
     if once is None:
         return None, []
-    method = settings.arm(once)
 
-    def same(arm: Arm) -> bool:
-        own = arm.model_dump(exclude={"title", "about", "group", "profile"})
-        return own == method.model_dump(exclude={"title", "about", "group", "profile"})
+    def method(arm: Arm) -> dict:
+        return arm.model_dump(exclude={"title", "about", "group", "profile"})
 
-    again = [name for name, arm in settings.arms.items() if arm.profile and arm.profile.again and same(arm)]
-    return once, again
+    wanted = method(settings.arm(once))
+    profiled_again = {name: arm for name, arm in settings.arms.items() if arm.profile and arm.profile.again}
+    return once, [name for name, arm in profiled_again.items() if method(arm) == wanted]
 
 
 def reprofiled(evaluations: pd.DataFrame, once: str, again: Sequence[str]) -> pd.DataFrame:
-    """What arms that re-profile have over the arm `once`, which does not, with the same seed: one row per arm and seed.
+    """Arms that re-profile against the arm `once`, which does not, with the same seed: one row per arm and seed.
 
-    equal_steps      accuracy at the end less that of `once` after as many steps
-    equal_compute    the same at the most FLOPs that both have spent, re-profiling charged, between evaluations linear
+    equal_steps      final accuracy less that of `once` after as many steps
+    equal_compute    the same at the most FLOPs that both have spent, re-profiling charged, linear between evaluations
     mean_compute     the same, mean over all FLOPs up to there
-    flops            all that the arm spent, relative to `once`
-    profile_share    of the arm's own FLOPs, profiling
+    flops            the arm's total, relative to `once`
+    profile_share    share of the arm's FLOPs that is profiling
 
     `evaluations`: arm, seed, step, accuracy, flops, flops_profile. ValueError if an arm lacks a seed of `once`.
     """
@@ -194,28 +182,25 @@ def reprofiled(evaluations: pd.DataFrame, once: str, again: Sequence[str]) -> pd
         for seed in sorted(seed for name, seed in curves if name == once):
             if (arm, seed) not in curves:
                 raise ValueError(f"drift: {arm} has no run with seed {seed}, {once} has; train it with the same seeds")
-            own, other = curves[arm, seed], curves[once, seed]
-            last = min(own["step"].max(), other["step"].max())
-            at_step = [float(run.loc[run["step"] == last, "accuracy"].iloc[0]) for run in (own, other)]
-            spent = min(own["flops"].iloc[-1], other["flops"].iloc[-1])
-            at_end, mean = zip(*(_accuracy_up_to(run, spent) for run in (own, other)), strict=True)
-            rows.append(
-                {
-                    "arm": arm,
-                    "seed": seed,
-                    "equal_steps": at_step[0] - at_step[1],
-                    "equal_compute": at_end[0] - at_end[1],
-                    "mean_compute": mean[0] - mean[1],
-                    "flops": own["flops"].iloc[-1] / other["flops"].iloc[-1],
-                    "profile_share": own["flops_profile"].iloc[-1] / own["flops"].iloc[-1],
-                }
-            )
+            pair = curves[arm, seed], curves[once, seed]
+            last = min(run["step"].max() for run in pair)
+            at_step = [float(run.loc[run["step"] == last, "accuracy"].iloc[0]) for run in pair]
+            totals = [run["flops"].iloc[-1] for run in pair]
+            at_end, mean = zip(*(_accuracy_up_to(run, min(totals)) for run in pair), strict=True)
+            row = {
+                "equal_steps": at_step[0] - at_step[1],
+                "equal_compute": at_end[0] - at_end[1],
+                "mean_compute": mean[0] - mean[1],
+                "flops": totals[0] / totals[1],
+                "profile_share": pair[0]["flops_profile"].iloc[-1] / totals[0],
+            }
+            rows.append({"arm": arm, "seed": seed} | row)
     return pd.DataFrame(rows, columns=["arm", "seed", *REPROFILED])
 
 
 def _accuracy_up_to(run: pd.DataFrame, spent: float) -> tuple[float, float]:
-    """(accuracy once `spent` FLOPs are, mean accuracy over the FLOPs up to there) of a curve linear between points;
-    before its first evaluation it stands where it starts."""
+    """(accuracy at `spent` FLOPs, mean accuracy over the FLOPs up to there) of a curve linear between evaluations and
+    constant before the first."""
     flops_E, accuracy_E = run["flops"].to_numpy(float), run["accuracy"].to_numpy(float)
     inside_E = flops_E[(flops_E > 0) & (flops_E < spent)]
     grid_E = np.concatenate([[0.0], inside_E, [spent]])

@@ -1,4 +1,4 @@
-"""What a profile costs, beside a step of training on equal groups of the same queries."""
+"""The cost of a profile, compared with a training step on equal groups of the same queries."""
 
 from collections.abc import Mapping
 
@@ -11,15 +11,15 @@ from repro.policy.flops import FlopCounter
 
 
 def profile_ledger(profile: Profile, flops: FlopCounter) -> Ledger:
-    """What all samples of a profile cost: what an arm that uses them is charged."""
+    """The cost of all samples of a profile: what an arm that uses them is charged."""
     ledger = Ledger()
     ledger.charge_profile(flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
     return ledger
 
 
 def training_flops(profile: Profile, flops: FlopCounter, group: int) -> float:
-    """FLOPs per rollout of a training step in equal groups of `group`, before the policy has changed: generation, and a
-    forward-backward pass over every rollout. The lengths are the profile's."""
+    """FLOPs per rollout of a training step in equal groups of `group`, with the profile's lengths: generation, and a
+    forward and backward pass over every rollout."""
     lengths_Q_K = profile.response_tokens_Q_K[:, :group]
     ledger, n_rollouts = Ledger(), lengths_Q_K.size
     sizes_Q = np.full(len(lengths_Q_K), lengths_Q_K.shape[1])
@@ -29,7 +29,7 @@ def training_flops(profile: Profile, flops: FlopCounter, group: int) -> float:
 
 
 def price(profile: Profile, flops: FlopCounter, group: int) -> float:
-    """A rollout of the profile in units of a rollout of training."""
+    """FLOPs of a rollout of the profile, relative to a rollout of training."""
     ledger = profile_ledger(profile, flops)
     return ledger.flops / ledger.rollouts / training_flops(profile, flops, group)
 
@@ -42,9 +42,11 @@ def costs(
     rollouts_per_step: int,
     seconds_per_sample: float | None,
 ) -> pd.DataFrame:
-    """One row (index) for all samples of a profile, the first `used`, and a step of training in groups of `group`;
-    means over seeds: rollouts, tokens (generated), flops, steps (their FLOPs in training steps), seconds on one core
-    (NaN where they are not known: a step's are no part of this)."""
+    """One row (index) for all samples of a profile, for the first `used`, and for a training step in groups of `group`.
+
+    Means over seeds: rollouts, tokens (generated), flops, steps (the FLOPs in training steps), seconds on one core (NaN
+    where unknown, and for the step).
+    """
     step = np.mean([training_flops(profile, flops, group) for profile in profiles.values()]) * rollouts_per_step
     lengths = [profile.response_tokens_Q_K.mean() for profile in profiles.values()]
     rows = {}

@@ -1,4 +1,4 @@
-"""Figures of what a profile says of its queries, and of what K and its temperature change. Drawing only."""
+"""What a profile says of its queries, and what K and its temperature change."""
 
 from collections.abc import Mapping
 
@@ -13,20 +13,20 @@ GREY = "0.75"
 
 
 def difficulty(table: pd.DataFrame, title: str) -> Figure:
-    """Share of queries by successes among the profile's samples: all, with the fitted population's, then every family.
+    """Share of queries by successes among the profile's samples: all, with the fitted population, then every family.
 
-    Bars are means over seeds, lines reach from the least seed to the most. `table`: describe.describe_queries's.
+    Bars are means over seeds, lines the range of the seeds. `table`: summary.describe_queries's.
     """
     names = ["all", *dict.fromkeys(table["family"])]
     rows, K = -(-len(names) // 4), int(table["samples"].iloc[0])
     figure, axes = new_figure(0.9 + 2.1 * rows, rows, 4, sharex=True, sharey=True)
     for ax, name in zip(axes.flat, names, strict=False):
-        own = table if name == "all" else table[table["family"] == name]
-        counts = own.groupby(["seed", "successes"]).size().unstack(fill_value=0).reindex(columns=range(K + 1))
-        share_S_K = counts.fillna(0).div(own.groupby("seed").size(), axis=0).to_numpy()
+        part = table if name == "all" else table[table["family"] == name]
+        counts = part.groupby(["seed", "successes"]).size().unstack(fill_value=0).reindex(columns=range(K + 1))
+        share_S_K = counts.fillna(0).div(part.groupby("seed").size(), axis=0).to_numpy()
         ax.bar(range(K + 1), share_S_K.mean(0), color=COLORS[0] if name == "all" else COLORS[4], width=0.85)
         ax.vlines(range(K + 1), share_S_K.min(0), share_S_K.max(0), color="0.15", linewidth=1.2)
-        ax.set_title(f"{name} ({own['query'].nunique()})", loc="left")
+        ax.set_title(f"{name} ({part['query'].nunique()})", loc="left")
     populations = table.groupby("seed")[["alpha", "beta"]].first()
     fitted = np.mean([beta_binomial(alpha, beta, K) for alpha, beta in populations.to_numpy()], axis=0)
     axes[0, 0].plot(range(K + 1), fitted, color=COLORS[1], marker="o", markersize=4, linewidth=1.2, label="fit")
@@ -41,8 +41,8 @@ def difficulty(table: pd.DataFrame, title: str) -> Figure:
 
 
 def uncertainty(table: pd.DataFrame, confidence: float, title: str) -> Figure:
-    """For every number of successes, the posterior of p (mean and interval, mean over seeds), and where the other
-    seeds' samples say that each such query is: a dot for every seed and query. `table`: describe.describe_queries's."""
+    """For every number of successes, the posterior of p (mean and interval, mean over seeds), and the success rate in
+    the other seeds' samples: a dot per seed and query. `table`: summary.describe_queries's."""
     K, number = int(table["samples"].iloc[0]), int(table["true_samples"].iloc[0])
     figure, axes = new_figure(4.6)
     ax, rng = axes[0, 0], np.random.default_rng(0)
@@ -66,11 +66,11 @@ def by_samples(summary: pd.DataFrame, table: pd.DataFrame, used: int, title: str
     """What K changes: agreement with the truth, wrong classes, group sizes, and informative groups per rollout of the
     plan. Points: mean over seeds with its interval; grey: each seed; dotted: the K that arms use.
 
-    `table`: sensitivity.by_samples's; `summary`: its sensitivity.summarise by samples.
+    `table`: sensitivity.by_samples's; `summary`: its over_seeds by samples.
     """
     panels = {
         "rank correlation with the truth": {"rank_correlation": "p̂"},
-        "share of queries": {"wrong_class": "in the wrong class", "misfiled": "dropped or thinned so"},
+        "share of queries": {"wrong_class": "wrong class", "misfiled": "wrongly filtered"},
         "error of the group size (rollouts)": {"size_error": "mean"},
         "informative groups per rollout": {
             "informative": "sGPO",
@@ -93,10 +93,10 @@ def by_samples(summary: pd.DataFrame, table: pd.DataFrame, used: int, title: str
 
 
 def by_temperature(summary: pd.DataFrame, table: pd.DataFrame, usual: float, title: str) -> Figure:
-    """What the profile's temperature changes, against as many samples at training's: the dashed line is what a second
-    profile at training's own changes, the noise. Points: mean over seeds with its interval; grey: each seed.
+    """What the profile's temperature changes, against as many samples at training's. Dashed: a second profile at
+    training's temperature, the noise. Points: mean over seeds with its interval; grey: each seed.
 
-    `table`: sensitivity.by_temperature's; `summary`: its sensitivity.summarise by temperature.
+    `table`: sensitivity.by_temperature's; `summary`: its over_seeds by temperature.
     """
     panels = {
         "success rate": {"rate": "mean over queries"},

@@ -1,163 +1,144 @@
-"""How much sGPO's plan depends on the profile's size K and on its temperature: what the paper leaves open.
+"""How much sGPO's plan depends on the profile's size K and on its temperature, which the paper leaves open.
 
-A seed's first K samples make a plan, the other seeds' samples judge it (`describe.truth`), so that no sample counts in
-both. A group of G is informative when its rewards differ; the truth's samples give the chance of that without bias, for
-every subset of G of them is such a group.
+A seed's first K samples make a plan, the other seeds' samples judge it (`summary.truth`), so that no sample does both.
+A group of G is informative when its rewards differ. The truth's samples give the probability of that without bias,
+since every subset of G of them is such a group. Axes: S seeds, Q queries, K samples.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
-from repro.experiments.profile.describe import Rule, classes, spread, truth
+from repro.experiments.profile.summary import truth
+from repro.methods.sgpo_rule import CLASSES, LEARNABLE, Rule, classes
 from repro.settings import Statistics
+from repro.stats.correlation import spearman
+from repro.stats.over_seeds import over_seeds
 from repro.stats.pass_at_k import pass_at_k
 from repro.theory.group_size import informative
 
-SAMPLES = (2, 4, 8, 16, 32)  # the K that are tried, as far as the profiles reach
-# Of the plan under the truth; the others compare a profile with the truth, or with another profile.
-GAINS = ("informative", "informative_charged", "saving", "saving_charged")
-AGAINST_TRUTH = ("rank_correlation", "wrong_class", "misfiled", "size_error", "size_changed")
-AGAINST_PROFILE = ("shift", "moved", "rank_correlation", "class_changed", "size_changed", "size_error")
+SAMPLES = (2, 4, 8, 16, 32)  # the K that are compared, as far as the profiles have so many samples
 
 
-def by_samples(
-    correct_S_Q_K: np.ndarray, seeds: Sequence[int], rule: Rule, *, price: float, rollouts: int
-) -> pd.DataFrame:
-    """One row per K of SAMPLES and seed: AGAINST_TRUTH and GAINS, and uniform_informative.
+@dataclass(frozen=True)
+class Comparison:
+    """A plan by `rule` against equal groups of `group`. The profile is charged to `rollouts` of training; one of its
+    rollouts costs `price` of a training rollout."""
+
+    rule: Rule
+    group: int
+    price: float
+    rollouts: int
+
+    def gains(self, rate_Q: np.ndarray, true_Q: np.ndarray, true_samples: int, samples: int) -> dict[str, float]:
+        """Of the plan made from rate_Q, by `samples` of each query; NaN where it keeps no query.
+
+        informative          expected informative groups per rollout of the plan
+        informative_charged  the same with the profile's cost charged
+        uniform_informative  of equal groups
+        saving, _charged     informative and informative_charged over uniform_informative
+        """
+        charge = self.rollouts / (self.rollouts + self.price * samples * len(rate_Q))
+        size_Q, kept_Q = self.rule.sizes(rate_Q), self.rule.kept(rate_Q)
+        used = float(kept_Q @ size_Q)
+        plan = float(kept_Q @ informative_groups(true_Q, true_samples, size_Q)) / used if used else float("nan")
+        equal_Q = np.full(len(rate_Q), self.group)
+        uniform = float(informative_groups(true_Q, true_samples, equal_Q).mean() / self.group)
+        saving = plan / uniform if uniform else float("nan")
+        return {
+            "informative": plan,
+            "informative_charged": plan * charge,
+            "uniform_informative": uniform,
+            "saving": saving,
+            "saving_charged": saving * charge,
+        }
+
+
+def by_samples(correct_S_Q_K: np.ndarray, seeds: Sequence[int], comparison: Comparison, margin: float) -> pd.DataFrame:
+    """One row per K of SAMPLES and seed: `Comparison.gains`, and against the truth
 
     rank_correlation     Spearman's, of p̂ with the truth
-    wrong_class          share of queries filed in another class than the truth's; misfiled: of these, filed as trivial
-                         or unsolvable, so that they are lost to training or seldom seen
-    size_error           mean |difference| of the group sizes by p̂ and by the truth; size_changed: share that differs
-    informative          expected informative groups per rollout of the plan; uniform_informative: of equal groups
-    informative_charged  the same where `rollouts` of training pay the profile, a rollout of it `price` of training's
-    saving, _charged     informative and informative_charged over uniform_informative
+    wrong_class          share of queries in another class than by the truth, with `margin`
+    misfiled             share that are wrongly trivial or unsolvable, and so are filtered
+    size_error           mean |difference| of the group sizes by p̂ and by the truth
+    size_changed         share of queries whose group size differs
     """
     true_S_Q, true_samples = truth(correct_S_Q_K)
-    rows = []
+    rule, rows = comparison.rule, []
     for K in (K for K in SAMPLES if correct_S_Q_K.shape[2] >= K):
         for place, seed in enumerate(seeds):
             rate_Q, true_Q = correct_S_Q_K[place, :, :K].mean(1), true_S_Q[place] / true_samples
-            charge = rollouts / (rollouts + price * K * len(rate_Q))
-            rows.append(
-                {"samples": K, "seed": seed}
-                | _against_truth(rate_Q, true_Q, rule)
-                | _gains(rate_Q, true_S_Q[place], true_samples, rule, charge)
-            )
+            wrong_Q = classes(rate_Q) != classes(true_Q, margin)
+            error_Q = np.abs(rule.sizes(rate_Q) - rule.sizes(true_Q))
+            against_truth = {
+                "rank_correlation": spearman(rate_Q, true_Q),
+                "wrong_class": float(wrong_Q.mean()),
+                "misfiled": float((wrong_Q & (classes(rate_Q) != CLASSES.index(LEARNABLE))).mean()),
+                "size_error": float(error_Q.mean()),
+                "size_changed": float((error_Q > 0).mean()),
+            }
+            gains = comparison.gains(rate_Q, true_S_Q[place], true_samples, K)
+            rows.append({"samples": K, "seed": seed} | against_truth | gains)
     return pd.DataFrame(rows)
 
 
 def by_temperature(
-    others: Mapping[float, np.ndarray],
-    correct_S_Q_K: np.ndarray,
-    seeds: Sequence[int],
-    rule: Rule,
-    *,
-    price: float,
-    rollouts: int,
+    others: Mapping[float, np.ndarray], correct_S_Q_K: np.ndarray, seeds: Sequence[int], comparison: Comparison
 ) -> pd.DataFrame:
-    """One row per temperature and seed: AGAINST_PROFILE and GAINS.
+    """One row per temperature and seed: `Comparison.gains` of training at its own temperature with the plan of the
+    other, and the change against as many of the seed's first samples at training's temperature.
 
-    `others`: {temperature: correct_S_Q_K}, each held to as many of the same seed's first samples at training's
-    temperature, `correct_S_Q_K`. shift: the mean of p̂ less p̂ of those; moved: of its absolute value; class_changed and
-    size_changed: shares of queries; size_error: the mean |change| of the group size. A fresh profile at training's
-    temperature among `others` says what resampling alone moves. Gains are those of training at its own temperature by
-    the plan of the other.
+    `others`: {temperature: correct_S_Q_K}; `correct_S_Q_K`: at training's temperature. A second profile at that
+    temperature among `others` shows what resampling alone changes.
+
+    shift, moved                 mean change of p̂, and of its absolute value
+    rank_correlation             Spearman's, of the two p̂
+    class_changed, size_changed  shares of queries
+    size_error                   mean |change| of the group size
     """
     true_S_Q, true_samples = truth(correct_S_Q_K)
-    rows = []
+    rule, rows = comparison.rule, []
     for temperature, other_S_Q_K in others.items():
         K = other_S_Q_K.shape[2]
         for place, seed in enumerate(seeds):
             rate_Q, usual_Q = other_S_Q_K[place].mean(1), correct_S_Q_K[place, :, :K].mean(1)
             size_Q, usual_size_Q = rule.sizes(rate_Q), rule.sizes(usual_Q)
-            charge = rollouts / (rollouts + price * K * len(rate_Q))
-            rows.append(
-                {
-                    "temperature": temperature,
-                    "seed": seed,
-                    "samples": K,
-                    "rate": rate_Q.mean(),
-                    "shift": (rate_Q - usual_Q).mean(),
-                    "moved": np.abs(rate_Q - usual_Q).mean(),
-                    "rank_correlation": spearman(rate_Q, usual_Q),
-                    "class_changed": (classes(rate_Q) != classes(usual_Q)).mean(),
-                    "size_changed": (size_Q != usual_size_Q).mean(),
-                    "size_error": np.abs(size_Q - usual_size_Q).mean(),
-                }
-                | _gains(rate_Q, true_S_Q[place], true_samples, rule, charge)
-            )
+            change = {
+                "samples": K,
+                "rate": rate_Q.mean(),
+                "shift": (rate_Q - usual_Q).mean(),
+                "moved": np.abs(rate_Q - usual_Q).mean(),
+                "rank_correlation": spearman(rate_Q, usual_Q),
+                "class_changed": (classes(rate_Q) != classes(usual_Q)).mean(),
+                "size_changed": (size_Q != usual_size_Q).mean(),
+                "size_error": np.abs(size_Q - usual_size_Q).mean(),
+            }
+            gains = comparison.gains(rate_Q, true_S_Q[place], true_samples, K)
+            rows.append({"temperature": temperature, "seed": seed} | change | gains)
     return pd.DataFrame(rows)
 
 
 def beyond_noise(table: pd.DataFrame, usual: float, statistics: Statistics) -> pd.DataFrame:
-    """`by_temperature`'s measures less those of a fresh profile at the `usual` temperature, paired by seed: one row per
-    other temperature (index), each measure with _low and _high. Empty where `usual` was not measured."""
-    measures = [*AGAINST_PROFILE, *GAINS]
-    by_seed = table.set_index(["temperature", "seed"])[measures]
-    temperatures = [t for t in table["temperature"].unique() if t != usual]
-    if usual not in table["temperature"].unique():
-        temperatures = []
-    rows = {t: spread(by_seed.loc[t] - by_seed.loc[usual], statistics) for t in temperatures}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("temperature")
-
-
-def summarise(table: pd.DataFrame, by: str, statistics: Statistics) -> pd.DataFrame:
-    """One row per value of column `by` (index): every measure's mean over seeds, with _low and _high."""
-    measures = [name for name in table.columns if name not in (by, "seed", "samples", "temperature")]
-    rows = {value: spread(own[measures], statistics) for value, own in table.groupby(by)}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(by)
+    """`by_temperature`'s measures less those of the second profile at the `usual` temperature, paired by seed: one row
+    per other temperature (index), each measure with _low and _high. Empty if `usual` was not measured."""
+    by_seed = table.set_index(["temperature", "seed"]).drop(columns=["samples", "rate", "uniform_informative"])
+    noise = by_seed[by_seed.index.get_level_values("temperature") == usual].droplevel("temperature")
+    other = by_seed[by_seed.index.get_level_values("temperature") != usual]
+    excess = other - noise.loc[other.index.get_level_values("seed")].to_numpy() if len(noise) else other.iloc[:0]
+    return over_seeds(excess.reset_index(), "temperature", statistics)
 
 
 def informative_groups(successes_Q: np.ndarray, samples: int, size_Q: np.ndarray) -> np.ndarray:
-    """The chance that a group of size_Q has both a success and a failure, from `samples` of each query without bias:
-    the share of all subsets of that size that do. A group larger than `samples` takes the rate for p."""
+    """The probability that a group of size_Q has both a success and a failure, without bias from `samples` of each
+    query: the share of all subsets of that size that do. A group larger than `samples` takes the success rate for p."""
     chance_Q = np.zeros(len(successes_Q))
     for size in np.unique(size_Q).tolist():
-        own, count_Q = size_Q == size, successes_Q[size_Q == size]
+        of_size, count_Q = size_Q == size, successes_Q[size_Q == size]
         if size > samples:
-            chance_Q[own] = informative(count_Q / samples, size)
+            chance_Q[of_size] = informative(count_Q / samples, size)
             continue
         solved_Q, failed_Q = (pass_at_k(number_Q, samples, size) for number_Q in (count_Q, samples - count_Q))
-        chance_Q[own] = solved_Q + failed_Q - 1
+        chance_Q[of_size] = solved_Q + failed_Q - 1
     return chance_Q
-
-
-def spearman(x_Q: np.ndarray, y_Q: np.ndarray) -> float:
-    """The correlation of ranks, ties at their mean; NaN where all of one are equal."""
-    ranks = [rankdata(values_Q) for values_Q in (x_Q, y_Q)]
-    if any(np.ptp(rank_Q) == 0 for rank_Q in ranks):
-        return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
-def _against_truth(rate_Q: np.ndarray, true_Q: np.ndarray, rule: Rule) -> dict[str, float]:
-    wrong_Q = classes(rate_Q) != rule.true_classes(true_Q)
-    error_Q = np.abs(rule.sizes(rate_Q) - rule.sizes(true_Q))
-    return {
-        "rank_correlation": spearman(rate_Q, true_Q),
-        "wrong_class": float(wrong_Q.mean()),
-        "misfiled": float((wrong_Q & (classes(rate_Q) != 1)).mean()),
-        "size_error": float(error_Q.mean()),
-        "size_changed": float((error_Q > 0).mean()),
-    }
-
-
-def _gains(rate_Q: np.ndarray, true_Q: np.ndarray, true_samples: int, rule: Rule, charge: float) -> dict[str, float]:
-    """GAINS of the plan from rate_Q; NaN where it keeps no query."""
-    size_Q, kept_Q = rule.sizes(rate_Q), rule.kept(rate_Q)
-    used = float(kept_Q @ size_Q)
-    found = float(kept_Q @ informative_groups(true_Q, true_samples, size_Q)) / used if used else float("nan")
-    equal_Q = np.full(len(rate_Q), rule.uniform)
-    uniform = float(informative_groups(true_Q, true_samples, equal_Q).mean() / rule.uniform)
-    saving = found / uniform if uniform else float("nan")
-    return {
-        "informative": found,
-        "informative_charged": found * charge,
-        "uniform_informative": uniform,
-        "saving": saving,
-        "saving_charged": saving * charge,
-    }

@@ -1,0 +1,126 @@
+"""Measure the profiles that the study needs, in parallel workers: every seed's, and those at other temperatures."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Profile, Source, hash_policy, hash_queries
+from repro.engine.workers import map_in_workers
+from repro.files import write_json
+from repro.policy.flops import FlopCounter
+from repro.policy.model import load_policy
+from repro.settings import Settings
+from repro.tasks.queries import Query
+
+COUNTER = "flops.json"  # the FLOPs of a forward pass of the profiled policy
+
+
+@dataclass(frozen=True)
+class Job:
+    """One profile to measure; `name` is that of its files."""
+
+    name: str
+    policy: Path
+    queries: tuple[Query, ...]
+    source: Source
+    samples: int
+    batch_rollouts: int
+
+
+def temperatures(settings: Settings) -> list[float]:
+    """The temperatures of the sensitivity study, rising: training's own among them, whose second profile is the noise
+    that the others are compared with."""
+    return sorted({*settings.profile.temperatures, settings.engine.temperature})
+
+
+def list_jobs(settings: Settings, policy: Path, queries: Sequence[Query]) -> list[Job]:
+    """Every seed's profile at training's temperature; then one of `profile.temperature_samples` samples for every
+    temperature and seed, each an independent draw."""
+    engine, study = settings.engine, settings.profile
+    wanted = [(f"seed-{seed}", engine.temperature, seed, study.samples) for seed in settings.seeds]
+    wanted += [
+        (_temperature_name(temperature, seed), temperature, seed, study.temperature_samples)
+        for temperature in temperatures(settings)
+        for seed in settings.seeds
+    ]
+    weights, pool = hash_policy(policy), hash_queries(queries)
+    return [
+        Job(
+            name,
+            policy,
+            tuple(queries),
+            Source(weights, pool, temperature, engine.max_new_tokens, seed),
+            samples,
+            settings.evaluation.batch_rollouts,
+        )
+        for name, temperature, seed, samples in wanted
+    ]
+
+
+def measure_all(jobs: Sequence[Job], workers: int) -> tuple[dict[str, Profile], dict[str, float]]:
+    """Profiles and their CPU seconds by name, `workers` measured at once."""
+    profiles, seconds = zip(*map_in_workers(measure_one, jobs, workers), strict=True)
+    names = [job.name for job in jobs]
+    return dict(zip(names, profiles, strict=True)), dict(zip(names, seconds, strict=True))
+
+
+def measure_one(job: Job) -> tuple[Profile, float]:
+    """One profile, and the CPU seconds of sampling and verifying it; runs in a worker."""
+    model, tokenizer = load_policy(job.policy)
+    started = time.process_time()
+    profile = measure_profile(
+        model, tokenizer, job.queries, job.source, samples=job.samples, batch_rollouts=job.batch_rollouts
+    )
+    return profile, time.process_time() - started
+
+
+def save(output: Path, policy: Path, profiles: dict[str, Profile]) -> None:
+    """Every profile, and the FLOP counter of the policy, so that reports need not load the model."""
+    for name, profile in profiles.items():
+        profile.save(output if name.startswith("seed-") else _temperature_folder(output), name)
+    write_json(asdict(FlopCounter.of(load_policy(policy)[0])), output / COUNTER)
+
+
+def save_seconds(timings: Path, jobs: Sequence[Job], seconds: dict[str, float], workers: int) -> None:
+    """seconds.json: `seconds` by profile, the number of workers, and seconds_per_sample, the time of one sample of
+    every query, mean over the seeds' profiles."""
+    per_sample = [seconds[job.name] / job.samples for job in jobs if job.name.startswith("seed-")]
+    content = {"workers": workers, "seconds_per_sample": sum(per_sample) / len(per_sample), "seconds": seconds}
+    write_json(content, timings / "seconds.json")
+
+
+def load_profiles(
+    folder: Path, seeds: Iterable[int], temperatures: Iterable[float]
+) -> tuple[dict[int, Profile], dict[float, dict[int, Profile]]]:
+    """({seed: profile}, {temperature: {seed: profile}}) of what `save` wrote; see `Profile.load` for errors."""
+    by_seed = {seed: Profile.load(folder, f"seed-{seed}") for seed in seeds}
+    by_temperature = {
+        temperature: {
+            seed: Profile.load(_temperature_folder(folder), _temperature_name(temperature, seed)) for seed in by_seed
+        }
+        for temperature in temperatures
+    }
+    return by_seed, by_temperature
+
+
+def load_flops(folder: Path) -> FlopCounter:
+    """The FLOP counter of the profiled policy."""
+    return FlopCounter(**json.loads((folder / COUNTER).read_text()))
+
+
+def load_seconds(timings: Path) -> float | None:
+    """seconds_per_sample of `save_seconds`; None if there are no timings."""
+    path = timings / "seconds.json"
+    return json.loads(path.read_text())["seconds_per_sample"] if path.exists() else None
+
+
+def _temperature_name(temperature: float, seed: int) -> str:
+    return f"temperature-{temperature:g}-seed-{seed}"
+
+
+def _temperature_folder(folder: Path) -> Path:
+    """A folder of its own, so that a change of the temperatures does not invalidate what arms train on."""
+    return folder.with_name(f"{folder.name}_temperature")
