@@ -1,4 +1,4 @@
-"""The readable plan says what the plan does, and predicts what its posterior says."""
+"""The table of a plan agrees with the plan, and its prediction with the posterior."""
 
 from itertools import chain
 
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from repro.engine.profile import Profile, ProfileError, Source
-from repro.experiments.arm.query_plan import by_class, by_size, plan_summary, plan_table, predicted, steps_of_epoch
+from repro.engine.query_plan import by_class, by_size, plan_table, predicted, steps_of_epoch
 from repro.methods.group_sizes.posterior import beta_binomial, fit_population
 from repro.methods.plans import PlanStream
 from repro.methods.plans.sgpo import sgpo
@@ -92,14 +92,17 @@ def test_the_curriculum_s_steps_end_with_unsolvable_queries_alone():
     assert steps["rate"].tolist() == pytest.approx([(3 + 2 + 1) / 16, 0, 0])
 
 
-def test_the_summary_tells_the_tables():
-    text = plan_summary(table(unsolvable_share=1.0), BUDGET, UNIFORM)
-    assert "trains 7 of 9 queries with 40 rollouts; steps of 16 rollouts that it takes: 3, filled to 100.0%" in text
-    assert "57% of its groups and 80% of its rollouts; steps that hold nothing else: 2." in text
-    assert "took 36 rollouts, as many as 2.2 steps" in text and "| trivial | 2 | 0 | 0 | 0% | 0.0 | – |" in text
-    assert "that it takes: more than 1." in plan_summary(table(steps=1, unsolvable_share=1.0), BUDGET, UNIFORM)
+def test_steps_that_end_within_the_epoch_leave_its_queries_without_a_step():
+    short = table(steps=1, unsolvable_share=1.0)
+    kept = short[short["kept"]]
+    assert len(kept) == 7 and kept["group_size"].sum() == 40 and kept["step"].notna().sum() == 4
+    assert len(steps_of_epoch(short, BUDGET)) == 1
+
+
+def test_one_sample_of_each_query_is_read_under_a_uniform_prior():
     single = plan_table(profile().first(1), QUERIES, {"largest": 8}, BUDGET, 1, np.random.default_rng(0))
-    assert "Beta(1.00, 1.00)" in plan_summary(single, BUDGET, UNIFORM)
+    expected = sum(1 - beta_binomial(1 + s, 2 - s, UNIFORM)[[0, -1]].sum() for s in single["successes"])
+    assert predicted(single, UNIFORM).loc["uniform", "informative"] == pytest.approx(expected)
 
 
 def test_a_plan_for_other_queries_is_refused():

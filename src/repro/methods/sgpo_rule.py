@@ -1,0 +1,54 @@
+"""What sGPO decides from a success rate: the class of a query, whether it is trained on, and its group size.
+
+The one form of the rule for every analysis. The plan itself, with its epochs and variants, is repro.methods.plans.sgpo.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from repro.methods.group_sizes.rule import rule_size
+from repro.methods.plans.sgpo import sgpo
+
+CLASSES = TRIVIAL, LEARNABLE, UNSOLVABLE = "trivial", "learnable", "unsolvable"
+
+
+def classes(rate_Q: np.ndarray, margin: float = 0.0) -> np.ndarray:
+    """Indices into CLASSES: trivial from 1 − margin up, unsolvable from margin down.
+
+    sGPO classifies p̂ with margin 0. A margin is for an estimate of the true p, which is never exactly 0 or 1.
+    """
+    rate_Q = np.asarray(rate_Q)
+    return np.select([rate_Q >= 1 - margin, rate_Q <= margin], [0, 2], 1)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Groups of clip(⌈1/p̂⌉, smallest, largest) rollouts; p̂ = 1 is dropped, a share of p̂ = 0 is kept."""
+
+    smallest: int
+    largest: int
+    unsolvable_share: float
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Rule":
+        """With the parameters that an arm gives to its plan `sgpo`, and the plan's defaults for the others."""
+        known = parameters(sgpo, given)
+        return cls(known["smallest"], known["largest"], known["unsolvable_share"])
+
+    def sizes(self, rate_Q: np.ndarray) -> np.ndarray:
+        """Group size of every query, trivial ones included; p̂ = 0 gets `largest`."""
+        return rule_size(rate_Q, self.smallest, self.largest)
+
+    def kept(self, rate_Q: np.ndarray) -> np.ndarray:
+        """The probability with which an epoch trains on a query."""
+        return np.array([0.0, 1.0, self.unsolvable_share])[classes(rate_Q)]
+
+
+def parameters(plan: Callable, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's own parameters: `given`, and the defaults for the others."""
+    own = [each for each in signature(plan).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    return {each.name: each.default for each in own} | dict(given)
