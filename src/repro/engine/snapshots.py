@@ -14,7 +14,7 @@ BASE = "base"  # the arm's name for the policy before any training
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy to measure: `weights` replace those of the base policy in the folder `policy`; None is the base itself."""
+    """A policy to measure: `weights` replace those of the base policy in the folder `policy`; None: the base itself."""
 
     arm: str
     seed: int
