@@ -95,7 +95,7 @@ def describe_families(rollouts: pd.DataFrame) -> pd.DataFrame:
             "length_ratio": groups_of["length_ratio"].median(),
             "tokens_right": _with_all(rollouts[right])["response_tokens"].mean(),
             "tokens_wrong": _with_all(rollouts[~right])["response_tokens"].mean(),
-            "entropy": by_family["entropy"].mean(),
+            "entropy": by_family["entropy"].apply(pd.Series.mean),
         },
         index=pd.Index([*dict.fromkeys(rollouts["family"]), "all"], name="family"),
     )
