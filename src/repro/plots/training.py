@@ -228,7 +228,7 @@ def _quantiles(values_U_E: np.ndarray, times_U: np.ndarray, shares: Sequence[flo
 def _curve(
     ax: Axes, runs: pd.DataFrame, x: str, y: str, style: Mapping, label: str, statistics: Statistics, form: str | float
 ) -> None:
-    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar at this distance after the last."""
+    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar this far after the last."""
     y_S_E = runs.pivot(index="seed", columns="step", values=y).to_numpy(float)
     x_S_E = runs.pivot(index="seed", columns="step", values=x).to_numpy(float)
     known_E = np.isfinite(y_S_E).any(0)
