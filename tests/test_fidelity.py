@@ -11,13 +11,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from repro.engine.generate import Responses
+from repro.engine.snapshots import BASE, Checkpoint, load_checkpoint
 from repro.engine.update import Batch, response_log_probabilities
 from repro.experiments.fidelity import plot as figures
 from repro.experiments.fidelity import probe as probing
 from repro.experiments.fidelity import summary as study
 from repro.experiments.fidelity.gradient_norms import score_norms
-from repro.experiments.fidelity.probe import BASE, UNIFORM, Checkpoint, judge, load_checkpoint, pearson, probe
-from repro.experiments.fidelity.proxies import PROXIES, Known
+from repro.experiments.fidelity.probe import judge, pearson, probe
+from repro.experiments.fidelity.proxies import PROXIES, UNIFORM, Known
 from repro.methods.objectives.aggregate import token_coefficients
 from repro.methods.objectives.cispo import cispo
 from repro.methods.objectives.grpo import grpo
@@ -213,7 +214,7 @@ def test_a_probe_is_a_pure_function_and_says_when_there_is_nothing_to_measure(ch
         empty["sample"].empty and empty["summary"]["product"].isna().all() and (empty["summary"]["signal"] == 0).all()
     )
     nothing = study.rank(empty["summary"], checkpoint.settings.statistics)
-    assert "raise `fidelity.queries`" in study.conclusion(nothing, pd.DataFrame(), 1)
+    assert nothing["product"].isna().all() and (study.measures(nothing).iloc[:, 1:] == "–").all(axis=None)
     figures.scatter(empty["sample"], ["advantage"], "nothing to show")
     monkeypatch.setattr(probing, "score", lambda texts, valid_N, queries_N: np.arange(len(texts)) % 4 % 3 % 2.0)
     tables = probe(checkpoint)
@@ -240,8 +241,7 @@ def test_the_best_proxy_is_the_cheapest_of_those_that_tie():
     assert ranking.loc["error", ["product", "product_low", "product_high"]].tolist() == [2.0, 1.5, 2.5]
     assert study.best(ranking) == "surprise"
     assert study.best(ranking, ("hidden states",)) == "output-layer"
-    needs = ("log-probabilities", "entropies", "errors", "error vectors", "hidden states")
-    prices = pd.DataFrame({"needs": needs, "milliseconds": 1.0, "share": 0.01})
-    said = study.conclusion(ranking, prices, checkpoints=6)
-    assert "2.02 [1.52, 2.52] times" in said and "needs log-probabilities, 1.00%" in said and "The dearer" in said
-    assert study.table(ranking, prices).count("\n") == 2 + len(values)
+    table = study.measures(ranking).set_index("proxy")
+    assert table.loc[study.formula("surprise"), "cost, 1 is ideal"] == "2.02 [1.52, 2.52]"
+    assert table["correlation with the norm"].eq("0.50 [0.50, 0.50]").all() and len(table) == len(values)
+    assert study.formula("root-entropy").endswith("/T$") and study.formula("root-entropy", "").endswith("H_t}$")

@@ -126,11 +126,11 @@ def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypat
     queries = draw_queries([2], 2, 1, largest_term=20, seed=0)
     measured = profile_language_model("smollm2", queries, engine="auto", **SMALL)
     assert measured.profile is None
+    assert measured.why.startswith("SmolLM2 needs the package")
     measured.save(tmp_path / "r", tmp_path / "t", queries)
-    found = study.load(tmp_path / "r", tmp_path / "t")
-    table = study.per_query(found, RULES, 64, 0)
-    assert not found.found and table.empty
-    assert study.conclusion(found, table, RULES).startswith("**Not profiled here.** SmolLM2 needs the package")
+    loaded = study.load(tmp_path / "r", tmp_path / "t")
+    assert loaded.facts["missing"] is True and loaded.profile is None and not loaded.learnable
+    assert study.per_query(loaded, RULES, 64, 0).empty
 
 
 def test_a_profile_of_the_tiny_model_comes_back_as_it_was_saved(tmp_path, monkeypatch):
@@ -143,15 +143,13 @@ def test_a_profile_of_the_tiny_model_comes_back_as_it_was_saved(tmp_path, monkey
     assert first.profile.correct_Q_K.shape == (10, 3) and len(first.samples) == 30
     assert first.samples["response_tokens"].max() == 4
     first.save(tmp_path / "r", tmp_path / "t", queries)
-    found = study.load(tmp_path / "r", tmp_path / "t")
-    np.testing.assert_array_equal(found.profile.correct_Q_K, first.profile.correct_Q_K)
-    table = study.per_query(found, RULES, 64, 0)
-    said = study.conclusion(found, table, RULES)
-    assert "10 queries, 3 samples each" in said and said.endswith(study.NOTHING) and not found.teaches
-    assert study.plan_text(found, table, 64, 8) == study.NOTHING
-    for text in (study.cost_table(found, RULES), study.savings_table(found, RULES)):
-        assert "nan" not in text
-    assert "never solved" in study.examples(found, table)
+    loaded = study.load(tmp_path / "r", tmp_path / "t")
+    np.testing.assert_array_equal(loaded.profile.correct_Q_K, first.profile.correct_Q_K)
+    table = study.per_query(loaded, RULES, 64, 0)
+    assert len(table) == 10 and table["samples"].eq(3).all() and not loaded.learnable
+    examples = study.examples(loaded, table)
+    assert examples["difficulty"].eq("never solved").all() and len(examples) == 3
+    assert examples["wrong"].map(str.isprintable).all() and examples["right"].eq("").all()
 
 
 @pytest.fixture
@@ -179,7 +177,7 @@ def made():
             "response_tokens": 5,
         }
     )
-    facts = {"source": "mine", "engine": "vllm", "why": None, "dtype": "float32", "threads": 1, "missing": None}
+    facts = {"source": "mine", "engine": "vllm", "dtype": "float32", "threads": 1, "missing": False}
     return study.Study(facts, queries, {"load": 1.0, "start": 2.0, "sample": 4.0}, profile, samples)
 
 
@@ -191,27 +189,16 @@ def test_the_study_of_a_profile_by_hand(made, monkeypatch):
     assert table["low"].iloc[0] == pytest.approx(1 - 0.975 ** (1 / 5)) and (table["low"] < table["mean"]).all()
     assert table["kept"].tolist() == [True, True, False, True]  # at least one unsolvable query stays
     assert table.loc[[0, 1, 3], "group_size"].tolist() == [32, 2, 4]
-    words = study.families_table(table, made.samples).splitlines()
-    assert words[2] == "| sum | 3 | 0.500 | 33% | 33% | 5.0 | 33% |"
-    assert words[-1] == "| all | 4 | 0.438 | 25% | 25% | 5.0 | 25% |"
-    assert "| response tokens per second | 20 |" in study.cost_table(made, RULES)
-    assert study.examples(made, table).splitlines() == [
-        "sum, never solved (0 of 4): 1 + 1   [2]",
-        "    wrong: r0",
-        "sum, half the time (2 of 4): 2 + 2   [4]",
-        "    right: r4",
-        "    wrong: r5",
-        "sum, always (4 of 4): 3 + 3   [6]",
-        "    right: r8",
-        "word, seldom (1 of 4): How many?   [8]",
-        "    right: r15",
-        "    wrong: r12",
+    columns = ["family", "difficulty", "successes", "question", "answer", "right", "wrong"]
+    assert study.examples(made, table)[columns].to_numpy().tolist() == [
+        ["sum", "never solved", 0, "1 + 1", "2", "", "r0"],
+        ["sum", "half the time", 2, "2 + 2", "4", "r4", "r5"],
+        ["sum", "always", 4, "3 + 3", "6", "r8", ""],
+        ["word", "seldom", 1, "How many?", "8", "r15", "r12"],
     ]
-    said = study.conclusion(made, table, RULES)
-    assert "never solves 25% and always solves 25%" in said and "80 tokens in 4 s" in said
-    assert "An epoch trains 3 of 4 queries with 38 rollouts" in study.plan_text(made, table, 64, 8)
-    assert study.savings_table(made, RULES).count("×") == 3 * len(study.SHOWN)
+    assert made.learnable
     saved = study.savings(made, RULES)
+    assert list(saved.index) == list(study.PLANS)
     assert saved.loc["uniform", "saving_rate"] == 1.0 and saved.loc["sgpo", "profile"] == 4 * 0.25 / 4
 
 

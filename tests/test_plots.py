@@ -1,7 +1,6 @@
-"""Figures and the words of an arm's report: the numbers that they draw, and runs that trained on nothing."""
+"""Figures over training and across arms: the numbers that they draw."""
 
 from io import BytesIO
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -12,9 +11,6 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from repro import settings as settings_module
-from repro.experiments.arm import plot as selection
-from repro.experiments.arm import report as arm_report
-from repro.methods.objectives.aggregate import Aggregation
 from repro.plots import forest as arms
 from repro.plots import training
 from repro.plots.style import COLORS, is_large, new_figure, to_png
@@ -24,7 +20,6 @@ SETTINGS = settings_module.load()
 STATISTICS = SETTINGS.statistics.model_copy(update={"resamples": 500})
 SETTINGS = SETTINGS.model_copy(update={"statistics": STATISTICS})
 BASE, ARM = SETTINGS.baseline, next(arm for arm in SETTINGS.compared_arms if arm != SETTINGS.baseline)
-AGAIN = next((name for name, arm in SETTINGS.arms.items() if arm.seeds), None)
 
 
 def evaluations(arm, seed, costs, accuracies):
@@ -150,97 +145,6 @@ def test_pass_at_k_shows_the_ks_that_are_known_with_the_baselines_line():
     figure = arms.pass_at_k(rows(), SETTINGS, "What?")
     assert [ax.get_xlabel() for ax in figure.axes] == ["pass@1"]
     assert figure.axes[0].lines[0].get_xdata() == [0.5, 0.5]
-
-
-BATCH = pd.DataFrame(
-    {
-        "seed": 0,
-        "step": [0] * 4 + [8] * 4,
-        "query": [0, 0, 1, 1] * 2,
-        "family": ["x", "x", "y", "y"] * 2,
-        "reward": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0],
-        "advantage": [1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 1.0, -1.0],
-        "cost": [10] * 8,
-        "response_tokens": [5, 5, 9, 9, 9, 9, 5, 3],
-        "times_trained": [1, 1, 0, 0, 0, 0, 3, 1],
-        "weight": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5, 2.0],
-    }
-)
-
-
-WORDS = {
-    "all": "Of the rollouts generated at steps 0, 8, 100% trained, with 100% of the tokens. "
-    "Trained on: mean |A| 0.50, mean response length 6.8, equal weights.",
-    "none": "Of the rollouts generated at steps 0, 8, 0% trained, with 0% of the tokens: "
-    "every one of these updates was skipped.",
-    "some": "Of the rollouts generated at steps 0, 8, 50% trained, with 50% of the tokens, one rollout up to 3 times. "
-    "Trained on: mean |A| 1.00 (left: 0.00), mean response length 4.7 (left: 9.0), weights from 0.5 to 2.",
-}
-
-
-def test_shares_count_repeats_and_classes_are_those_of_the_group():
-    classes = selection.success_class(BATCH)
-    assert classes.tolist() == ["half or more right"] * 2 + ["all right"] * 2 + ["all wrong"] * 2 + classes.tolist()[:2]
-    two = pd.concat([BATCH, BATCH.assign(seed=1, family="x")])
-    table = selection.shares_by(two, two["family"]).set_index(["seed", "key"])
-    assert table.loc[(0, "y")].to_dict() == {"batch": 0.5, "trained": pytest.approx(4 / 6), "used": 0.5}
-    assert table.loc[(1, "y"), ["batch", "trained"]].tolist() == [0.0, 0.0] and np.isnan(table.loc[(1, "y"), "used"])
-
-
-@pytest.mark.parametrize("case", ["all", "none", "some"])
-def test_where_the_samples_went_with_nothing_left_and_with_nothing_trained(case):
-    kept = {"all": 1, "none": 0}
-    frame = BATCH if case == "some" else BATCH.assign(times_trained=kept[case], weight=float(kept[case]))
-    figure = selection.histograms(frame, "Which?")
-    expected = {"all": {"none left"}, "none": {"none trained"}, "some": set()}
-    assert set(texts(figure)) == expected[case] and len(figure.axes) == 6
-    shown = texts(selection.shares(frame, STATISTICS, "What?"))
-    assert shown[:2] == {"all": ["100% trained"] * 2, "none": ["0% trained"] * 2, "some": ["50% trained"] * 2}[case]
-    assert arm_report.where_samples_went(frame) == WORDS[case]
-
-
-def test_a_definition_names_every_part_and_says_what_cannot_be_paired():
-    for name in SETTINGS.arms:
-        text = arm_report.definition(name, SETTINGS)
-        for package, part, _ in SETTINGS.arms[name].calls:
-            assert f"`{part}`" in text, package
-        assert f"**Aggregation `{SETTINGS.arms[name].aggregation}`**" in text
-        assert ("nothing here is paired" in text) == (SETTINGS.arms[name].seeds is not None)
-
-
-@pytest.mark.parametrize("aggregation", get_args(Aggregation))
-def test_every_aggregation_is_explained(aggregation):
-    arm = SETTINGS.arms[BASE].model_copy(update={"aggregation": aggregation})
-    own = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, BASE: arm}})
-    assert "Coefficient of a token's loss: 1/(" in arm_report.definition(BASE, own)
-
-
-@pytest.mark.skipif(AGAIN is None, reason="no arm has seeds of its own")
-def test_an_arm_with_seeds_of_its_own_is_reported_unpaired():
-    runs = pd.concat(
-        [
-            *(evaluations(BASE, seed, [0, 1], [0.1, 0.5]) for seed in (0, 1)),
-            *(evaluations(AGAIN, seed, [0, 1], [0.1, 0.7]) for seed in (0, 5, 6)),
-        ]
-    )
-    summary = pd.DataFrame({"arm": [BASE]})
-    words = arm_report.conclusion(AGAIN, summary, runs, SETTINGS)
-    assert "ends at 0.700 held-out accuracy" in words and "0.500 with 2 seeds" in words and "not paired" in words
-    assert "| final accuracy | 0.700 [0.700, 0.700] | 0.500 [0.500, 0.500] | not paired |" in arm_report.outcome_table(
-        AGAIN, summary, runs, SETTINGS
-    )
-    assert arm_report.cost_table(AGAIN, summary, SETTINGS).startswith("Its seeds are not the baseline's")
-    lost = runs.assign(diverged=(runs["arm"] == AGAIN) & (runs["seed"] == 5))
-    assert "1 of its 3 runs diverged" in arm_report.conclusion(AGAIN, summary, lost, SETTINGS)
-
-
-def test_the_ledger_counts_the_steps_skipped():
-    columns = ["queries", "rollouts", "updates", "prompt_tokens", "scored_tokens", "flops_generate", "flops_score"]
-    runs = evaluations(BASE, 0, [0, 2000], [0.1, 0.2]).assign(**dict.fromkeys([*columns, "flops_train"], 0))
-    steps = pd.DataFrame({"arm": BASE, "seed": [0, 0, 1, 1], "step": [0, 1] * 2, "skipped": [True, True, False, True]})
-    lines = arm_report.ledger_table(runs, steps, SETTINGS).splitlines()
-    assert lines[-1] == "| steps skipped: no rollout had a signal | 1.5 of 2 |"
-    assert "| tokens trained on (thousands) | 2 |" in lines
 
 
 def test_a_large_figure_is_a_png_in_the_projects_own_colours():

@@ -1,4 +1,4 @@
-"""Curves to figures: cost to reach, pairing by seed, intervals, the base policy's regime. Hand-computed cases."""
+"""Curves to figures: cost to reach, pairing by seed, intervals. Hand-computed cases."""
 
 import warnings
 from types import SimpleNamespace
@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.experiments.base_policy.groups import describe_families, describe_groups
 from repro.experiments.results import tables
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
@@ -234,26 +233,6 @@ def test_resampled_trials_are_counted_with_the_generators_own_draws():
     counts_B_K = resample_counts(7, 300, np.random.default_rng(5))
     assert counts_B_K.shape == (300, 7) and (counts_B_K.sum(1) == 7).all()
     assert (counts_B_K == np.random.default_rng(5).multinomial(7, [1 / 7] * 7, size=300)).all()
-
-
-def test_the_regime_is_counted_right():
-    rollouts = pd.DataFrame(
-        {
-            "query": [0, 0, 0, 0, 1, 1, 1, 1],
-            "family": ["x"] * 4 + ["y"] * 4,
-            "group": [0, 0, 1, 1] * 2,
-            "correct": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0],
-            "response_tokens": [2, 6, 3, 3, 5, 10, 1, 4],
-            "entropy": [0.5] * 8,
-        }
-    )
-    groups = describe_groups(rollouts)
-    assert groups["signal"].tolist() == [True, False, False, False]
-    assert groups["length_ratio"].tolist() == [3.0, 1.0, 2.0, 4.0]
-    families = describe_families(rollouts).set_index("family")
-    assert families["success"].to_dict() == {"x": 0.75, "y": 0.0, "all": 0.375}
-    assert families["groups_without_signal"].to_dict() == {"x": 0.5, "y": 1.0, "all": 0.75}
-    assert families.loc["x", "tokens_right"] == pytest.approx(8 / 3) and families.loc["all", "length_ratio"] == 2.5
 
 
 def test_files_are_whole_or_absent(tmp_path):

@@ -1,4 +1,4 @@
-"""One look for every figure: readable on a phone, in grey and by the colour-blind, and the same bytes at every run."""
+"""The style of every figure: readable on a phone, in grey and by the colour-blind; the same bytes at every run."""
 
 import sys
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from repro.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Seaborn's "colorblind" without its yellow and its pale pink, which vanish on white.
+# Seaborn's "colorblind" palette without its yellow and its pale pink, which vanish on white.
 COLORS = ("#0173b2", "#d55e00", "#029e73", "#de8f05", "#56b4e9", "#cc78bc", "#949494")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2.5)))
 
-# The arm that the others are held to looks the same in every panel, and like no other.
+# The baseline looks the same in every panel, and unlike every other arm.
 BASELINE = {"color": "0.1", "marker": None, "linestyle": "-", "linewidth": 2.6}
 
-# A figure of 7.2 inches shrinks to about half on a phone of 390 px: 13 pt there is 10 px, the least that reads well.
+# A figure of 7.2 inches shrinks to about half on a phone of 390 px; 13 pt is then 10 px, the smallest readable size.
 WIDTH = 7.2
 LARGE = 50  # square inches
 STRIPE = "#f4f5f7"  # behind every other row
@@ -27,7 +27,7 @@ RC = {
     "figure.figsize": (6.4, 4.0),
     "figure.dpi": 100,
     "figure.constrained_layout.use": True,
-    # The font that comes with matplotlib, so that a figure is the same wherever it is drawn.
+    # The font that comes with matplotlib, so that a figure is the same on every machine.
     "font.family": ["DejaVu Sans"],
     "font.size": 13,
     "axes.titlesize": 13,
@@ -52,7 +52,7 @@ RC = {
     "lines.solid_capstyle": "round",
     "lines.markersize": 6,
     "savefig.dpi": 160,
-    # Element ids from the content and a fixed salt, not from a random one: the same figure is the same file.
+    # Element ids from the content and a fixed salt, so that the same figure is the same file.
     "svg.hashsalt": "repro",
     # Text as outlines: about 20 kB more a figure than text, but no phone has our font, and a substitute overlaps.
     "svg.fonttype": "path",
@@ -65,7 +65,7 @@ def use_style() -> None:
     """Set the project's style for every figure that follows; inside a notebook, show a figure as `to_svg` writes it, or
     if it is large as `to_png` does.
 
-    The style is written out, not taken from seaborn: its import alone costs a report more than all that it draws.
+    The style does not come from seaborn, whose import takes longer than drawing all figures of a report.
     """
     import matplotlib
 
@@ -84,7 +84,7 @@ def _shown_as_png(figure: "Figure") -> tuple[bytes, dict[str, int]] | None:
 
 
 def is_large(figure: "Figure") -> bool:
-    """Whether the figure has so much in it that its SVG would be several times its PNG."""
+    """Whether the figure is so large that its SVG would be several times the size of its PNG."""
     return figure.get_figwidth() * figure.get_figheight() > LARGE
 
 
@@ -110,8 +110,8 @@ def to_png(figure: "Figure", dpi: float = RC["figure.dpi"]) -> bytes:
 
 
 def _draw(figure: "Figure", target: BytesIO | StringIO, **options) -> None:
-    """`savefig`, after which the figure is as before: the layout starts from where the axes are, and from elsewhere it
-    ends a rounding error away, so that the bytes of a figure would tell what it was drawn as before."""
+    """`savefig`, with the axes put back afterwards. The layout starts from the axes' positions, so otherwise a second
+    drawing would differ from the first by rounding."""
     places = [(ax, ax.get_position(original=True).frozen()) for ax in figure.axes]
     figure.savefig(target, **options)
     for ax, place in places:
@@ -132,8 +132,8 @@ def _tints() -> bytes:
 def arm_styles(arms: Sequence[str]) -> dict[str, dict]:
     """For each arm the keywords of `Axes.plot` that mark it: `color`, `marker`, `linestyle`.
 
-    They depend on an arm's place in `arms` alone, so that appending one leaves the others as they were. The three
-    cycles have lengths without a common factor: 280 arms before one repeats, 40 before two look alike in grey.
+    They depend only on an arm's position in `arms`, so appending one leaves the others unchanged. The lengths of the
+    three cycles have no common factor: styles repeat after 280 arms, and in grey after 40.
     """
     return {
         arm: {
@@ -146,14 +146,14 @@ def arm_styles(arms: Sequence[str]) -> dict[str, dict]:
 
 
 def group_styles(arms: Sequence[str], baseline: str) -> dict[str, dict]:
-    """`arm_styles` for the arms of one panel, the baseline in front and always alike."""
+    """`arm_styles` for the arms of one panel, the baseline first and always in its own style."""
     return {baseline: BASELINE, **arm_styles([arm for arm in arms if arm != baseline])}
 
 
 def new_figure(height: float, rows: int = 1, columns: int = 1, width: float = WIDTH, **options) -> tuple:
     """(figure, axes in a 2-D array) in the project's style; inches. `options`: those of `Figure.subplots`.
 
-    Made without pyplot, which would keep it and show it twice in a notebook.
+    Made without pyplot, which would keep a reference and show it twice in a notebook.
     """
     from matplotlib.figure import Figure
 

@@ -37,7 +37,7 @@ DYNAMICS = {
     "truncated": "share of responses truncated",
 }
 OVERVIEW = ("usefulness", "kl", "entropy", "gradient_norm", "selected_tokens", "loss_tokens")  # D³S, Fig. 1 to 4
-PER_PANEL = 8  # arms that can be told apart in one panel, beside the baseline
+PER_PANEL = 8  # arms that a reader can tell apart in one panel, besides the baseline
 WIDE = 9.6  # inches, of the figure with two panels and their names in a row
 CUT = 0.12  # of the panels of differences
 WINDOW = 5  # steps of a running mean: batches are small and their metrics noisy
@@ -60,9 +60,9 @@ def panels(settings: Settings) -> dict[str, list[str]]:
 def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, title: str) -> Figure:
     """Held-out accuracy against one cost, a row for each group of arms, the baseline in each.
 
-    Left: the mean over seeds, at the seeds' mean cost. Right: the same minus the baseline's at the same cost, where
-    arms that the left cannot tell apart are apart; cut at ±`CUT`. Bars: bootstrap intervals, on the right of paired
-    differences. The names beside a row are in the order in which the arms end.
+    Left: the mean over seeds, at the seeds' mean cost. Right: the difference to the baseline at the same cost, which
+    separates arms that overlap on the left; cut at ±`CUT`. Bars: bootstrap intervals, on the right of paired
+    differences. The names beside a row are in the order of final accuracy.
     """
     evaluations = with_axis(evaluations, axis)
     groups = panels(settings)
@@ -71,9 +71,9 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
     for (left, right), (group, arms) in zip(axes, groups.items(), strict=True):
         right.axhline(0.0, **{**BASELINE, "linewidth": 1.6})
         for arm, style in group_styles(arms, settings.baseline).items():
-            own, gain = (table[table["arm"] == arm] for table in (evaluations, ahead))
+            runs, gain = (table[table["arm"] == arm] for table in (evaluations, ahead))
             label = settings.arms[arm].title
-            _curve(left, own, axis, "accuracy", style, label, settings.statistics, "bars")
+            _curve(left, runs, axis, "accuracy", style, label, settings.statistics, "bars")
             if arm != settings.baseline:
                 _curve(right, gain, axis, "gain", style, label, settings.statistics, "bars")
         left.set_title(group, loc="left", fontweight="bold")
@@ -116,8 +116,8 @@ def dynamics(
 ) -> Figure:
     """Each metric over training steps: running mean over five steps, then mean over seeds; two panels a row.
 
-    Bootstrap intervals of the mean: a band for one arm beside the baseline, else bars behind the last step. Steps at
-    which a metric is not defined, as when the update was skipped, are left out; so is a metric that no arm has.
+    Bootstrap intervals of the mean: a band for one arm and the baseline, else bars to the right of the last step. Steps
+    at which a metric is undefined, as when the update was skipped, are left out; so is a metric that no arm has.
     """
     shown = [metric for metric in metrics if metric in steps and steps[metric].notna().any()]
     styles = group_styles(arms, settings.baseline)
@@ -159,7 +159,7 @@ def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> li
 
 
 def with_axis(evaluations: pd.DataFrame, axis: str) -> pd.DataFrame:
-    """`evaluations` with the column of that axis: total_tokens is made here, generated + trained."""
+    """`evaluations` with the column of that axis: total_tokens is added here, generated + trained."""
     if axis != "total_tokens":
         return evaluations
     return evaluations.assign(total_tokens=evaluations["generated_tokens"] + evaluations["trained_tokens"])
@@ -187,7 +187,7 @@ def mean_and_interval(values_S_E: np.ndarray, statistics: Statistics) -> tuple[n
     """(mean_E, low_E, high_E) over S seeds: the percentile bootstrap of `repro.stats.intervals`, for many points.
 
     NaN entries (a run that stopped, a skipped step) are left out of means; bounds are NaN where fewer than two are
-    known. Resamples that take the same seeds equally often are computed once: five seeds have 126 such, not thousands.
+    known. Resamples that take the same seeds equally often are computed once: five seeds have only 126 of them.
     """
     drawn_B_S = np.sort(draws(len(values_S_E), statistics)[1:], axis=1)
     drawn_U_S, times_U = _distinct(drawn_B_S.tobytes(), drawn_B_S.shape)
@@ -228,11 +228,11 @@ def _quantiles(values_U_E: np.ndarray, times_U: np.ndarray, shares: Sequence[flo
 def _curve(
     ax: Axes, runs: pd.DataFrame, x: str, y: str, style: Mapping, label: str, statistics: Statistics, form: str | float
 ) -> None:
-    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar so far behind the last."""
+    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar this far after the last."""
     y_S_E = runs.pivot(index="seed", columns="step", values=y).to_numpy(float)
     x_S_E = runs.pivot(index="seed", columns="step", values=x).to_numpy(float)
     known_E = np.isfinite(y_S_E).any(0)
-    if not known_E.any():  # as when every step was skipped: named, so that nobody looks for it
+    if not known_E.any():  # as when every step was skipped: the arm still appears in the legend
         ax.plot([], [], label=f"{label} (never)", **style)
         return
     y_S_E, x_S_E = y_S_E[:, known_E], x_S_E[:, known_E]

@@ -1,4 +1,4 @@
-"""Figures of where the samples went: which rollouts of a batch trained the policy and which were left. Drawing only."""
+"""Figures of which rollouts of a batch trained the policy and which were left out. Drawing only."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from repro.experiments.arm.selection import CLASSES, shares_by, success_class
 from repro.plots.style import COLORS, new_figure
 from repro.plots.training import mean_and_interval
 from repro.settings import Statistics
 
 TRAINED, LEFT = COLORS[0], COLORS[1]
 BINS = 24
-CLASSES = ("all wrong", "under half right", "half or more right", "all right")
 MEASURES = {"size": "|A|", "response_tokens": "response length (tokens)", "weight": "weight in the loss"}
 
 
 def histograms(selection: pd.DataFrame, title: str) -> Figure:
-    """|A|, response length and weight of the rollouts that trained and of those left, in early and in late steps.
+    """|A|, response length and weight of the rollouts that trained and of those left out, in early and in late steps.
 
     `selection`: a row per rollout of the logged batches. Shares are of the rollouts trained on, each counted as often
-    as it trained, and of those left; a rollout that was left has no weight.
+    as it trained, and of those left out, which have no weight.
     """
     rows = selection.assign(size=selection["advantage"].abs())
     steps = sorted(rows["step"].unique())
@@ -45,13 +45,10 @@ def histograms(selection: pd.DataFrame, title: str) -> Figure:
 def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figure:
     """By family and by success of the group: the share of the batch (open) and of what was trained on (filled).
 
-    Mean over seeds with its bootstrap interval; on the right the share of its rollouts that trained at all. What a
-    filter dropped was never in the batch.
+    Mean over seeds with its bootstrap interval; on the right the share of its rollouts that trained at all. Rollouts
+    that a filter dropped are not in the batch.
     """
-    parts = {
-        "family": selection["family"],
-        "success of the group": success_class(selection),
-    }
+    parts = {"family": selection["family"], "success of the group": success_class(selection)}
     tables = {name: shares_by(selection, key) for name, key in parts.items()}
     order = {"success of the group": [name for name in CLASSES if name in set(parts["success of the group"])]}
     order["family"] = list(dict.fromkeys(sorted(parts["family"])))
@@ -66,32 +63,6 @@ def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figur
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
     return figure
-
-
-def success_class(selection: pd.DataFrame) -> pd.Series:
-    """One of `CLASSES` for each rollout: how many of its group were rewarded."""
-    success = selection.groupby(["seed", "step", "query"])["reward"].transform("mean").to_numpy()
-    cases = [success <= 0, success < 0.5, success < 1]
-    return pd.Series(np.select(cases, CLASSES[:3], CLASSES[3]), selection.index)
-
-
-def shares_by(selection: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
-    """A row per seed and class, seeds without a class included: `batch`, its share of the batch's rollouts;
-    `trained`, its share of those trained on, repeats counted (NaN if none was); `used`, the share of its rollouts that
-    trained at least once (NaN if it had none)."""
-    rows = selection.assign(key=key.to_numpy(), used=selection["times_trained"] > 0)
-    sums = rows.groupby(["seed", "key"]).agg(
-        rollouts=("used", "size"), times=("times_trained", "sum"), used=("used", "sum")
-    )
-    sums = sums.reindex(pd.MultiIndex.from_product(sums.index.levels), fill_value=0)
-    totals = sums.groupby(level="seed").transform("sum")
-    return pd.DataFrame(
-        {
-            "batch": sums["rollouts"] / totals["rollouts"],
-            "trained": sums["times"] / totals["times"].where(totals["times"] > 0),
-            "used": sums["used"] / sums["rollouts"].where(sums["rollouts"] > 0),
-        }
-    ).reset_index()
 
 
 def _dumbbells(ax: Axes, table: pd.DataFrame, order: Sequence[str], statistics: Statistics) -> None:
@@ -114,8 +85,8 @@ def _dumbbells(ax: Axes, table: pd.DataFrame, order: Sequence[str], statistics: 
 
 
 def _edges(values: pd.Series) -> np.ndarray:
-    """Bins over all the values, whatever the phase; around the value where there is but one, as when every weight is
-    1; the greatest hundredth goes into the last bin, so that one weight does not flatten the rest."""
+    """Bins over the values of all phases, or around a single value, as when every weight is 1. The largest hundredth
+    goes into the last bin, so that one weight does not flatten the rest."""
     if values.empty:
         return np.linspace(0.0, 1.0, BINS + 1)
     low, high = float(values.min()), float(values.quantile(0.99))

@@ -1,4 +1,4 @@
-"""What the base policy does with the queries before any reinforcement: the regime in which arms are compared."""
+"""Groups sampled from the base policy, and what they show: the regime in which arms are compared."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -81,57 +81,26 @@ def describe_groups(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe_families(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """One row per family and one for `all`: share of queries, success rate, share of groups without signal, median
-    ratio of longest to shortest response in a group, mean response tokens when right and when wrong, mean entropy."""
+    """One row per family (index) and one for `all`: share of queries, success rate, share of groups without signal,
+    median ratio of longest to shortest response in a group, mean response tokens when right and when wrong, mean
+    entropy."""
     groups = describe_groups(rollouts)
-    rows = []
-    for family in [*dict.fromkeys(rollouts["family"]), "all"]:
-        own = rollouts if family == "all" else rollouts[rollouts["family"] == family]
-        own_groups = groups if family == "all" else groups[groups["family"] == family]
-        right, wrong = own[own["correct"] == 1.0], own[own["correct"] == 0.0]
-        rows.append(
-            {
-                "family": family,
-                "share": own["query"].nunique() / rollouts["query"].nunique(),
-                "success": own["correct"].mean(),
-                "groups_without_signal": 1.0 - own_groups["signal"].mean(),
-                "length_ratio": own_groups["length_ratio"].median(),
-                "tokens_right": right["response_tokens"].mean(),
-                "tokens_wrong": wrong["response_tokens"].mean(),
-                "entropy": own["entropy"].mean(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def families_table(families: pd.DataFrame) -> str:
-    """`describe_families`'s table as Markdown."""
-    heads = {
-        "family": "family",
-        "share": "share of queries",
-        "success": "success rate",
-        "groups_without_signal": "groups without signal",
-        "length_ratio": "longest / shortest (median)",
-        "tokens_right": "tokens when right",
-        "tokens_wrong": "tokens when wrong",
-        "entropy": "entropy (nats)",
-    }
-    lines = ["| " + " | ".join(heads.values()) + " |", "|---|" + "---:|" * (len(heads) - 1)]
-    for row in families.to_dict("records"):
-        cells = [row["family"]] + [f"{row[name]:.{1 if 'tokens' in name else 2}f}" for name in list(heads)[1:]]
-        lines.append("| " + " | ".join("–" if cell == "nan" else cell for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def regime(rollouts: pd.DataFrame) -> str:
-    """The regime in a sentence or two, computed: signal, trivial and unsolvable queries, spread of lengths."""
-    groups = describe_groups(rollouts)
-    by_query = rollouts.groupby("query")["correct"].mean()
-    samples = len(rollouts) // len(by_query)
-    return (
-        f"At the start {1 - groups['signal'].mean():.0%} of groups carry no signal (D³S reports about 30%). "
-        f"Of the {len(by_query)} held-out queries, {(by_query >= 0.9).mean():.0%} are trivial (right at least nine "
-        f"times in ten, {samples} samples each) and {(by_query == 0).mean():.0%} unsolved in every sample; "
-        f"the mean success rate is {rollouts['correct'].mean():.3f}. "
-        f"In {(groups['length_ratio'] >= 2).mean():.0%} of groups the longest response is at least twice the shortest."
+    by_family, groups_of = _with_all(rollouts), _with_all(groups)
+    right = rollouts["correct"] == 1.0
+    return pd.DataFrame(
+        {
+            "share": by_family["query"].nunique() / rollouts["query"].nunique(),
+            "success": by_family["correct"].mean(),
+            "groups_without_signal": 1.0 - groups_of["signal"].mean(),
+            "length_ratio": groups_of["length_ratio"].median(),
+            "tokens_right": _with_all(rollouts[right])["response_tokens"].mean(),
+            "tokens_wrong": _with_all(rollouts[~right])["response_tokens"].mean(),
+            "entropy": by_family["entropy"].apply(pd.Series.mean),
+        },
+        index=pd.Index([*dict.fromkeys(rollouts["family"]), "all"], name="family"),
     )
+
+
+def _with_all(table: pd.DataFrame) -> Any:
+    """Grouped by family, the whole table being one more family, `all`."""
+    return pd.concat([table, table.assign(family="all")]).groupby("family", sort=False)

@@ -1,77 +1,54 @@
-"""Figures of the base policy: what it can do, and at what length. Drawing only."""
+"""Figures of the base policy: success, response length and pre-training. Drawing only."""
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from repro.plots.style import COLORS, use_style
+from repro.plots.style import COLORS, new_figure
 
 
 def success_by_difficulty(groups: pd.DataFrame, title: str) -> Figure:
-    """Success rate of every query (one dot), by family, with the family's mean and the extremes that carry no signal.
-
-    `groups`: repro.experiments.base_policy.groups.describe_groups's table.
-    """
-    use_style()
+    """Success rate of every query (one dot), by family, with the family's mean. `groups`: describe_groups's table."""
+    figure, [[ax]] = new_figure(4.6)
     queries = groups.groupby(["family", "query"], sort=False)["success"].mean().reset_index()
-    figure, ax = plt.subplots(figsize=(8.2, 4.6))
     sns.stripplot(queries, x="family", y="success", ax=ax, color=COLORS[0], alpha=0.35, size=3.5, jitter=0.3)
     means = queries.groupby("family", sort=False)["success"].mean()
     ax.plot(np.arange(len(means)), means, linestyle="none", marker="_", markersize=34, markeredgewidth=3, color="0.15")
     ax.set(xlabel="family of queries (bar: mean)", ylabel="success rate of a query", ylim=(-0.05, 1.05))
     ax.set_title(title, loc="left")
-    plt.close(figure)
     return figure
 
 
 def length_by_correctness(rollouts: pd.DataFrame, title: str) -> Figure:
-    """Distribution of response length for right and wrong responses, each family a panel of its own density."""
-    use_style()
-    figure, ax = plt.subplots(figsize=(8.2, 4.6))
+    """Response length of right and of wrong responses, by family: quartiles, whiskers and outliers."""
+    figure, [[ax]] = new_figure(4.6)
     shown = rollouts.assign(outcome=np.where(rollouts["correct"] == 1.0, "right", "wrong"))
-    sns.boxplot(
-        shown,
-        x="family",
-        y="response_tokens",
-        hue="outcome",
-        hue_order=["right", "wrong"],
-        palette=[COLORS[4], "0.8"],
-        fliersize=1.5,
-        linewidth=1,
-        ax=ax,
-    )
+    hues = {"hue": "outcome", "hue_order": ["right", "wrong"], "palette": [COLORS[4], "0.8"]}
+    sns.boxplot(shown, x="family", y="response_tokens", **hues, fliersize=1.5, linewidth=1, ax=ax)
     ax.set(xlabel="family of queries", ylabel="response length (tokens)")
     ax.legend(title=None, loc="upper left")
     ax.set_title(title, loc="left")
-    plt.close(figure)
     return figure
 
 
 def length_ratio(groups: pd.DataFrame, title: str) -> Figure:
-    """Cumulative share of groups whose longest response is at least x times their shortest."""
-    use_style()
-    figure, ax = plt.subplots(figsize=(7.0, 4.2))
+    """Share of groups whose longest response is at least x times their shortest."""
+    figure, [[ax]] = new_figure(4.2)
     sns.ecdfplot(groups, x="length_ratio", complementary=True, ax=ax, color=COLORS[0])
     ax.axvline(2.0, color="0.35", linewidth=1)
-    ax.set(
-        xscale="log", xlabel="longest response / shortest response in the group", ylabel="share of groups at or above"
-    )
+    ax.set(xscale="log", xlabel="longest / shortest response in the group", ylabel="share of groups at or above")
     ax.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
     ax.set_title(title, loc="left")
-    plt.close(figure)
     return figure
 
 
 def pretraining_loss(history: pd.DataFrame, title: str) -> Figure:
     """Loss over pre-training steps, each step and a running mean of 50."""
-    use_style()
-    figure, ax = plt.subplots(figsize=(7.0, 3.8))
+    figure, [[ax]] = new_figure(3.8)
     ax.plot(history["step"], history["loss"], color="0.75", linewidth=0.6, label="each step")
     ax.plot(history["step"], history["loss"].rolling(50, min_periods=1).mean(), color=COLORS[0], label="mean of 50")
     ax.set(xlabel="pre-training step", ylabel="loss (nats per response token)", yscale="log")
     ax.legend()
     ax.set_title(title, loc="left")
-    plt.close(figure)
     return figure

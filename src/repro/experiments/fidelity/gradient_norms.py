@@ -1,4 +1,4 @@
-"""Gradient norms of single rollouts, exact, for little more than one training pass over the batch.
+"""Exact gradient norms of single rollouts, at little more than the cost of one training pass over the batch.
 
 At the policy that sampled it every PPO ratio is 1, so under GRPO, GSPO and CISPO alike the loss of rollout i has the
 gradient −A_i/d_i · Σ_t ∇log π(y_t), with d_i = T_i for the sequence mean and d_i the same for all where tokens are
@@ -41,15 +41,15 @@ class ScoreNorms:
 def score_norms(
     model: Any, batch: Batch, rows: np.ndarray, *, pad: int, temperature: float, slice_tokens: int = 1024
 ) -> ScoreNorms:
-    """The norms of the rollouts `rows` of `batch`, in that order. Padding has no part in them.
+    """The norms of the rollouts `rows` of `batch`, in that order. Padding does not contribute.
 
     `slice_tokens` bounds the memory: a slice holds one copy of a layer's weights for each of its rollouts.
     """
     costs_N = batch.costs_N.cpu().numpy()[rows]
-    found = np.zeros((len(fields(ScoreNorms)), len(rows)))
+    norms = np.zeros((len(fields(ScoreNorms)), len(rows)))
     for part in slices_of_like_length(costs_N, slice_tokens):
-        found[:, part] = _slice_norms(model, batch, rows[part], pad, temperature)
-    return ScoreNorms(*found)
+        norms[:, part] = _slice_norms(model, batch, rows[part], pad, temperature)
+    return ScoreNorms(*norms)
 
 
 def _slice_norms(model: Any, batch: Batch, rows: np.ndarray, pad: int, temperature: float) -> np.ndarray:
@@ -59,14 +59,14 @@ def _slice_norms(model: Any, batch: Batch, rows: np.ndarray, pad: int, temperatu
         mask_M_T = batch.responses.mask_N_T[rows_M, : logprob_M_T.shape[1]]
         gradients = torch.autograd.grad((logprob_M_T * mask_M_T).sum(), [call.output for call in calls])
     with torch.no_grad():
-        # A tied weight gets its gradient from two places, so norms are taken once all of them are added up.
+        # A tied weight gets gradients from two modules, so norms are taken after these are summed.
         of_parameter: dict[torch.nn.Parameter, torch.Tensor] = {}
         for call, gradient in zip(calls, gradients, strict=True):
-            for parameter, own in parameter_gradients(call, gradient).items():
+            for parameter, part in parameter_gradients(call, gradient).items():
                 if call.module is model.get_output_embeddings() and parameter is call.module.weight:
-                    output_layer_M = own.flatten(1).norm(dim=1)
-                of_parameter[parameter] = of_parameter[parameter] + own if parameter in of_parameter else own
-        score_M = sum(own.flatten(1).square().sum(1) for own in of_parameter.values()).sqrt()
+                    output_layer_M = part.flatten(1).norm(dim=1)
+                of_parameter[parameter] = of_parameter[parameter] + part if parameter in of_parameter else part
+        score_M = sum(whole.flatten(1).square().sum(1) for whole in of_parameter.values()).sqrt()
         tokens_M_T = batch.responses.ids_N_T[rows_M, : logprob_M_T.shape[1]]
         error_M_T_V = errors(log_p_M_T_V, tokens_M_T, mask_M_T)
         columns = score_M, output_layer_M, error_M_T_V.sum(1).norm(dim=1), error_M_T_V.square().sum((1, 2))
@@ -82,7 +82,7 @@ def errors(log_p_M_T_V: torch.Tensor, tokens_M_T: torch.Tensor, mask_M_T: torch.
 
 @dataclass
 class Call:
-    """One use of a module that has parameters of its own: what went in (M, L, …), what came out."""
+    """One call of a module that owns parameters: its input (M, L, …) and its output."""
 
     module: torch.nn.Module
     inputs: torch.Tensor
@@ -93,20 +93,20 @@ def parameter_gradients(call: Call, gradient: torch.Tensor) -> dict[torch.nn.Par
     """{parameter: its gradient for each rollout (M, *shape)}, given the gradient at the module's output."""
     module, inputs = call.module, call.inputs
     if type(module) is torch.nn.Linear:
-        own = {module.weight: torch.bmm(gradient.transpose(1, 2), inputs)}
-        return own if module.bias is None else own | {module.bias: gradient.sum(1)}
+        linear = {module.weight: torch.bmm(gradient.transpose(1, 2), inputs)}
+        return linear if module.bias is None else linear | {module.bias: gradient.sum(1)}
     parameters = {name: parameter.detach() for name, parameter in module.named_parameters(recurse=False)}
 
     def one_rollout(inputs_L: torch.Tensor, gradient_L: torch.Tensor) -> dict[str, torch.Tensor]:
         _, pull = vjp(lambda values: functional_call(module, values, (inputs_L,)), parameters)
         return pull(gradient_L)[0]
 
-    return {getattr(module, name): own for name, own in vmap(one_rollout)(inputs, gradient).items()}
+    return {getattr(module, name): value for name, value in vmap(one_rollout)(inputs, gradient).items()}
 
 
 @contextmanager
 def _recorded(model: Any) -> Iterator[list[Call]]:
-    """The calls, as they are made, of all modules with parameters of their own."""
+    """The calls of all modules that own parameters, recorded as they happen."""
     calls: list[Call] = []
 
     def record(module: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Figures of how well proxies know the gradient norm. Drawing only."""
+"""Figures of how well proxies predict the gradient norm. Drawing only."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
-from repro.experiments.fidelity.probe import BASE, UNIFORM, pearson
-from repro.experiments.fidelity.proxies import PROXIES
+from repro.engine.snapshots import BASE
+from repro.experiments.fidelity.probe import pearson
+from repro.experiments.fidelity.proxies import PROXIES, UNIFORM
 from repro.plots.style import arm_styles, new_figure
 
 
@@ -31,9 +32,7 @@ def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figu
     axes[0, 1].set_xscale("log")
     axes[0, 1].set_xlim(left=0.95)
     _plain_ticks(axes[0, 1].xaxis, (1, 2, 5, 10, 20, 50))
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(titles), markerscale=1.5
-    )
+    _legend_below(figure, axes, markerscale=1.5)
     figure.suptitle(title, x=0.01, ha="left")
     return figure
 

@@ -1,4 +1,4 @@
-"""Stand-ins for a rollout's gradient norm, and what each of them has to know."""
+"""Proxies of a rollout's gradient norm, and what each of them needs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,14 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-# What a proxy has to know beyond advantages and lengths, from free to dear.
+# What a proxy needs beyond advantages and lengths, from free to expensive.
 Needs = Literal["nothing", "log-probabilities", "entropies", "errors", "error vectors", "hidden states"]
-WHILE_SAMPLING = ("nothing", "log-probabilities", "entropies", "errors")  # at most one number for each token
+UNIFORM = "uniform"  # in tables, the row for p = 1/N, the reference for all proxies
+WHILE_SAMPLING = ("nothing", "log-probabilities", "entropies", "errors")  # at most one number per token
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of N rollouts. Sums run over response tokens, T of them; e_t = onehot(y_t) − π_t.
+    """Inputs of the proxies for N rollouts. Sums run over response tokens, T of them; e_t = onehot(y_t) − π_t.
 
     divisor_N is what the aggregation divides a rollout's summed token losses by: T for the sequence mean, else 1.
     """
@@ -30,8 +31,8 @@ class Known:
 
 @dataclass(frozen=True)
 class Proxy:
-    """`formula` in Markdown mathematics, d the divisor; `label` for figures, which show the sequence mean alone, d = T.
-    `of` leaves out the factor |A| that all but one have."""
+    """`formula` is TeX, d the divisor; `label` is for figures, which show only the sequence mean, d = T. `of` leaves
+    out the factor |A|, which all but one have."""
 
     label: str
     formula: str
@@ -45,7 +46,7 @@ class Proxy:
 
 
 # The scores of a response's tokens are a martingale difference sequence, so E‖Σ_t ∇log π(y_t)‖² = Σ_t E‖∇log π(y_t)‖²:
-# what is known of each token adds up in squares, hence the roots of sums. d is the aggregation's divisor.
+# contributions of tokens add up in squares, hence the roots of sums. d is the aggregation's divisor.
 PROXIES: dict[str, Proxy] = {
     "constant": Proxy("1", "1", "nothing", lambda k: np.ones(len(k.tokens_N)), signed=False),
     "advantage": Proxy("|A|", r"\lvert A\rvert", "nothing", lambda k: np.ones(len(k.tokens_N))),

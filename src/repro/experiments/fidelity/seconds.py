@@ -1,4 +1,4 @@
-"""What knowing more than advantages and lengths costs, in seconds beside a training pass over the same rollouts."""
+"""What a proxy costs: seconds for its inputs, relative to a training pass over the same rollouts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,16 +10,19 @@ import numpy as np
 import pandas as pd
 import torch
 
+from repro.engine.snapshots import Checkpoint, load_checkpoint
 from repro.engine.update import Batch, response_log_probabilities, slices_of_like_length
 from repro.experiments.fidelity.gradient_norms import errors, score_norms
+from repro.experiments.fidelity.probe import sample_batch
 
-REPEATS = 5  # the fastest counts: what else runs on the machine only ever adds
+REPEATS = 5  # the fastest counts: other processes can only slow it down
+ROLLOUTS = 256  # timed
 TRAINING = "a training pass"
 
 
 @dataclass
 class Pass:
-    """What a pass over M rollouts has at hand: where a proxy's own work begins."""
+    """What a forward pass over M rollouts leaves in memory: the inputs of a proxy's own computation."""
 
     logprob_M_T: torch.Tensor
     log_p_M_T_V: torch.Tensor
@@ -41,32 +44,42 @@ WORK: dict[str, Callable[[Pass], torch.Tensor]] = {
 }
 
 
+def prices(checkpoint: Checkpoint) -> pd.DataFrame:
+    """`seconds` of the first `ROLLOUTS` rollouts that `checkpoint` was probed with."""
+    model, tokenizer = load_checkpoint(checkpoint)
+    settings = checkpoint.settings
+    batch, _ = sample_batch(model, tokenizer, settings, checkpoint.seed, checkpoint.step)
+    rows, engine = np.arange(min(ROLLOUTS, len(batch.prompts_N))), settings.engine
+    options = {"temperature": engine.temperature, "slice_tokens": engine.slice_tokens}
+    return seconds(model, batch, rows, pad=tokenizer.pad_token_id, **options)
+
+
 def seconds(
     model: Any, batch: Batch, rows: np.ndarray, *, pad: int, temperature: float, slice_tokens: int
 ) -> pd.DataFrame:
     """Of the rollouts `rows`: columns needs, milliseconds (per rollout), share (of a training pass).
 
-    One row for each of `WORK`, as an addition to a pass that has distribution and hidden states at hand: sampling,
-    where the engine lets one in. Then "a scoring pass", to be added where it does not, "the gradient", which is the
-    exact norms, and "a training pass". Measured on one thread; different at every run.
+    One row for each of `WORK`, on top of a pass that already has the distribution and the hidden states: sampling,
+    where the engine exposes them. Then "a scoring pass", which comes on top where it does not, "the gradient" (the
+    exact norms) and "a training pass". Measured on one thread; different at every run.
     """
     threads, options = torch.get_num_threads(), (pad, temperature)
     torch.set_num_threads(1)
-    found = dict.fromkeys((*WORK, "a scoring pass", "the gradient", TRAINING), 0.0)
+    spent = dict.fromkeys((*WORK, "a scoring pass", "the gradient", TRAINING), 0.0)
     for part in slices_of_like_length(batch.costs_N.cpu().numpy()[rows], slice_tokens):
         some = partial(response_log_probabilities, model, batch, rows[part], *options)
         with torch.no_grad():
             at = _pass(model, batch, rows[part], *options)
             for needs, work in WORK.items():
-                found[needs] += _fastest(partial(work, at))
-            found["a scoring pass"] += _fastest(some)
-        found[TRAINING] += _fastest(lambda some=some: some()[0].sum().backward())
+                spent[needs] += _fastest(partial(work, at))
+            spent["a scoring pass"] += _fastest(some)
+        spent[TRAINING] += _fastest(lambda some=some: some()[0].sum().backward())
     model.zero_grad(set_to_none=True)
-    found["the gradient"] = _fastest(partial(score_norms, model, batch, rows, pad=pad, temperature=temperature))
+    spent["the gradient"] = _fastest(partial(score_norms, model, batch, rows, pad=pad, temperature=temperature))
     torch.set_num_threads(threads)
     return pd.DataFrame(
-        {"needs": needs, "milliseconds": 1000 * spent / len(rows), "share": spent / found[TRAINING]}
-        for needs, spent in found.items()
+        {"needs": needs, "milliseconds": 1000 * duration / len(rows), "share": duration / spent[TRAINING]}
+        for needs, duration in spent.items()
     )
 
 
@@ -79,7 +92,7 @@ def _pass(model: Any, batch: Batch, rows: np.ndarray, pad: int, temperature: flo
         handle.remove()
     rows_M, width = torch.as_tensor(rows, device=logprob_M_T.device), logprob_M_T.shape[1]
     tokens_M_T, mask_M_T = batch.responses.ids_N_T[rows_M, :width], batch.responses.mask_N_T[rows_M, :width]
-    # The first places that the layer saw belong to the shortest prompt's end; how many does not matter to the clock.
+    # These columns begin within the prompts; for the timing only their number matters.
     return Pass(logprob_M_T, log_p_M_T_V, inputs[0][:, :width], tokens_M_T, mask_M_T)
 
 

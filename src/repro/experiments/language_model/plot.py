@@ -35,10 +35,12 @@ def uncertainty(table: pd.DataFrame, title: str) -> Figure:
     figure, axes = new_figure(4.6)
     ax, ordered = axes[0, 0], table.sort_values(["mean", "query"], ascending=[False, True]).reset_index(drop=True)
     for place, family in enumerate(dict.fromkeys(table["family"])):
-        own = ordered[ordered["family"] == family]
-        spread = np.abs(own[["low", "high"]].to_numpy().T - own["mean"].to_numpy())
+        part = ordered[ordered["family"] == family]
+        spread = np.abs(part[["low", "high"]].to_numpy().T - part["mean"].to_numpy())
         style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
-        ax.errorbar(own.index, own["mean"], spread, linestyle="none", markersize=4, elinewidth=1, label=family, **style)
+        ax.errorbar(
+            part.index, part["mean"], spread, linestyle="none", markersize=4, elinewidth=1, label=family, **style
+        )
     ax.set(xlabel="query, easiest first", ylabel="success probability", ylim=(-0.02, 1.02))
     ax.legend()
     figure.suptitle(title, x=0.01, ha="left")

@@ -1,4 +1,4 @@
-"""Profile a language model: K responses to every query by the best engine at hand, verified, with what they cost."""
+"""Profile a language model: K verified responses to every query, and what they cost."""
 
 import time
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ Engine = Literal["auto", "vllm", "transformers"]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A profile and all that was sampled for it.
+    """A profile and its samples.
 
-    facts    source, engine, why (not vLLM), dtype, threads, and missing: why there is no model at all, or None
+    facts    source, engine, dtype, threads; missing: whether there is no model
+    why      why there is no model, or why the engine is not vLLM; None where neither holds
     profile  None without a model
     samples  one row per response: query, sample, response, correct, finished, response_tokens
     seconds  load, start (of the engine) and sample; wall time
@@ -33,10 +34,11 @@ class Measured:
     profile: Profile | None
     samples: pd.DataFrame
     seconds: dict[str, float]
+    why: str | None = None
 
     def save(self, folder: Path, timings: Path, queries: Sequence[Query]) -> None:
-        """model.json, queries.parquet and, where there is a model, profile.{parquet,json} and samples.parquet; seconds
-        go to `timings`."""
+        """model.json (facts), queries.parquet and, where there is a model, profile.{parquet,json} and samples.parquet;
+        seconds go to `timings`."""
         write_json(self.facts, Path(folder) / "model.json")
         write_json(self.seconds, Path(timings) / "seconds.json")
         write_parquet(_table(queries), Path(folder) / "queries.parquet")
@@ -57,19 +59,19 @@ def profile_language_model(
     temperature: float,
     seed: int,
 ) -> Measured:
-    """`samples` responses to every query. `engine` "auto": vLLM where it runs, else transformers, and `facts` say why.
+    """`samples` responses to every query. `engine` "auto": vLLM where it runs, else transformers.
 
-    Where the package of `smollm2` is not installed, the study goes on without it, and `facts` say what is missing; any
-    other model was asked for by name, and ModelMissing is raised.
+    Where the package of `smollm2`, the default, is not installed, the result has no profile. Any other model was chosen
+    by the user, so ModelMissing is raised.
     """
-    facts = {"source": source, "engine": None, "why": None, "dtype": dtype, "threads": threads, "missing": None}
+    facts = {"source": source, "engine": None, "dtype": dtype, "threads": threads, "missing": False}
     started = time.monotonic()
     try:
         folder = fetch(source, dtype)
     except ModelMissing as error:
         if source != SMOLLM2:
             raise
-        return Measured(facts | {"missing": str(error)}, None, pd.DataFrame(), {})
+        return Measured(facts | {"missing": True}, None, pd.DataFrame(), {}, str(error))
     loaded = time.monotonic()
     if engine == "auto":
         backend, why = open_best(folder, dtype=dtype, threads=threads)
@@ -106,15 +108,16 @@ def profile_language_model(
         }
     )
     return Measured(
-        facts | {"engine": backend.name, "why": why},
+        facts | {"engine": backend.name},
         Profile(whose, correct_Q_K, tokens_Q_K, np.array([len(prompt) for prompt in prompts_Q])),
         table,
         {"load": loaded - started, "start": ready - loaded, "sample": drawn.seconds},
+        why,
     )
 
 
 def newline_token(tokenizer: Any) -> int:
-    """The id of the token that is a newline and nothing else; ValueError where the tokenizer has none."""
+    """The id of the token for a single newline; ValueError where the tokenizer has none."""
     ids = tokenizer(STOP, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise ValueError(

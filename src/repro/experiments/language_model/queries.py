@@ -1,6 +1,6 @@
-"""What the language model is asked: sums from reasoning-gym and word problems, each behind two worked examples.
+"""The language model's queries: sums from reasoning-gym and word problems, each after two worked examples.
 
-The form is that of a text to go on with, not of a chat: a base model can do it too, and a response ends with its line.
+A prompt is a text to complete, not a chat, so that a base model can do it too; a response ends with its line.
 """
 
 from collections.abc import Sequence
@@ -36,24 +36,24 @@ def word_prompt(question: str) -> str:
 def draw_sums(terms: int, size: int, *, largest_term: int, seed: int) -> list[Query]:
     """`size` distinct sums and differences of `terms` terms from 1 to `largest_term`, by reasoning-gym's generator.
 
-    Its options bound the number of digits alone, the same for all terms of a sum, so its inner function is called with
-    the bounds. ValueError where there are too few.
+    The generator's options only bound the number of digits, equally for all terms of a sum, so its inner function is
+    called with the bounds. ValueError where there are too few such sums.
     """
     source, family = _dataset("chain_sum", (), 0), SUM.format(terms)
-    rng, found = Random(family_seed(family, seed)), {}
+    rng, sums = Random(family_seed(family, seed)), {}
     for _ in range(100 * size):
-        if len(found) == size:
+        if len(sums) == size:
             break
         expression, result = source._generate_task(rng, terms, 1, largest_term)
         if f"{expression} =" not in SUM_EXAMPLES:
             metadata = {"source_dataset": "chain_sum", "expression": expression}
-            found[expression] = {"answer": str(result), "metadata": metadata, "options": {}}
-    if len(found) < size:
+            sums[expression] = {"answer": str(result), "metadata": metadata, "options": {}}
+    if len(sums) < size:
         raise ValueError(
-            f"only {len(found)} of {size} sums of {terms} terms up to {largest_term}: "
+            f"only {len(sums)} of {size} sums of {terms} terms up to {largest_term}: "
             "raise language_model.largest_term, or lower language_model.sums_each"
         )
-    return [Query(sum_prompt(expression), entry["answer"], family, entry) for expression, entry in found.items()]
+    return [Query(sum_prompt(expression), entry["answer"], family, entry) for expression, entry in sums.items()]
 
 
 def draw_queries(
@@ -74,5 +74,5 @@ def verify(response: str, query: Query) -> float:
 
 
 def question(query: Query) -> str:
-    """What is asked, without the examples before it."""
+    """The question without the examples before it."""
     return query.entry["question"] if query.family == FAMILY else query.entry["metadata"]["expression"]
