@@ -17,7 +17,7 @@ from repro.engine.backends.load import fetch
 from repro.engine.profile import Profile
 from repro.experiments.profile.cost import profile_ledger
 from repro.files import write_parquet
-from repro.paper_scale import SCALES, ready
+from repro.paper_scale import SCALES, Value, ready
 from repro.paper_scale import run as runs_module
 from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import settings_at
@@ -26,7 +26,6 @@ from repro.paper_scale.prepare import prepare, question_of, training_rows
 from repro.paper_scale.profile import PART, profile_of
 from repro.paper_scale.ready import NotReady
 from repro.paper_scale.run import finished, train_arm
-from repro.paper_scale.values import ours
 from repro.pipeline.manifest import manifest
 from repro.pipeline.stages import all_stages, stage
 from repro.policy.flops import FlopCounter
@@ -43,7 +42,7 @@ def test_the_scale_alone_sends_training_to_verl():
     content = manifest(entry, SETTINGS)
     assert content["settings"]["scale"]["train_batch"] == 256
     assert content["settings"]["arm"]["plan"] == ["uniform", {"group_size": 16}]
-    read = ("verl/trainer", "verl/reward", "paper_scale/profile", "data/verify", "samplers/cost_aware")
+    read = ("verl/trainer", "verl/reward", "paper_scale/profile", "data/verify", "methods/samplers/cost_aware")
     assert {f"src/repro/{name}.py" for name in read} <= content["modules"].keys()
     cpu = settings_module.load(scale="cpu")
     names = {entry.name for entry in all_stages(cpu)}
@@ -103,7 +102,9 @@ def test_ray_has_a_cluster_of_its_own_unless_one_is_named(monkeypatch):
 def small_scale(**changed):
     """Twelve prompts, responses of eight tokens."""
     sizes = {"train_batch": 4, "minibatch": 2, "train_queries": 12, "epochs": 2, "max_response_tokens": 8, **changed}
-    return SCALES[NAME].model_copy(update={name: ours(value, "small enough to test") for name, value in sizes.items()})
+    return SCALES[NAME].model_copy(
+        update={name: Value(value=value, ours="small enough to test") for name, value in sizes.items()}
+    )
 
 
 def prompts(folder: Path) -> list[dict]:

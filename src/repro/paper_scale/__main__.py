@@ -17,11 +17,12 @@ import sys
 from pathlib import Path
 
 from repro import settings as settings_module
-from repro.paper_scale import SCALES, find
+from repro.paper_scale import SCALES, PaperScale, find
 from repro.paper_scale.overrides import DATA, RUNS
 from repro.paper_scale.ready import NotReady
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.scales import values_table
 from repro.settings import SettingsError
+from repro.stats.tables import markdown
 from repro.verl.version import UnsupportedVerl
 
 OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")  # KEY=VALUE, which may stand anywhere
@@ -76,9 +77,7 @@ def _do(asked: argparse.Namespace, more: list[str]) -> None:
         _is_arm(arm, names)
     scale, settings = _scale(names)
     if asked.command == "show":
-        from repro.paper_scale.describe import table
-
-        print(table(scale))
+        print(markdown(values_table(scale)), end="")
     elif asked.command == "profile":
         _profile(scale, settings, asked, more)
     elif asked.command == "run":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.arms import build
 from repro.paper_scale.at_scale import settings_at
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings.errors import SettingsError
 from repro.verl.loss import actor_settings
 

@@ -14,7 +14,7 @@ from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_parquet, write_text
 from repro.methods.plans import Queries
 from repro.paper_scale.at_scale import settings_at
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
 from repro.verl.data import plan_table, planned_groups
 from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm

@@ -22,7 +22,7 @@ from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.evaluation.model import stops_of
 from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_json, write_parquet
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings.errors import SettingsError
 from repro.tasks.queries import Query
 from repro.verl.run import PROFILE

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.verl.version import require_plugin, require_verl
 
 GPU_PACKAGES = ("vllm", "flash_attn")  # what verl generates and attends with

@@ -19,7 +19,7 @@ from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
 from repro.paper_scale.prepare import prepare, question_of, training_rows
 from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
