@@ -15,6 +15,9 @@ from repro.engine.workers import map_in_workers
 from repro.settings import Settings, SettingsError
 
 
+LOG = paths.BUILD / "parity.log"
+
+
 @dataclass(frozen=True)
 class Job:
     """The arms that one worker compares. `profiles`: the folder of stage `profile`'s profiles, None to measure them
@@ -56,6 +59,7 @@ def compare_batches(
     """
     count = min(settings.engine.workers, len(names))
     jobs = [Job(list(names[start::count]), seed, settings, Path(policy), profiles) for start in range(count)]
+    LOG.parent.mkdir(parents=True, exist_ok=True)
     rows = pd.DataFrame([row for part in map_in_workers(_compare, jobs, count) for row in part])
     return rows.set_index("arm").loc[list(names)].reset_index()
 
@@ -63,7 +67,7 @@ def compare_batches(
 def _compare(job: Job) -> list[dict[str, Any]]:
     from repro.experiments.parity.replayed import VerlSide, be_the_only_rank
 
-    with (paths.BUILD / "parity.log").open("a") as log:  # verl prints a lot
+    with LOG.open("a") as log:  # verl prints a lot
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     be_the_only_rank()
