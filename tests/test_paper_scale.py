@@ -241,7 +241,7 @@ def test_wrong_names_have_a_nearest_one(capsys):
     told = capsys.readouterr().err
     assert "paper-qwen3-8b is a scale, and which arm" in told and "before the arm: paper-qwen3-8b grpo" in told
     assert main(["overrides", "-", "grpo"]) == main(["overrides", "grpo"]) == 1  # params.yaml names none of the papers'
-    assert capsys.readouterr().err.count("is no paper's") == 2
+    assert capsys.readouterr().err.count("is not a paper's") == 2
 
 
 def test_the_command_prints_one_override_a_line(capsys):

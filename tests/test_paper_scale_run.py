@@ -81,7 +81,7 @@ def test_what_is_missing_is_named_before_anything_is_loaded(tmp_path, monkeypatc
     told = capsys.readouterr().err
     assert "lacks dapo-math-17k.parquet, aime-1983-2024.parquet" in told
     assert "`python -m repro.data prepare dapo-math-17k aime-1983-2024 amc23 math500 gsm8k --out" in told
-    with pytest.raises(NotReady, match=r"no-such-folder cannot be had"):
+    with pytest.raises(NotReady, match=r"no-such-folder is not available"):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         ready.local_model("no-one/no-such-folder")
 
@@ -156,7 +156,7 @@ def test_the_profile_is_measured_in_parts_once_for_all_and_planned_from(tmp_path
     profile_of(scale, model, questions, 3, folder, **how)  # another arm's K
     more = Profile.load(folder, PROFILE)
     assert (more.response_tokens_Q_K[:, :2] == first.response_tokens_Q_K).all() and more.samples == 3
-    with pytest.raises(SettingsError, match=r"made otherwise \(temperature: 1\.0 → 0\.5\): remove it"):
+    with pytest.raises(SettingsError, match=r"made with other settings \(temperature: 1\.0 → 0\.5\): remove it"):
         profile_of(small_scale(temperature=0.5), model, questions, 2, folder, **how)
 
     n_groups = prepare(scale, SETTINGS, "sgpo-filter", tmp_path / "run", rows, profile=_solved(more, tmp_path))
