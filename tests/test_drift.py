@@ -23,7 +23,7 @@ from repro.methods.sgpo_rule import Rule
 from repro.policy.model import build_qwen2, load_policy, save_policy
 from repro.settings import load
 from repro.stats.correlation import spearman
-from repro.stats.over_seeds import over_seeds
+from repro.stats.intervals import over_seeds
 from repro.tasks.tokenizer import build_tokenizer
 
 SETTINGS = load(scale="smoke")

@@ -9,14 +9,13 @@ import pytest
 from repro import settings as settings_module
 from repro.arms import build
 from repro.files import write_parquet
-from repro.paper_scale import SCALES, describe, find
+from repro.paper_scale import SCALES, PaperScale, Value, find
 from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import arm_at, settings_at
 from repro.paper_scale.compose import check, compose
-from repro.paper_scale.d3s import SELECTION
 from repro.paper_scale.overrides import overrides
 from repro.paper_scale.prepare import ROUNDS, prepare, training_rows
-from repro.paper_scale.values import PaperScale, ours
+from repro.paper_scale.scales import PAPERS, values_table
 from repro.settings import SettingsError
 from repro.verl.run import check_config
 
@@ -101,7 +100,7 @@ def test_every_value_says_where_or_why():
         for key, entry in scale.values.items():
             assert entry.why, f"{scale.name}.{key}"
             assert entry.source == "ours" or entry.why.startswith(("Table", "§", "G.5")), f"{scale.name}.{key}"
-        assert len(describe.table(scale).splitlines()) == 2 + len(scale.values) + len(scale.aside)
+        assert len(values_table(scale)) == len(scale.values) + len(scale.aside)
 
 
 def test_selection_of_d3s_is_what_the_sampler_does_by_default():
@@ -110,7 +109,7 @@ def test_selection_of_d3s_is_what_the_sampler_does_by_default():
     from repro.methods.samplers.d3s import d3s
 
     defaults = {key: value.default for key, value in inspect.signature(d3s).parameters.items()}
-    assert {key: entry.value for key, entry in SELECTION.items()}.items() <= defaults.items()
+    assert {key: entry.value for key, entry in PAPERS["d3s"].selection.items()}.items() <= defaults.items()
 
 
 def test_steps_leave_out_an_incomplete_batch():
@@ -124,6 +123,16 @@ def test_a_value_of_the_wrong_type_is_refused():
     scale = SCALES["paper-qwen3-8b"]
     with pytest.raises(ValueError, match="group_size"):
         PaperScale(**{**dict(scale), "group_size": scale.kl})
+
+
+def test_a_value_has_one_source_and_a_saving_one_share():
+    for sources in ({}, {"paper": "Table 1", "ours": "a guess"}):
+        with pytest.raises(ValueError, match="a value has one source"):
+            Value(value=1, **sources)
+    by_factor = SCALES["paper-qwen3-4b"].savings[0]
+    assert (by_factor.share, by_factor.stated.value) == (0.65, 0.65)
+    by_speedup = SCALES["paper-qwen2.5-math-7b"].savings[0]
+    assert (by_speedup.share, by_speedup.stated.value) == (1 / 2.04, 2.04)
 
 
 def told(name: str, arm: str, **where) -> dict[str, str]:
@@ -176,7 +185,7 @@ def test_seeds_nodes_and_names():
 
 def small_scale() -> PaperScale:
     sizes = {"train_batch": 4, "minibatch": 2, "train_queries": 12, "epochs": 2}
-    changed = {name: ours(value, "small enough to test") for name, value in sizes.items()}
+    changed = {name: Value(value=value, ours="small enough to test") for name, value in sizes.items()}
     return SCALES["paper-qwen2.5-math-1.5b-instruct"].model_copy(update=changed)
 
 
@@ -216,7 +225,7 @@ def test_a_folder_holds_one_run_and_no_mixture(tmp_path):
     scale, rows = small_scale(), training_rows(small_scale(), tmp_path)
     prepare(scale, SETTINGS, "grpo", tmp_path / "run", rows)
     prepare(scale, SETTINGS, "grpo", tmp_path / "run", rows)
-    other = scale.model_copy(update={"learning_rate": ours(3e-6, "another")})
+    other = scale.model_copy(update={"learning_rate": Value(value=3e-6, ours="another")})
     with pytest.raises(SettingsError, match=r"begun with other settings \(engine\.learning_rate: 1e-06 → 3e-06\)"):
         prepare(other, SETTINGS, "grpo", tmp_path / "run", rows)
 
@@ -232,7 +241,7 @@ def test_wrong_names_have_a_nearest_one(capsys):
     told = capsys.readouterr().err
     assert "paper-qwen3-8b is a scale, and which arm" in told and "before the arm: paper-qwen3-8b grpo" in told
     assert main(["overrides", "-", "grpo"]) == main(["overrides", "grpo"]) == 1  # params.yaml names none of the papers'
-    assert capsys.readouterr().err.count("is no paper's") == 2
+    assert capsys.readouterr().err.count("is not a paper's") == 2
 
 
 def test_the_command_prints_one_override_a_line(capsys):

@@ -18,7 +18,7 @@ from repro.engine.backends.load import fetch
 from repro.engine.profile import Profile
 from repro.experiments.profile.cost import profile_ledger
 from repro.files import write_parquet
-from repro.paper_scale import SCALES, ready
+from repro.paper_scale import SCALES, Value, ready
 from repro.paper_scale import run as runs_module
 from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import settings_at
@@ -27,7 +27,6 @@ from repro.paper_scale.prepare import prepare, question_of, training_rows
 from repro.paper_scale.profile import PART, profile_of
 from repro.paper_scale.ready import NotReady
 from repro.paper_scale.run import finished, train_arm
-from repro.paper_scale.values import ours
 from repro.pipeline.manifest import manifest
 from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
@@ -82,7 +81,7 @@ def test_what_is_missing_is_named_before_anything_is_loaded(tmp_path, monkeypatc
     told = capsys.readouterr().err
     assert "lacks dapo-math-17k.parquet, aime-1983-2024.parquet" in told
     assert "`python -m repro.data prepare dapo-math-17k aime-1983-2024 amc23 math500 gsm8k --out" in told
-    with pytest.raises(NotReady, match=r"no-such-folder cannot be had"):
+    with pytest.raises(NotReady, match=r"no-such-folder is not available"):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         ready.local_model("no-one/no-such-folder")
 
@@ -103,7 +102,9 @@ def test_ray_has_a_cluster_of_its_own_unless_one_is_named(monkeypatch):
 def small_scale(**changed):
     """Twelve prompts, responses of eight tokens."""
     sizes = {"train_batch": 4, "minibatch": 2, "train_queries": 12, "epochs": 2, "max_response_tokens": 8, **changed}
-    return SCALES[NAME].model_copy(update={name: ours(value, "small enough to test") for name, value in sizes.items()})
+    return SCALES[NAME].model_copy(
+        update={name: Value(value=value, ours="small enough to test") for name, value in sizes.items()}
+    )
 
 
 def prompts(folder: Path) -> list[dict]:
@@ -155,7 +156,7 @@ def test_the_profile_is_measured_in_parts_once_for_all_and_planned_from(tmp_path
     profile_of(scale, model, questions, 3, folder, **how)  # another arm's K
     more = Profile.load(folder, PROFILE)
     assert (more.response_tokens_Q_K[:, :2] == first.response_tokens_Q_K).all() and more.samples == 3
-    with pytest.raises(SettingsError, match=r"made otherwise \(temperature: 1\.0 → 0\.5\): remove it"):
+    with pytest.raises(SettingsError, match=r"made with other settings \(temperature: 1\.0 → 0\.5\): remove it"):
         profile_of(small_scale(temperature=0.5), model, questions, 2, folder, **how)
 
     n_groups = prepare(scale, SETTINGS, "sgpo-filter", tmp_path / "run", rows, profile=_solved(more, tmp_path))

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from repro import settings as settings_module
-from repro.experiments.planner import plan, report, sensitivity, target
+from repro.experiments.planner import plan, sensitivity, target
 from repro.experiments.planner.drawn import draw
 from repro.experiments.planner.hours import decode_seconds, start_times
 from repro.experiments.planner.measured import Measured
@@ -189,29 +189,28 @@ def test_memory_is_its_closed_form():
 
 def test_the_length_at_which_the_papers_hours_come_out():
     table = pd.DataFrame({"scale": SCALE.name, "arm": "grpo", "hours": [20.0, 60.0], "response_tokens": [500.0, 900.0]})
-    assert plan.length_of_paper(table) == {(SCALE.name, "grpo"): pytest.approx(500 + 400 * 28 / 40)}
-    assert np.isnan(plan.length_of_paper(table.assign(hours=[1.0, 2.0]))[SCALE.name, "grpo"])
+    (agreed,) = plan.length_of_paper(table).to_dict("records")
+    assert agreed == {"scale": SCALE.name, "arm": "grpo", "agree_at": pytest.approx(500 + 400 * 28 / 40)}
+    assert np.isnan(plan.length_of_paper(table.assign(hours=[1.0, 2.0]))["agree_at"].item())
 
 
-def test_a_report_of_three_arms_reads():
+def test_hours_to_the_target_and_the_papers_savings():
     arms, scales = ["grpo", "zvf", "cost-aware"], {SCALE.name: SCALE}
     predicted = plan.relative(plan.predict(SETTINGS, ALIKE, SETTINGS.planner, arms, scales), "grpo")
     steps = pd.DataFrame({"arm": ["grpo", "zvf"], "steps_ratio": [1.0, 0.5], "steps_ratio_low": [1.0, 0.4]})
     steps = steps.assign(steps_ratio_high=[1.0, 0.7], steps_ratio_reached=[True, False], steps_ratio_open=[False, True])
     table, checked = target.to_target(predicted, steps), plan.checks(predicted, scales)
-    titles = {name: arm.title for name, arm in SETTINGS.arms.items()}
     assert checked["paper_hours"].tolist() == [48.0, 72.0]
     assert checked["share"].tolist() == pytest.approx((checked["hours"] / [48, 72]).tolist())
     zvf = table.set_index("arm").loc["zvf"]
     assert zvf["target_ratio"] == pytest.approx(0.5 * zvf["hours_ratio"])
-    lines = report.arms_table(table, SCALE.name, titles).splitlines()
-    assert "| 1.00 [1.00, 1.00] |" in lines[2] and "| ≥ 0.50 |" in lines[3] and "| – | – |" in lines[4]
-    changed = sensitivity.sensitivity(SETTINGS, ALIKE, SETTINGS.planner, scales=scales)
-    assert "where the paper says 48 h" in report.conclusion(table, checked, changed, "grpo", titles)
-    assert report.savings_table(table, titles, scales).count("\n") == 3  # its other arms are not in the plan
-    assert report.baseline_table(table, "grpo").count("\n") == 2
-    assert "| 8 |" in report.memory_table(table, "grpo", SETTINGS.planner)
-    assert "none possible" in report.checks_table(checked, {}, scales)
+    assert zvf["target_ratio_low"] == pytest.approx(0.4 * zvf["hours_ratio"])
+    assert table.set_index("arm").loc["cost-aware", ["steps_ratio", "target_ratio"]].isna().all()  # not in the study
+    savings = target.papers_savings(table, scales)
+    assert savings["arm"].tolist() == ["cost-aware", "cost-aware"]  # its other arms are not in the plan
+    assert savings["paper"].tolist() == [0.72, 0.66] and savings["benchmark"].tolist() == ["AIME", "AMC"]
+    cost_aware, grpo = (table.set_index("arm").loc[arm, "trained_tokens"] for arm in ("cost-aware", "grpo"))
+    assert savings["run"].tolist() == pytest.approx([cost_aware / grpo] * 2) and savings["target"].isna().all()
 
 
 def test_other_assumptions_move_the_hours_as_they_should():
@@ -219,24 +218,25 @@ def test_other_assumptions_move_the_hours_as_they_should():
     found = sensitivity.sensitivity(SETTINGS, ALIKE, SETTINGS.planner, scales=scales)
     grpo = found[found["arm"] == "grpo"].set_index("change")["hours"]
     base = plan.row(SCALE, SETTINGS, "grpo", ALIKE, SETTINGS.planner)
-    assert grpo["as assumed"] == base["hours"]
-    slower = grpo["half of the FLOP/s while training and scoring"] - base["hours"]
+    assert grpo["as-assumed"] == base["hours"]
+    slower = grpo["slower-compute"] - base["hours"]
     assert (
         slower >= 1.2 * (base["hours_train"] + base["hours_score"]) > 0
     )  # prompts are prefilled at the scoring rate too
     questions = 933 + 40 + 500 + 1319
     more = base["steps"] // 20 * questions * 32 * base["hours_generate"] / base["rollouts"]
-    assert grpo.filter(like="32 samples").item() == pytest.approx(base["hours"] + more)
-    assert grpo["all of these"] > grpo.drop("all of these").max()
+    assert grpo["full-evaluations"] == pytest.approx(base["hours"] + more)
+    assert grpo["all-of-these"] > grpo.drop("all-of-these").max()
     ends = sensitivity.over_draws(SCALE, SETTINGS, ["grpo", "zvf"], ALIKE, assume(batches=2), draws=2)
     assert ends.loc[0, ["hours_ratio_low", "hours_ratio_high"]].tolist() == [1.0, 1.0]
     assert ends.loc[1, "hours_ratio_low"] < ends.loc[1, "hours_ratio_high"]
 
 
 def test_every_assumption_is_explained():
-    rows = report.assumptions_table(SETTINGS.planner).splitlines()[2:]
-    assert len(rows) == len(type(SETTINGS.planner).model_fields)
-    assert all(len(row.split("|")[3].strip()) > 5 for row in rows)
+    table = sensitivity.assumptions_table(SETTINGS.planner)
+    assert table["assumption"].tolist() == list(type(SETTINGS.planner).model_fields)
+    assert table["value"].tolist() == list(SETTINGS.planner.model_dump().values())
+    assert (table["meaning"].str.len() > 5).all()
 
 
 def test_a_wrong_assumption_is_a_sentence():

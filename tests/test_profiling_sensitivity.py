@@ -15,8 +15,7 @@ from repro.experiments.profile.sensitivity import Comparison
 from repro.methods.sgpo_rule import Rule
 from repro.settings import load
 from repro.stats.correlation import spearman
-from repro.stats.intervals import mean_intervals
-from repro.stats.over_seeds import over_seeds
+from repro.stats.intervals import mean_intervals, over_seeds
 from repro.theory.group_size import informative
 
 SETTINGS = load(scale="smoke")

@@ -223,10 +223,10 @@ def test_intervals_repeat_and_admit_what_they_do_not_know():
 
 def test_means_over_seeds_take_a_seeds_rows_first():
     table = pd.DataFrame({"arm": ["b", "b", "b", "a", "a"], "seed": [0, 0, 1, 0, 1], "x": [1.0, 3.0, 4.0, 5.0, 5.0]})
-    found = over_seeds(table, ["arm"], ["x"], STATISTICS)
+    found = over_seeds(table, ["arm"], STATISTICS, ["x"])
     assert found.index.tolist() == ["b", "a"] and found["x"].tolist() == [3.0, 5.0]  # b: (2 + 4)/2, not 8/3
     assert found.loc["b", ["x_low", "x_high"]].tolist() == [2.0, 4.0] and found.loc["a", "x_low"] == 5.0
-    assert over_seeds(table, ["arm", "seed"], ["x"], STATISTICS).index.names == ["arm", "seed"]
+    assert over_seeds(table, ["arm", "seed"], STATISTICS, ["x"]).index.names == ["arm", "seed"]
 
 
 def test_resampled_trials_are_counted_with_the_generators_own_draws():

@@ -9,9 +9,8 @@ from scipy import stats
 
 from repro import settings as settings_module
 from repro.experiments.regimes import summary as regimes
-from repro.experiments.regimes import tables as regimes_report
 from repro.experiments.regimes.mixes import advantage_length, length_difficulty, spearman
-from repro.experiments.regimes.summary import agreement, at_equal_tokens, kendall, outcomes, paired, reversals
+from repro.experiments.regimes.summary import agreement, at_equal_tokens, kendall, outcomes, paired
 from repro.settings import Statistics
 
 STATISTICS = Statistics(levels=[0.9], resamples=500, confidence=0.95, seed=0)
@@ -164,17 +163,75 @@ def test_the_comparison_ranks_and_corrects_over_all_mixes(monkeypatch):
     expected = 0.1 + (noise["d3s"] - noise["grpo"]).mean()
     assert table.loc[("default", "d3s"), "difference_steps"] == pytest.approx(expected)
     assert (table["budget"] == 100).all() and (table["budget_step"] == 10).all()
-    text = regimes_report.conclusion(evaluations, table.reset_index(), settings)
-    d3s, subset = (settings.arms[arm].title for arm in ("d3s", "random-subset"))
-    assert f"{d3s} is above on: the study's own mix (" in text
-    title = settings.regimes.mixes["few-silent"].title
-    assert f"{subset} is above {d3s} on ‘{title}’ and below on ‘the study's own mix’" in text
-    assert "Of 4 differences to GRPO, 2 are resolved as more and 0 as less" in text
+    pairs = regimes.differences(evaluations, arms, 0.95)
+    above = pairs[(pairs["low"] > 0) & (pairs["measure"] == "steps")]
+    assert list(zip(above["mix"], above["arm"], above["other"], strict=True)) == [
+        ("default", "d3s", "grpo"),
+        ("default", "d3s", "random-subset"),
+        ("few-silent", "random-subset", "grpo"),
+        ("few-silent", "random-subset", "d3s"),
+    ]
+    chosen = regimes.choices(pairs)
+    assert set(chosen["arm"]) == {"d3s"} and set(chosen["other"]) == {"random-subset"} and len(chosen) == 4
+    assert (chosen["low"] > 0).tolist() == [True, False] * 2 and (chosen["high"] < 0).tolist() == [False, True] * 2
+    turned = regimes.reversals(pairs)
+    assert turned.to_dict("records") == [
+        {"measure": m, "arm": "d3s", "other": "random-subset", "above": ["default"], "below": ["few-silent"]}
+        for m in ("steps", "tokens")
+    ]
+    taus = regimes.agreements(evaluations, settings)
+    headline = regimes.headline(taus, table.reset_index()).loc["at equal steps"]
+    assert (headline["compared"], headline["higher"], headline["lower"]) == (4, 2, 0)
+    between = taus[(taus["measure"] == "steps") & (taus["mix"] != taus["other"])]
+    assert headline["tau_mean"] == headline["tau_least"] == between["tau"].item()
+    reading = regimes.regimes_table(table.reset_index(), settings)
+    assert reading["mix"].tolist() == [
+        "the study's own mix",
+        "",
+        "",
+        settings.regimes.mixes["few-silent"].title,
+        "",
+        "",
+    ]
+    assert reading["difference, equal steps"].tolist()[::3] == ["–", "–"]
+    assert reading["difference, equal steps"][2].startswith(f"{expected:+.3f} [+0.")
+    assert reading["trained tokens to 90% of the rise"].tolist()[:2] == ["1", "1.00 [1.00, ≥ 1.00]"]
+
+
+def test_a_cost_that_was_not_reached_is_a_lower_bound():
+    row = {"cost": 0.9, "cost_low": 0.8, "cost_high": 1.0, "cost_reached": True, "cost_open": True}
+    assert regimes._cost(pd.Series(row), "cost") == "0.90 [0.80, ≥ 1.00]"
+    assert regimes._cost(pd.Series({**row, "cost_reached": False}), "cost") == "≥ 0.90"
+    assert regimes._cost(pd.Series({**row, "cost": np.nan}), "cost") == "undefined: the baseline did not rise"
+
+
+def test_quarters_are_compared_with_the_quarter_chosen_at_random():
+    settings = settings_module.load(scale="smoke")
+    ends = {"random-quarter": (0.5, 0.6), "d1s": (0.6, 0.8), "pods": (0.4, 0.6), "grpo": (0.9, 0.9)}
+    evaluations = pd.concat(
+        curve(arm, seed, [0, 100], [0.3, of_arm[seed]]) for arm, of_arm in ends.items() for seed in (0, 1)
+    ).drop(columns="mix")
+    table = regimes.against_chance(evaluations, settings)
+    assert table["measure"].tolist() == ["steps", "steps", "tokens", "tokens"]
+    assert table["arm"].tolist() == ["d1s", "pods"] * 2 and set(table["other"]) == {"random-quarter"}
+    assert table["difference"].tolist() == pytest.approx([0.15, -0.05] * 2) and set(table["seeds"]) == {2}
+    half = stats.t.ppf(0.975, 1) * np.std([0.1, 0.2], ddof=1) / np.sqrt(2)
+    assert table.loc[0, ["low", "high"]].tolist() == pytest.approx([0.15 - half, 0.15 + half])
+    without = evaluations[evaluations["arm"] != "random-quarter"]
+    assert regimes.against_chance(without, settings).empty
 
 
 def test_a_reversal_needs_both_signs_resolved():
     high, low = np.array([0.80, 0.81, 0.82]), np.array([0.60, 0.62, 0.61])
-    values = {"one": np.stack([high, low]), "two": np.stack([low, high]), "three": np.stack([high, high[::-1]])}
-    assert reversals(paired(values, 0.95), ["x", "y"]) == [("x", "y", ["one"], ["two"])]
-    del values["two"]
-    assert reversals(paired(values, 0.95), ["x", "y"]) == []
+    last = {"one": (high, low), "two": (low, high), "three": (high, high[::-1])}
+    evaluations = pd.concat(
+        curve(arm, seed, [0, 100], [0.3, ends[seed]], mix)
+        for mix, of_mix in last.items()
+        for arm, ends in zip("xy", of_mix, strict=True)
+        for seed in range(3)
+    )
+    expected = {"arm": "x", "other": "y", "above": ["one"], "below": ["two"]}
+    turned = regimes.reversals(regimes.differences(evaluations, ["x", "y"], 0.95))
+    assert turned.to_dict("records") == [{"measure": measure, **expected} for measure in ("steps", "tokens")]
+    without = evaluations[evaluations["mix"] != "two"]
+    assert regimes.reversals(regimes.differences(without, ["x", "y"], 0.95)).empty

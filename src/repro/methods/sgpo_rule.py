@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from repro.methods.group_sizes.posterior import fit_population
 from repro.methods.group_sizes.rule import rule_size
 from repro.methods.plans.sgpo import sgpo
 
@@ -23,6 +24,12 @@ def classes(rate_Q: np.ndarray, margin: float = 0.0) -> np.ndarray:
     """
     rate_Q = np.asarray(rate_Q)
     return np.select([rate_Q >= 1 - margin, rate_Q <= margin], [0, 2], 1)
+
+
+def fitted_population(successes_Q: np.ndarray, samples: int) -> tuple[float, float]:
+    """(α, β) of the profile's success rates (`fit_population`); uniform, (1, 1), where one sample of each query says
+    nothing of the spread."""
+    return fit_population(successes_Q, samples) if samples > 1 else (1.0, 1.0)
 
 
 @dataclass(frozen=True)

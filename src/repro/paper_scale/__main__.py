@@ -1,12 +1,12 @@
-"""`python -m repro.paper_scale`: what launch scripts and people ask.
+"""`python -m repro.paper_scale`: the command line of people and launch scripts.
 
 list                      the scales
 show [SCALE]              every value with its source
-overrides [SCALE] ARM     what verl is told, one Hydra override a line
-check [SCALE] ARM         compose it, and let verl check it; needs no GPU
+overrides [SCALE] ARM     verl's settings, one Hydra override per line
+check [SCALE] ARM         compose them and let verl check them; needs no GPU
 profile [SCALE]           measure the base model on every training prompt, for arms with a profile; `run` does it too
 run [SCALE] ARM           write the plan, then train on the GPUs of the Ray cluster in RAY_ADDRESS, or of this machine;
-                          the same command again goes on from the last checkpoint
+                          the same command again resumes from the last checkpoint
 
 Without SCALE, or with -, it is the one that `scale:` in params.yaml names. KEY=VALUE is a setting of verl's.
 """
@@ -17,18 +17,19 @@ import sys
 from pathlib import Path
 
 from repro import settings as settings_module
-from repro.paper_scale import SCALES, find
+from repro.paper_scale import SCALES, PaperScale, find
 from repro.paper_scale.overrides import DATA, RUNS
 from repro.paper_scale.ready import NotReady
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.scales import values_table
 from repro.settings import SettingsError
+from repro.stats.tables import markdown
 from repro.verl.version import UnsupportedVerl
 
-OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")  # KEY=VALUE, which may stand anywhere
+OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")  # KEY=VALUE, anywhere on the line
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one command; 1 with a sentence on stderr where a setting is wrong or something is missing."""
+    """Run one command; 1 with a sentence on stderr where a setting is wrong or something is missing."""
     from repro.data.sandbox import SandboxFailed
     from repro.engine.backends import BackendError
     from repro.engine.profile import ProfileError
@@ -76,9 +77,7 @@ def _do(asked: argparse.Namespace, more: list[str]) -> None:
         _is_arm(arm, names)
     scale, settings = _scale(names)
     if asked.command == "show":
-        from repro.paper_scale.describe import table
-
-        print(table(scale))
+        print(markdown(values_table(scale)), end="")
     elif asked.command == "profile":
         _profile(scale, settings, asked, more)
     elif asked.command == "run":
@@ -87,7 +86,7 @@ def _do(asked: argparse.Namespace, more: list[str]) -> None:
         where = {"seed": asked.seed, "nodes": asked.nodes, "gpus": asked.gpus, "data": asked.data, "runs": asked.runs}
         print(f"tables: {run(scale, settings, arm, **where, profile=asked.profile, more=more) / 'tables'}")
     else:
-        _tell(scale, settings, arm, asked, more)
+        _configure(scale, settings, arm, asked, more)
 
 
 def _is_arm(arm: str, names: list[str]) -> None:
@@ -102,21 +101,21 @@ def _is_arm(arm: str, names: list[str]) -> None:
 
 
 def _scale(names: list[str]) -> tuple[PaperScale, settings_module.Settings]:
-    """The scale that is named, or params.yaml's, with the settings at that scale; SettingsError where it is none."""
+    """The named scale, or params.yaml's, with the settings at that scale; SettingsError where there is none."""
     if len(names) > 1:
         raise SettingsError(f"one scale and one arm at a time, not {' '.join(names)} and more")
     if not names or names[0] == "-":
         settings = settings_module.load()
         if settings.scale not in SCALES:
             raise SettingsError(
-                f"params.yaml: scale: {settings.scale!r} is no paper's: set it to one of them, or name one here "
+                f"params.yaml: scale: {settings.scale!r} is not a paper's: set it to one of them, or name one here "
                 "(`python -m repro.paper_scale list`)"
             )
         return SCALES[settings.scale], settings
     return find(names[0]), settings_module.load(scale=names[0])
 
 
-def _tell(
+def _configure(
     scale: PaperScale, settings: settings_module.Settings, arm: str, asked: argparse.Namespace, more: list[str]
 ) -> None:
     from repro.arms import build
@@ -128,11 +127,11 @@ def _tell(
     method = build(arm, settings_at(scale, settings).arm(arm))
     check_arm(arm, method)
     where = {"data": asked.data.resolve(), "runs": asked.runs.resolve()}
-    told = overrides(scale, settings, arm, seed=asked.seed, nodes=asked.nodes, gpus=asked.gpus, **where)
+    values = overrides(scale, settings, arm, seed=asked.seed, nodes=asked.nodes, gpus=asked.gpus, **where)
     if asked.command == "overrides":
-        print("\n".join([*told, *more]))
+        print("\n".join([*values, *more]))
         return
-    config = compose([*told, *more])
+    config = compose([*values, *more])
     check(config)
     check_config(config, method)
     print(f"verl accepts {scale.name} with arm {arm}")

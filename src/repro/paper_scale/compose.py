@@ -1,16 +1,16 @@
-"""Hydra puts verl's defaults, our base config and the overrides together; verl checks what comes out."""
+"""Hydra composes verl's defaults, our base config and the overrides; verl checks the result."""
 
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from repro.paths import ROOT
+from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-CONFIGS = ROOT / "configs" / "verl"
+FOLDER = CONFIGS / "verl"
 BASE = "repro_trainer"
 
 
@@ -25,10 +25,8 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
         from hydra import initialize_config_dir
         from hydra.errors import HydraException
     except ImportError as error:
-        raise SettingsError(
-            f"paper scales run on verl, which is not here ({error}); install it: `make extra-verl`"
-        ) from error
-    with initialize_config_dir(str(CONFIGS), version_base=None):
+        raise SettingsError(f"paper scales run on verl, which is not installed ({error}): `make extra-verl`") from error
+    with initialize_config_dir(str(FOLDER), version_base=None):
         defaults = put_together(BASE)
         try:
             config = put_together(BASE, overrides=list(overrides))
@@ -43,10 +41,10 @@ def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig")
     """Which override Hydra does not take, and the nearest key that verl has."""
     from omegaconf import OmegaConf
 
-    told = " ".join(str(error).split())
-    unknown = re.match(r"Could not override '([^']+)'", told)
+    message = " ".join(str(error).split())
+    unknown = re.match(r"Could not override '([^']+)'", message)
     if not unknown:
-        return f"{given}: {told}" if (given := getattr(error, "override", None)) else told
+        return f"{given}: {message}" if (given := getattr(error, "override", None)) else message
     key = unknown[1]
     given = next((entry for entry in overrides if entry.startswith(f"{key}=")), key)
     section, name = "", key
@@ -62,9 +60,8 @@ def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig")
 
 
 def _same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None:
-    """SettingsError where an override puts a word for a number, say: Hydra takes it, and a run ends on it hours later.
-
-    Only where verl's own value is a section, a truth value or a number; null is always taken.
+    """SettingsError where an override has another type than verl's value, a word for a number say: Hydra accepts it,
+    and a run fails on it hours later. Checked where verl's value is a section, a truth value or a number; null passes.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -76,18 +73,14 @@ def _same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None
         before, now = (OmegaConf.select(whole, key) for whole in (defaults, config))
     except OmegaConfBaseException as error:
         raise SettingsError(f"{entry}: {' '.join(str(error).split())}") from error
-    kinds = {"a section": OmegaConf.is_dict, "true or false": _is_truth, "a number": _is_number}
+    kinds = {
+        "a section": OmegaConf.is_dict,
+        "true or false": lambda value: isinstance(value, bool),
+        "a number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    }
     for kind, is_kind in kinds.items():
         if is_kind(before) and now is not None and not is_kind(now):
             raise SettingsError(f"{entry}: verl's own value is {_shown(before)}, and this is not {kind}")
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:
@@ -95,7 +88,7 @@ def _shown(value: Any) -> str:
 
 
 def check(config: Any) -> None:
-    """verl's own checks of a composed config, what its main does before it starts Ray; SettingsError in a sentence."""
+    """The checks that verl's main makes of a config before it starts Ray; SettingsError in one sentence."""
     from omegaconf import OmegaConf
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
@@ -103,8 +96,8 @@ def check(config: Any) -> None:
     try:
         OmegaConf.to_container(config, resolve=True)
         validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)  # workers do this one, and would fail after minutes
+        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)  # a worker would fail on this one after minutes
         omega_conf_to_dataclass(config.algorithm)
     except Exception as error:
-        told = " ".join(str(error).split())
-        raise SettingsError(f"verl refuses {config.repro.scale} with arm {config.repro.arm}: {told}") from error
+        message = " ".join(str(error).split())
+        raise SettingsError(f"verl refuses {config.repro.scale} with arm {config.repro.arm}: {message}") from error

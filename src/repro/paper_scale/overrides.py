@@ -1,7 +1,7 @@
-"""From a paper scale and an arm of params.yaml to what verl is told: Hydra overrides on top of verl's own defaults.
+"""From a paper scale and an arm of params.yaml to Hydra overrides on top of verl's own defaults.
 
-What an arm says in verl's own words is set here: objective and clip, aggregation, filter, group size. What verl has no
-words for, plan and samplers, goes along as the arm's name and the settings (section `repro`), read by our trainer.
+The parts of an arm that verl has options for are set here: objective and clip, aggregation, filter, group size. Plan
+and samplers, which it has none for, are passed as the arm's name and the settings (section `repro`) to our trainer.
 """
 
 import json
@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from repro.arms import build
 from repro.paper_scale.at_scale import settings_at
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings.errors import SettingsError
 from repro.verl.loss import actor_settings
 
 if TYPE_CHECKING:
-    from repro.settings import Arm, Settings
+    from repro.settings import Settings
 
-DATA = Path(
-    "data/verl"
-)  # NAME.parquet of each data set, as `python -m repro.data prepare … --out data/verl` writes them
+# NAME.parquet of each data set, as `python -m repro.data prepare … --out data/verl` writes them
+DATA = Path("data/verl")
 RUNS = Path("runs")  # a folder per run: plan, settings, tables, checkpoints
 
 
 def folder_of(scale: PaperScale, arm: str, seed: int, runs: Path = RUNS) -> Path:
-    """Where a run reads its plan and writes what it leaves; the same run goes on from what stands there."""
+    """The folder of a run: its plan, tables and checkpoints; the same run resumes from there."""
     return runs / scale.name / arm / f"seed-{seed}"
 
 
@@ -43,26 +42,26 @@ def overrides(
 
     SettingsError where the arm is not in `settings`, or the GPUs cannot share a batch evenly.
     """
-    own, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
-    told = {
-        **_run(scale, own, arm, seed, folder, nodes, gpus),
+    at_scale, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
+    values = {
+        **_run(scale, at_scale, arm, seed, folder, nodes, gpus),
         **_data(scale, data, folder, seed),
-        **_actor(scale, own, arm, seed),
+        **_actor(scale, at_scale, arm, seed),
         **_rollout(scale, seed),
     }
-    workers = told["trainer.nnodes"] * told["trainer.n_gpus_per_node"]
+    workers = values["trainer.nnodes"] * values["trainer.n_gpus_per_node"]
     if scale.rollouts_per_step % workers:
         raise SettingsError(
             f"{scale.name}: {workers} GPUs cannot share a batch of {scale.rollouts_per_step} rollouts evenly; choose a "
             "number of GPUs that divides it"
         )
-    return [f"{key}={_written(value)}" for key, value in told.items()]
+    return [f"{key}={_written(value)}" for key, value in values.items()]
 
 
 def _run(
-    scale: PaperScale, own: "Settings", arm: str, seed: int, folder: Path, nodes: int | None, gpus: int | None
+    scale: PaperScale, at_scale: "Settings", arm: str, seed: int, folder: Path, nodes: int | None, gpus: int | None
 ) -> dict[str, Any]:
-    profile = own.arm(arm).profile
+    profile = at_scale.arm(arm).profile
     return {
         "repro.scale": scale.name,
         "repro.arm": arm,
@@ -76,14 +75,14 @@ def _run(
         "trainer.default_local_dir": str(folder / "checkpoints"),
         "trainer.nnodes": nodes or scale.nodes.value,
         "trainer.n_gpus_per_node": gpus or scale.gpus_per_node.value,
-        "trainer.total_training_steps": own.steps_of(arm),
-        "trainer.save_freq": own.engine.checkpoint_every,
-        "trainer.test_freq": own.evaluation.every,
+        "trainer.total_training_steps": at_scale.steps_of(arm),
+        "trainer.save_freq": at_scale.engine.checkpoint_every,
+        "trainer.test_freq": at_scale.evaluation.every,
     }
 
 
 def _data(scale: PaperScale, data: Path, folder: Path, seed: int) -> dict[str, Any]:
-    """Training data is the arm's plan, written by repro.paper_scale.prepare: its rows have the order and the sizes."""
+    """Training data is the arm's plan, written by repro.paper_scale.prepare: its rows carry order and group sizes."""
     return {
         "data.train_files": str(folder / "plan.parquet"),
         "data.val_files": [str(data / f"{name}.parquet") for name in scale.validation_data.value],
@@ -94,14 +93,14 @@ def _data(scale: PaperScale, data: Path, folder: Path, seed: int) -> dict[str, A
     }
 
 
-def _actor(scale: PaperScale, own: "Settings", arm: str, seed: int) -> dict[str, Any]:
-    actor, entry = "actor_rollout_ref.actor", own.arm(arm)
-    said = actor_settings(build(arm, entry), scale.max_response_tokens.value)
-    if "clip_ratio_c" in said:
-        said["clip_ratio_c"] = scale.dual_clip.value  # verl's second clip, which the papers' runs had; GRPO's has none
+def _actor(scale: PaperScale, at_scale: "Settings", arm: str, seed: int) -> dict[str, Any]:
+    actor, entry = "actor_rollout_ref.actor", at_scale.arm(arm)
+    loss = actor_settings(build(arm, entry), scale.max_response_tokens.value)
+    if "clip_ratio_c" in loss:
+        loss["clip_ratio_c"] = scale.dual_clip.value  # verl's second clip, which the papers' runs had; GRPO has none
     return {
         "actor_rollout_ref.model.path": scale.model.value,
-        **{f"{actor}.{key}": value for key, value in said.items()},
+        **{f"{actor}.{key}": value for key, value in loss.items()},
         f"{actor}.ppo_mini_batch_size": scale.minibatch.value,
         f"{actor}.use_kl_loss": scale.kl.value > 0,
         f"{actor}.kl_loss_coef": scale.kl.value,
@@ -113,14 +112,10 @@ def _actor(scale: PaperScale, own: "Settings", arm: str, seed: int) -> dict[str,
         f"{actor}.grad_clip": scale.gradient_clip.value,
         f"{actor}.data_loader_seed": seed,
         f"{actor}.fsdp_config.seed": seed,
-        "algorithm.norm_adv_by_std_in_grpo": _normalised(entry),
+        # For verl's own metrics; the advantages that train are the arm's.
+        "algorithm.norm_adv_by_std_in_grpo": entry.advantage[0] == "group_normalised",
         "algorithm.filter_groups.enable": entry.filter is not None,
     }
-
-
-def _normalised(arm: "Arm") -> bool:
-    """For verl's own metrics; the advantages that train are the arm's."""
-    return arm.advantage[0] == "group_normalised"
 
 
 def _rollout(scale: PaperScale, seed: int) -> dict[str, Any]:
@@ -137,7 +132,7 @@ def _rollout(scale: PaperScale, seed: int) -> dict[str, Any]:
 
 
 def _written(value: Any) -> str:
-    """As Hydra's grammar reads it back: the same type, the same value."""
+    """In Hydra's grammar, so that it reads back the same type and value."""
     if isinstance(value, list):
         return "[" + ",".join(_written(entry) for entry in value) + "]"
     return value if isinstance(value, str) else json.dumps(value)

@@ -14,13 +14,13 @@ from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_parquet, write_text
 from repro.methods.plans import Queries
 from repro.paper_scale.at_scale import settings_at
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
 from repro.verl.data import plan_table, planned_groups
 from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm
 
-# As many groups as the run needs four times over, where a filter throws some away: verl asks for twice as many as were
-# dropped, and starts the plan over where it runs out.
+# Where a filter drops groups, plan four times as many as the run needs: verl asks for twice as many as were dropped,
+# and restarts the plan where it runs out.
 ROUNDS = 4
 
 
@@ -62,28 +62,28 @@ def prepare(
     """Write plan.parquet and settings.json (and the profile's copy) to `folder`; returns how many groups were planned.
 
     Writing them again writes the same. `rows`: `training_rows`; `profile`: for an arm with one, a folder with the base
-    model's profile as `repro.profiling.Profile.save` writes it, over the same prompts in the same order. SettingsError
+    model's profile as `Profile.save` writes it, over the same prompts in the same order. SettingsError
     where it is missing or does not fit, or where the folder holds a run that was begun with other settings.
     """
-    own = settings_at(scale, settings)
-    method = build(arm, own.arm(arm))
+    at_scale = settings_at(scale, settings)
+    method = build(arm, at_scale.arm(arm))
     check_arm(arm, method)
-    begun_alike(own, arm, folder)
-    known = _known(own, arm, len(rows), folder, profile)
+    begun_alike(at_scale, arm, folder)
+    known = _known(at_scale, arm, len(rows), folder, profile)
     rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
-    plan = method.plan(known, own.engine.rollouts_per_step, rng)
+    plan = method.plan(known, at_scale.engine.rollouts_per_step, rng)
     rounds = ROUNDS if method.filter is not None else 1
-    groups = planned_groups(plan, own.steps_of(arm), own.engine.rollouts_per_step, rounds)
+    groups = planned_groups(plan, at_scale.steps_of(arm), at_scale.engine.rollouts_per_step, rounds)
     write_parquet(plan_table(rows, groups), folder / "plan.parquet")
     if method.profile_again:
         write_parquet(pd.DataFrame(rows), folder / "queries.parquet")
-    write_text(own.model_dump_json(indent=2) + "\n", folder / SETTINGS)
+    write_text(at_scale.model_dump_json(indent=2) + "\n", folder / SETTINGS)
     return len(groups)
 
 
-def _known(own: Settings, arm: str, n_rows: int, folder: Path, profile: Path | None) -> Queries:
+def _known(at_scale: Settings, arm: str, n_rows: int, folder: Path, profile: Path | None) -> Queries:
     """What the plan may know of the prompts; their lengths, which no plan here reads, are not counted."""
-    use = own.arm(arm).profile
+    use = at_scale.arm(arm).profile
     if use is None:
         return Queries(np.ones(n_rows, int))
     if profile is None:

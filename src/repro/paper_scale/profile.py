@@ -1,8 +1,8 @@
 """The base model's profile at a paper scale: K verified samples of every training prompt, for arms that plan from it.
 
-One for all arms and seeds of a scale, where the embedded engine measures one for each seed: here it takes GPU-hours.
-Sampled as training samples, judged as training judges. It is kept in parts, each some prompts and some samples, so that
-it goes on where it was cut short, one GPU beside the other, and an arm with a larger K adds the samples that it lacks.
+One for all arms and seeds of a scale (the embedded engine measures one per seed), since here it takes GPU-hours.
+Sampled and judged as in training. It is stored in parts, each some prompts and some samples, so that it resumes after
+an interruption, several GPUs can share it, and an arm with a larger K adds only the missing samples.
 """
 
 import json
@@ -22,19 +22,19 @@ from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.evaluation.model import stops_of
 from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_json, write_parquet
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings.errors import SettingsError
 from repro.tasks.queries import Query
 from repro.verl.run import PROFILE
 
-PART = 512  # prompts; what is lost at most when it is cut short
+PART = 512  # prompts; the most that an interruption loses
 VERIFIERS = 4  # child processes beside each engine
 HOW = "how.json"
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """How a part is sampled: all that a worker on one GPU must know."""
+    """How a part is sampled: everything that a worker on one GPU needs."""
 
     engine: str
     model: Path
@@ -69,11 +69,11 @@ def profile_of(
     dtype: str = "bfloat16",
     gpus: int = 1,
 ) -> Path:
-    """Measure what `folder` lacks of a profile of `samples` samples of every question, and return `folder`, which then
-    holds profile.parquet and profile.json, of so many samples or more, as `Profile.save` writes them.
+    """Complete the profile in `folder` to `samples` samples of every question, and return `folder`, which then holds
+    profile.parquet and profile.json, of that many samples or more, as `Profile.save` writes them.
 
     `model`: a folder of save_pretrained. SettingsError where the folder holds a profile of another model or other
-    prompts, or one that was sampled otherwise; BackendError where the engine cannot run.
+    prompts, or one with other sampling settings; BackendError where the engine cannot run.
     """
     queries = [Query(entry.messages[-1]["content"], entry.answer, entry.data_source, {}) for entry in questions]
     longest = scale.max_response_tokens.value
@@ -91,19 +91,19 @@ def profile_of(
 
 
 def _same(folder: Path, how: dict[str, Any]) -> None:
-    """Write down how this profile is made; SettingsError where it was begun otherwise."""
+    """Record the settings of this profile; SettingsError where it was begun with others."""
     path = folder / HOW
     before = json.loads(path.read_text()) if path.exists() else how
     changed = [f"{key}: {before.get(key)} → {value}" for key, value in how.items() if before.get(key) != value]
     if changed:
         raise SettingsError(
-            f"{folder} holds a profile that was made otherwise ({'; '.join(changed)}): remove it to profile anew"
+            f"{folder} holds a profile made with other settings ({'; '.join(changed)}): remove it to profile again"
         )
     write_json(how, path)
 
 
 def _parts(folder: Path, n_questions: int, samples: int) -> list[Part]:
-    """All parts of the profile: the ranges of samples that were begun before, and what they lack of `samples`."""
+    """All parts of the profile: the ranges of samples begun before, and one for those missing up to `samples`."""
     ranges = sorted(
         tuple(map(int, path.name.split("-")[1:])) for path in (folder / "parts").glob("samples-*") if path.is_dir()
     )
@@ -132,9 +132,7 @@ def _measure(sampler: Sampler, folder: Path, parts: Sequence[Part], gpus: int) -
     for worker in workers:
         worker.join()
     if any(worker.exitcode for worker in workers):
-        raise BackendError(
-            "profiling failed on a GPU, see above; the same command goes on with the parts that are missing"
-        )
+        raise BackendError("profiling failed on a GPU, see above; the same command resumes with the missing parts")
 
 
 def _work(sampler: Sampler, folder: Path, parts: Sequence[Part], device: str | None = None) -> None:

@@ -1,6 +1,6 @@
-"""What a run at a paper scale needs, asked before anything is loaded: GPUs, packages, data, models.
+"""The requirements of a run at a paper scale, checked before anything is loaded: GPUs, packages, data, models.
 
-Each of these would otherwise end a run minutes or hours after it began, and with another program's words.
+Without these checks a run would fail minutes or hours after it began, with another program's message.
 """
 
 import importlib.util
@@ -9,14 +9,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.verl.version import require_plugin, require_verl
 
 GPU_PACKAGES = ("vllm", "flash_attn")  # what verl generates and attends with
 
 
 class NotReady(RuntimeError):
-    """One sentence: what is missing here, and the command that brings it."""
+    """One sentence: what is missing, and the command that provides it."""
 
 
 def require_machine(scale: PaperScale, arm: str) -> None:
@@ -94,21 +94,21 @@ def _knock(address: str) -> None:
 
 
 def own_cluster() -> dict[str, Any]:
-    """What `ray.init` is told where RAY_ADDRESS names no cluster: a new one, with this machine's GPUs.
+    """Arguments of `ray.init` where RAY_ADDRESS names no cluster: a new one, with this machine's GPUs.
 
-    Left to itself Ray joins any that was started on this machine, a stranger's or one that has since ended.
+    By default Ray joins any cluster that was started on this machine, someone else's or one that has since ended.
     """
     return {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_gpus": gpus_here()}
 
 
 def local_model(name: str) -> Path:
-    """The folder of a model by its hub id, fetched if need be, or by its path; NotReady where it cannot be had."""
+    """The folder of a model by its hub id, fetched if need be, or by its path; NotReady where it is not available."""
     from repro.engine.backends.load import ModelMissing, fetch
 
     try:
         return fetch(name)
     except ModelMissing as error:
         raise NotReady(
-            f"the model {name} cannot be had ({error.__cause__ or 'it is no model folder'}): fetch it where there is a "
-            "network, and name its folder: actor_rollout_ref.model.path=FOLDER"
+            f"the model {name} is not available ({error.__cause__ or 'it is no model folder'}): fetch it where there "
+            "is a network, and name its folder: actor_rollout_ref.model.path=FOLDER"
         ) from error

@@ -1,4 +1,4 @@
-"""Runs at a paper scale: one of an arm and a seed; or all seeds of an arm, for the pipeline."""
+"""Training at a paper scale: one seed of an arm, or all seeds for the pipeline."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
 from repro.paper_scale.prepare import prepare, question_of, training_rows
 from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
-from repro.paper_scale.values import PaperScale
+from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
@@ -42,22 +42,22 @@ def run(
 ) -> Path:
     """Train one seed of `arm` on the GPUs of the Ray cluster in RAY_ADDRESS, or of this machine; returns its folder.
 
-    The same call goes on from the last checkpoint, and does nothing where the run is finished. `nodes` and `gpus` (of a
-    node): fewer than there are; `profile`: a folder of one, else measured once for the scale; `more`: verl's own
-    settings, as Hydra overrides. NotReady, UnsupportedVerl or SettingsError before anything is loaded.
+    The same call resumes from the last checkpoint, and does nothing where the run is finished. `nodes` and `gpus` (of a
+    node): fewer than there are; `profile`: a folder of one, else measured once for the scale; `more`: further Hydra
+    overrides. NotReady, UnsupportedVerl or SettingsError before anything is loaded.
     """
     data, runs = Path(data).resolve(), Path(runs).resolve()
-    own, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
-    method = build(arm, own.arm(arm))
+    at_scale, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
+    method = build(arm, at_scale.arm(arm))
     check_arm(arm, method)
-    begun_alike(own, arm, folder)
-    if finished(folder, own.steps_of(arm)):
-        print(f"{folder} is finished: remove it to train anew")
+    begun_alike(at_scale, arm, folder)
+    if finished(folder, at_scale.steps_of(arm)):
+        print(f"{folder} is finished: remove it to train again")
         return folder
     ready.require_machine(scale, arm)
     ready.require_data(scale, data)
-    there = ready.gpus_at_hand()
-    nodes, gpus = nodes or there[0], gpus or there[1]
+    available = ready.gpus_at_hand()
+    nodes, gpus = nodes or available[0], gpus or available[1]
     where = {"seed": seed, "nodes": nodes, "gpus": gpus, "data": data, "runs": runs}
     config = compose([*overrides(scale, settings, arm, **where), *more])
     check(config)
@@ -65,9 +65,9 @@ def run(
     model = ready.local_model(config.actor_rollout_ref.model.path)
     rows = training_rows(scale, data, tokenizer_of(model))
     if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
-        profile = folder / "profile"  # that of the run which goes on
-    if own.arm(arm).profile and profile is None:
-        profile = measure(scale, model, rows, own.arm(arm).profile.samples, runs)
+        profile = folder / "profile"  # that of the run being resumed
+    if at_scale.arm(arm).profile and profile is None:
+        profile = measure(scale, model, rows, at_scale.arm(arm).profile.samples, runs)
     prepare(scale, settings, arm, folder, rows, seed=seed, profile=profile)
     _train(config)
     return folder
@@ -100,20 +100,20 @@ def finished(folder: Path, steps: int) -> bool:
 
 
 def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | None = None) -> dict[str, pd.DataFrame]:
-    """Train every seed of `arm` at the paper scale that `settings.scale` names, one after the other, each in a process
-    of its own; its tables go to `output` and its seconds to timings/, as the embedded engine's do, and are returned.
+    """Train every seed of `arm` at the paper scale that `settings.scale` names, one after the other, each in a separate
+    process; its tables go to `output` and its seconds to timings/, as the embedded engine's do, and are returned.
 
-    The runs stay in `runs` (default: the project's runs/), from where the same call goes on. Runs that are finished, by
-    launch/ for instance, are taken as they are, which needs no GPU.
+    The runs stay in `runs` (default: the project's runs/), where the same call resumes them. Finished runs, by launch/
+    for instance, are only collected, which needs no GPU.
     """
     scale, runs, data = find(settings.scale), runs or paths.ROOT / RUNS, paths.ROOT / DATA
-    own, seeds = settings_at(scale, settings), settings.seeds_of(arm)
+    at_scale, seeds = settings_at(scale, settings), settings.seeds_of(arm)
     folders = {seed: folder_of(scale, arm, seed, runs) for seed in seeds}
-    missing = [seed for seed, folder in folders.items() if not finished(folder, own.steps_of(arm))]
+    missing = [seed for seed, folder in folders.items() if not finished(folder, at_scale.steps_of(arm))]
     if missing:
         _can_train(scale, arm, missing, runs, data)
     for folder in folders.values():
-        begun_alike(own, arm, folder)
+        begun_alike(at_scale, arm, folder)
     _same_code(arm, runs / scale.name / arm)
     for seed in missing:
         command = [sys.executable, "-m", "repro.paper_scale", "run", scale.name, arm, "--seed", str(seed)]
@@ -121,14 +121,14 @@ def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | Non
         done = subprocess.run(command, cwd=paths.ROOT, env={**os.environ, "REPRO_ROOT": str(paths.ROOT)})
         if done.returncode:
             raise RuntimeError(
-                f"{arm}, seed {seed}, ended with status {done.returncode}, see above; `dvc repro train@{arm}` goes on "
+                f"{arm}, seed {seed}, ended with status {done.returncode}, see above; `dvc repro train@{arm}` resumes "
                 "from its last checkpoint"
             )
     return publish(list(folders.values()), Path(output), paths.train_timings(arm))
 
 
 def _can_train(scale: PaperScale, arm: str, seeds: Sequence[int], runs: Path, data: Path) -> None:
-    """NotReady says which runs are not finished: this may be a machine that should only collect them."""
+    """NotReady names the unfinished runs: this may be a machine that should only collect them."""
     try:
         ready.require_machine(scale, arm)
         ready.require_data(scale, data)
@@ -142,7 +142,7 @@ def _can_train(scale: PaperScale, arm: str, seeds: Sequence[int], runs: Path, da
 
 
 def publish(folders: Sequence[Path], data: Path, timings: Path) -> dict[str, pd.DataFrame]:
-    """The tables of an arm's runs, all seeds in one, where reports read them: seconds in `timings`."""
+    """Write the tables of an arm's runs, all seeds in one, where reports read them; seconds to `timings`."""
     names = dict.fromkeys(path.stem for folder in folders for path in sorted((folder / "tables").glob("*.parquet")))
     tables = {}
     for name in names:
@@ -160,21 +160,21 @@ def _same_code(arm: str, folder: Path) -> None:
     if kept.exists() and kept.read_text() != now.read_text():
         raise SettingsError(
             f"{folder} was begun with other settings or code than these (its manifest.json differs from {now}): remove "
-            "the folder to train anew, or its manifest.json to keep what is there"
+            "the folder to train again, or its manifest.json to keep what is there"
         )
     write_text(now.read_text(), kept)
 
 
 def tokenizer_of(model: Path) -> Any:
-    """A model's own."""
+    """The tokenizer in a model's folder."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model)
 
 
 def _train(config: Any) -> None:
-    """verl's main loop, whose processes elsewhere find the project where this one does, on the GPUs that
-    `ready.gpus_at_hand` counted."""
+    """Run verl's main loop on the GPUs that `ready.gpus_at_hand` counted; its processes on other nodes find the project
+    under the same path."""
     from omegaconf import OmegaConf
 
     from repro.verl.__main__ import run as run_verl

@@ -1,10 +1,15 @@
-"""All paper scales by name."""
+"""The papers' tables, read from configs/papers/scales, and as DataFrames to look at."""
 
-from repro.paper_scale import cost_aware_learning, d3s
-from repro.paper_scale.values import PaperScale
+import pandas as pd
+import yaml
+
+from repro.paper_scale.schema import Paper, PaperScale
+from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
 
-SCALES: dict[str, PaperScale] = {scale.name: scale for scale in (*cost_aware_learning.ALL, *d3s.ALL)}
+FILES = sorted((CONFIGS / "papers" / "scales").glob("*.yaml"))
+PAPERS = {path.stem: Paper.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES}
+SCALES: dict[str, PaperScale] = {scale.name: scale for paper in PAPERS.values() for scale in paper.build()}
 
 
 def find(name: str) -> PaperScale:
@@ -12,3 +17,35 @@ def find(name: str) -> PaperScale:
     if name not in SCALES:
         raise SettingsError(f"there is no paper scale {name!r}{nearest(name, SCALES)}")
     return SCALES[name]
+
+
+def values_table(scale: PaperScale) -> pd.DataFrame:
+    """setting, value, source, why: every value of a scale, and the entries of its table that verl has no option for."""
+    rows = [(name, _shown(entry.value), entry.source, entry.why) for name, entry in scale.values.items()]
+    rows += [(name, "–", "paper", f"{scale.table}; {treatment}") for name, treatment in scale.aside.items()]
+    return pd.DataFrame(rows, columns=["setting", "value", "source", "why"])
+
+
+def sizes_table() -> pd.DataFrame:
+    """A row per scale: the sizes, and how many of its values the paper gives."""
+    rows = [
+        {
+            "scale": name,
+            "paper": f"{scale.paper}, {scale.table}",
+            "model": scale.model.value,
+            "prompts × rollouts": f"{scale.train_batch.value} × {scale.group_size.value}",
+            "mini-batch": scale.minibatch.value,
+            "longest response": scale.max_response_tokens.value,
+            "steps": scale.steps,
+            "values from the paper": sum(entry.source == "paper" for entry in scale.values.values()),
+            "values": len(scale.values),
+        }
+        for name, scale in SCALES.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -58,16 +58,24 @@ def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> 
     }
 
 
-def over_seeds(table: pd.DataFrame, by: Sequence[str], columns: Sequence[str], statistics: Statistics) -> pd.DataFrame:
-    """One row per group of `by` (the index, groups in their order in `table`): of each column the mean over seeds, of a
-    seed's rows first, with its interval in <column>_low and <column>_high."""
+def over_seeds(
+    table: pd.DataFrame, by: str | Sequence[str], statistics: Statistics, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """One row per value of the column or columns `by` (the index, in the order of `table`): of every other column but
+    `seed`, or of `columns`, the mean over seeds with its interval in <column>_low and <column>_high.
+
+    A seed with several rows counts once, by their mean. Bounds are NaN for a single seed; see `mean_intervals`.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    columns = [name for name in table if name not in (*by, "seed")] if columns is None else list(columns)
     rows = {}
-    for key, own in table.groupby(list(by), sort=False):
-        by_seed = own.groupby("seed")[list(columns)].mean()
+    for key, group in table.groupby(by, sort=False):
+        by_seed = group.groupby("seed")[columns].mean()
         spans = mean_intervals({name: by_seed[name].to_numpy(float) for name in columns}, statistics)
         rows[key] = {f"{name}{end}": spans[name][place] for name in columns for place, end in enumerate(ENDS)}
     index = pd.MultiIndex.from_tuples(rows, names=by)
-    return pd.DataFrame(list(rows.values()), index.get_level_values(0) if len(by) == 1 else index)
+    ends = [f"{name}{end}" for name in columns for end in ENDS]
+    return pd.DataFrame(list(rows.values()), index.get_level_values(0) if len(by) == 1 else index, ends)
 
 
 def resample_counts(n_trials: int, n_resamples: int, rng: np.random.Generator) -> np.ndarray:

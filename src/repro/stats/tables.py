@@ -67,6 +67,11 @@ def p_value(p: float) -> str:
     return "–" if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def readable(means: pd.DataFrame, formats: Mapping[str, str]) -> pd.DataFrame:
+    """Columns of `repro.stats.intervals.over_seeds` with their intervals as text. `formats`: {column: specification}."""
+    return pd.DataFrame({name: intervals(means, name, spec) for name, spec in formats.items()}, index=means.index)
+
+
 def _cell(value: object, spec: str) -> str:
     if isinstance(value, str):
         return value.replace("|", "\\|")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from repro.arms import build
-from repro.engine.runs import Run, profile_for
+from repro.engine.run import Run, profile_for
 from repro.engine.train import stream_seed
 from repro.files import write_json, write_parquet, write_text
 from repro.methods.method import Method
@@ -54,7 +54,7 @@ def prepare(
     prompts = tokenizer([query.prompt for query in [*pools.train, *pools.evaluation]])["input_ids"]
     known = Queries(np.array([len(prompt) for prompt in prompts[: len(pools.train)]]))
     if files.profile:
-        run = Run(arm, seed, settings, Path(policy), None, folder, "", profiles)
+        run = Run(arm, seed, method, settings, Path(policy), None, folder, "", profiles)
         profile, _ = profile_for(run, model, tokenizer, pools.train)
         profile.save(files.profile, PROFILE)
         known = profile.known()

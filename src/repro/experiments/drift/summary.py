@@ -15,7 +15,7 @@ from repro.methods.plans.sgpo import sgpo
 from repro.methods.sgpo_rule import CLASSES, LEARNABLE, Rule, classes
 from repro.settings import Arm, Settings, Statistics
 from repro.stats.correlation import spearman
-from repro.stats.over_seeds import over_seeds
+from repro.stats.intervals import over_seeds
 from repro.stats.pass_at_k import pass_at_k
 
 CHECKPOINT = ["arm", "seed", "step"]

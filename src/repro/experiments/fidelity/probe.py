@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repro.engine.evaluate import decode, score
 from repro.engine.generate import generate
+from repro.engine.sample import decode, score
 from repro.engine.snapshots import Checkpoint, load_checkpoint
 from repro.engine.update import Batch
 from repro.engine.workers import map_in_workers

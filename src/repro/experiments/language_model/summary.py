@@ -13,7 +13,8 @@ from scipy.stats import beta as beta_distribution
 from repro.engine.profile import Profile
 from repro.engine.query_plan import plan_table
 from repro.files import read_parquet
-from repro.methods.group_sizes.posterior import fitted_population, posterior
+from repro.methods.group_sizes.posterior import posterior
+from repro.methods.sgpo_rule import fitted_population
 from repro.tasks.queries import Query
 from repro.theory.group_size import Population, compare
 

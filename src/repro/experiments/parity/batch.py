@@ -14,10 +14,13 @@ from repro import paths
 from repro.engine.workers import map_in_workers
 from repro.settings import Settings, SettingsError
 
+LOG = paths.BUILD / "parity.log"
+
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker compares. `profiles`: the folder of stage `profile`'s profiles, None to measure them anew."""
+    """The arms that one worker compares. `profiles`: the folder of stage `profile`'s profiles, None to measure them
+    again."""
 
     arms: list[str]
     seed: int
@@ -27,7 +30,7 @@ class Job:
 
 
 def arms_for_verl(settings: Settings) -> dict[str, str]:
-    """{arm: why verl's trainer cannot run it, "" where it can}, in the order of params.yaml."""
+    """{arm: why verl's trainer refuses it, "" where it does not}, in the order of params.yaml."""
     from repro.verl.run import check_arm
 
     reasons = {}
@@ -43,12 +46,19 @@ def arms_for_verl(settings: Settings) -> dict[str, str]:
 def compare_batches(
     names: Sequence[str], seed: int, settings: Settings, policy: Path, profiles: Path | None
 ) -> pd.DataFrame:
-    """A row for each arm, in order: whether plan, verdicts and selected rollouts are the same on both sides; how many
-    tokens count on one side alone; the largest difference of a weight and of a log-probability (nats), and that of the
-    loss (over the mean of |weight · advantage|); the errors of the mini-batches' gradients and of what the step moved
-    (norm of the difference over its own norm)."""
+    """A row for each arm, in order, of the comparison of its first step on both engines:
+
+    arm, same_plan, same_verdicts, same_finished, same_rollouts
+    rollouts, selected, tokens               of the batch, those selected, and the tokens trained on
+    other_tokens                             tokens that count on one side only
+    weight_difference, logprob_difference    the largest ones; log-probabilities in nats
+    loss_difference                          over the mean of |weight · advantage|
+    gradient_error, step_error               norm of the difference over the norm, of the mini-batches' gradients and of
+                                             the change of the weights
+    """
     count = min(settings.engine.workers, len(names))
     jobs = [Job(list(names[start::count]), seed, settings, Path(policy), profiles) for start in range(count)]
+    LOG.parent.mkdir(parents=True, exist_ok=True)
     rows = pd.DataFrame([row for part in map_in_workers(_compare, jobs, count) for row in part])
     return rows.set_index("arm").loc[list(names)].reset_index()
 
@@ -56,7 +66,7 @@ def compare_batches(
 def _compare(job: Job) -> list[dict[str, Any]]:
     from repro.experiments.parity.replayed import VerlSide, be_the_only_rank
 
-    with (paths.BUILD / "parity.log").open("a") as log:  # verl says much
+    with LOG.open("a") as log:  # verl prints a lot
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     be_the_only_rank()
@@ -64,7 +74,4 @@ def _compare(job: Job) -> list[dict[str, Any]]:
 
     with TemporaryDirectory() as folder:
         side = VerlSide(job.settings, job.seed, job.policy, job.profiles, Path(folder))
-        rows = []
-        for arm in job.arms:
-            rows.append(side.replay(record(arm, job.seed, job.settings, job.policy, job.profiles)))
-        return rows
+        return [side.replay(record(arm, job.seed, job.settings, job.policy, job.profiles)) for arm in job.arms]

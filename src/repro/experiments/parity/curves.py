@@ -1,8 +1,8 @@
-"""An arm trained by verl's own main loop, seed by seed, its policies examined as the embedded engine examines its own.
+"""An arm trained by verl's own main loop, seed by seed, and its saved policies evaluated by the embedded engine.
 
-Training is verl's whole: Ray, replay queue, replica, FSDP2 worker. Evaluation is not left to it: the policies that it
-saves are sampled with the embedded engine's evaluation, of which the random streams are those of the same seed and step
-there, so that what differs is the training.
+Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the saved policies are sampled
+with the embedded engine's evaluation and the random streams that it uses for the same seed and step, so that only the
+training differs.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ DONE = "done"  # an empty file beside a finished run's tables
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A policy that a run on verl has saved: where, after how many steps, and how it is to be examined."""
+    """A policy that a run on verl has saved: where, after how many steps, and how to evaluate it."""
 
     arm: str
     seed: int
@@ -45,7 +45,7 @@ def train_kept(settings: Settings, policy: Path, output: Path | None, say: Calla
     """Train `parity.arms` on verl and write evaluations.parquet and steps.parquet, column `arm` in front, to `output`.
 
     Runs stay in build/checkpoints until their tables are written, under a fingerprint of the stage's manifest and of
-    the policy, so that an interrupted stage goes on. `output` None: in a scratch folder, from the beginning.
+    the policy, so that an interrupted stage resumes. `output` None: in a scratch folder, from the beginning.
     """
     arms = settings.parity.arms
     if output is None:
@@ -55,7 +55,10 @@ def train_kept(settings: Settings, policy: Path, output: Path | None, say: Calla
         fingerprint = hashlib.sha256(manifest + hash_policy(policy).encode()).hexdigest()[:16]
         folder, profiles = paths.CHECKPOINTS / f"parity-{fingerprint}", paths.PROFILE
     train_on_verl(arms, settings, policy, profiles, folder, at_once=settings.parity.at_once, say=say)
-    tables = {"evaluations": examine(arms, settings, folder), "steps": steps_on_verl(arms, settings, folder)}
+    tables = {
+        "evaluations": evaluations_on_verl(arms, settings, folder),
+        "steps": steps_on_verl(arms, settings, folder),
+    }
     for name, table in tables.items():
         write_parquet(table, (output or folder) / f"{name}.parquet")
     if output is not None:
@@ -73,7 +76,7 @@ def train_on_verl(
     say: Callable[[str], None] = print,
 ) -> None:
     """Train `arms` with every seed of `parity.seeds`, `at_once` at a time, into `folder`. Finished runs there are left
-    as they are, interrupted ones go on from their last checkpoint. RuntimeError names the log of a run that failed."""
+    as they are, interrupted ones resume from their last checkpoint. RuntimeError names the log of a run that failed."""
     wanted = [(arm, seed) for arm in arms for seed in settings.parity.seeds]
     missing = [run for run in wanted if not (_place(folder, *run) / DONE).exists()]
     started: list[subprocess.Popen] = []
@@ -109,7 +112,7 @@ def _train(
         code = process.wait()
     if code:
         last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
-        raise RuntimeError(f"parity: verl failed on {arm} with seed {seed}: {''.join(last)} ({log} has all of it)")
+        raise RuntimeError(f"parity: verl failed on {arm} with seed {seed}: {''.join(last)} (the whole log: {log})")
     (place / DONE).touch()
 
 
@@ -118,18 +121,17 @@ def _steps(settings: Settings, arm: str) -> int:
 
 
 def _saving(settings: Settings, arm: str) -> list[str]:
-    """verl's settings by which it stops in time, saves a policy for every evaluation, and evaluates none itself."""
-    kept = "[model,optimizer,extra,hf_model]"
+    """verl's settings to stop in time, save a policy for every evaluation, and evaluate none itself."""
     return [
         "trainer.test_freq=-1",
         "trainer.val_before_train=false",
         f"trainer.total_training_steps={_steps(settings, arm)}",
         f"trainer.save_freq={settings.evaluation.every}",
-        f"actor_rollout_ref.actor.checkpoint.save_contents={kept}",
+        "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
     ]
 
 
-def examine(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFrame:
+def evaluations_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFrame:
     """The evaluations of the policies that `train_on_verl` left in `folder`: arm, seed, step, samples, accuracy,
     response_tokens, truncated. The base policy's is not among them."""
     snapshots = []
@@ -142,10 +144,10 @@ def examine(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFra
                 place = _place(folder, arm, seed) / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
                 samples = settings.evaluation.final_samples if step == last else settings.evaluation.samples
                 snapshots.append(Snapshot(arm, seed, step, place, samples, settings))
-    return pd.DataFrame(map_in_workers(_examine, snapshots, settings.engine.workers))
+    return pd.DataFrame(map_in_workers(_evaluate, snapshots, settings.engine.workers))
 
 
-def _examine(snapshot: Snapshot) -> dict[str, Any]:
+def _evaluate(snapshot: Snapshot) -> dict[str, Any]:
     from repro.engine.evaluate import evaluate
     from repro.policy.model import load_policy
     from repro.tasks.queries import make_pools
@@ -170,8 +172,8 @@ def _examine(snapshot: Snapshot) -> dict[str, Any]:
     )
     n = snapshot.samples * len(queries)
     names = {"accuracy": "successes", "response_tokens": "tokens", "truncated": "truncated"}
-    found = {name: float(outcome[column].sum() / n) for name, column in names.items()}
-    return {"arm": snapshot.arm, "seed": snapshot.seed, "step": snapshot.step, "samples": snapshot.samples, **found}
+    means = {name: float(outcome[column].sum() / n) for name, column in names.items()}
+    return {"arm": snapshot.arm, "seed": snapshot.seed, "step": snapshot.step, "samples": snapshot.samples, **means}
 
 
 def steps_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFrame:

@@ -14,24 +14,25 @@ STYLES = {
 }
 
 
-def curves(evaluations: pd.DataFrame, found: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figure:
+def curves(evaluations: pd.DataFrame, compared: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figure:
     """A row per arm. Left: held-out accuracy over training; thin: seeds, thick: their mean. Right: the difference of
-    the means; band: the seed-to-seed interval about no difference. `evaluations` has column `engine`."""
-    arms = list(dict.fromkeys(found["arm"]))
+    the means; band: the seed-to-seed interval around no difference. `evaluations` has a column `engine`; `compared`:
+    repro.experiments.parity.summary.curves'."""
+    arms = list(dict.fromkeys(compared["arm"]))
     figure, axes = new_figure(3.4 * len(arms) + 0.6, len(arms), 2)
     for (left, right), arm in zip(axes, arms, strict=True):
-        own = evaluations[evaluations["arm"] == arm]
+        of_arm = evaluations[evaluations["arm"] == arm]
         for engine, style in STYLES.items():
-            table = own[own["engine"] == engine].pivot(index="step", columns="seed", values="accuracy")
+            table = of_arm[of_arm["engine"] == engine].pivot(index="step", columns="seed", values="accuracy")
             left.plot(table, color=style["color"], linestyle=style["linestyle"], linewidth=0.7, alpha=0.4)
             left.plot(table.mean(axis=1), label=ENGINES[engine], **style)
-        rows = found[found["arm"] == arm]
+        rows = compared[compared["arm"] == arm]
         right.fill_between(rows["step"], -100 * rows["half_width"], 100 * rows["half_width"], color="0.88")
         right.axhline(0, color="0.4", linewidth=1)
         right.plot(rows["step"], 100 * rows["difference"], **STYLES["verl"])
         left.set_title(titles[arm], loc="left")
         left.set_ylabel("held-out accuracy (pass@1)")
-        right.set_ylabel("verl less embedded (points)")
+        right.set_ylabel("verl − embedded (points)")
     for ax in axes[-1]:
         ax.set_xlabel("training step")
     handles, labels = axes[0, 0].get_legend_handles_labels()

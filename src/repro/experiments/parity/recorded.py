@@ -1,4 +1,4 @@
-"""One training step of the embedded engine: its groups, verdicts and selection, its loss, gradients and what moved."""
+"""One training step of the embedded engine: groups, verdicts, selection, loss, gradients and change of the weights."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from repro.engine.runs import Run, make_trainer
+from repro.arms import build
+from repro.engine.run import Run, make_trainer
 from repro.engine.train import Trainer
 from repro.engine.update import Batch
 from repro.methods.rollouts import Rollouts
@@ -19,10 +20,10 @@ class Recorded:
     """The first batch of one run: N responses in groups, of which the samplers left `selected`; None, and nothing after
     it, where there was no signal. No responses where a filter left no group.
 
-    plan: (query, group size) of the groups with which the first step begins, before a filter. query_N, group_N,
+    plan: (query, group size) of the groups at the start of the first step, before a filter. query_N, group_N,
     verdicts_N, finished_N as in `Groups`; prompts_N and responses_N ragged token ids. parts: rows of `selected`, one
-    array per mini-batch. loss: mean over mini-batches. gradients_M_P: of each mini-batch, as the optimiser gets it, so
-    clipped. move_P: how the weights changed in the step.
+    array per mini-batch. loss: mean over mini-batches. gradients_M_P: of each mini-batch as the optimiser receives it,
+    clipped. move_P: the change of the weights in the step.
     """
 
     arm: str
@@ -42,7 +43,8 @@ class Recorded:
 
 def record(arm: str, seed: int, settings: Settings, policy: Path, profiles: Path | None) -> Recorded:
     """The first step of `arm` with `seed`. `profiles`: as in `Run`."""
-    trainer = make_trainer(Run(arm, seed, settings, policy, None, Path(), "", profiles))
+    method = build(arm, settings.arm(arm))
+    trainer = make_trainer(Run(arm, seed, method, settings, policy, None, Path(), "", profiles))
     groups, _ = trainer.collect(0)
     rollouts = trainer._rollouts(groups) if groups is not None else None
     selected = trainer._select(0, rollouts) if rollouts is not None else None
@@ -82,7 +84,7 @@ def _trained(drawn: Recorded, trainer: Trainer, batch: Batch, selected: Rollouts
 
 
 def flat(model: Any) -> torch.Tensor:
-    """weights_P: all parameters one after the other, whole where FSDP has split them."""
+    """weights_P: all parameters concatenated, whole where FSDP has split them."""
     return _joined([parameter.detach() for parameter in model.parameters()])
 
 

@@ -1,6 +1,6 @@
 """The same batch on verl's side, one rank, without Ray.
 
-verl's own worker scores and differentiates; plan file, verdict, selection and rows to train on are those of repro.verl.
+verl's worker scores and differentiates; plan file, verdict, selection and training rows are those of repro.verl.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SAME = ("same_verdicts", "same_finished", "same_rollouts")
 
 
 def be_the_only_rank() -> None:
-    """What torchrun would say to a single process; before verl is imported."""
+    """Set the environment that torchrun gives a single process; before verl is imported."""
     from repro.verl.__main__ import ENVIRONMENT
 
     with socket.socket() as free:
@@ -39,7 +39,7 @@ def be_the_only_rank() -> None:
 
 
 class VerlSide:
-    """verl's actor on this machine's CPU, and all that repro.verl puts before it; `be_the_only_rank` comes first."""
+    """verl's actor on this machine's CPU, and every step of repro.verl before it; `be_the_only_rank` comes first."""
 
     def __init__(self, settings: Settings, seed: int, policy: Path, profiles: Path | None, folder: Path):
         self.settings, self.seed, self.policy, self.profiles, self.folder = settings, seed, policy, profiles, folder
@@ -53,11 +53,11 @@ class VerlSide:
         from repro.verl.run import RunOnVerl
 
         config, plan = self._prepared(recorded.arm)
-        found = {"arm": recorded.arm, "same_plan": plan == recorded.plan}
+        row = {"arm": recorded.arm, "same_plan": plan == recorded.plan}
         if not recorded.responses_N:  # a filter left no group
-            return found | {"rollouts": 0, "selected": 0, "tokens": 0, **dict.fromkeys(SAME, True)}
+            return row | {"rollouts": 0, "selected": 0, "tokens": 0, **dict.fromkeys(SAME, True)}
         run = RunOnVerl.of(config)
-        self._ready(config, run)
+        self._prepare_worker(config, run)
         fields = self._fields(recorded)
         scored = self._scored(recorded, fields, config)
         rewards_N = run.method.reward(scored.verdicts_N, self._rng("reward"))
@@ -67,9 +67,9 @@ class VerlSide:
             selected = apply_chain(run.method.samplers, rollouts, 0.0, self._rng("sample"))
         except NoSignal:
             selected = None
-        found |= _selections(recorded, scored, selected)
-        if selected is None or not found["same_rollouts"]:
-            return found  # gradients of different rollouts say nothing
+        row |= _selections(recorded, scored, selected)
+        if selected is None or not row["same_rollouts"]:
+            return row  # gradients of different rollouts cannot be compared
         losses, gradients, before_P = [], [], flat(self.worker.actor.engine.module)
         for rows in recorded.parts:
             part = selected.take(rows)
@@ -78,7 +78,7 @@ class VerlSide:
             gradients.append(gradient_P)
         scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
         move_P = flat(self.worker.actor.engine.module) - before_P
-        return found | {
+        return row | {
             "loss_difference": abs(float(np.mean(losses)) - recorded.loss) / scale,
             "gradient_error": _error(torch.stack(gradients), recorded.gradients_M_P),
             "step_error": _error(move_P, recorded.move_P),
@@ -97,7 +97,7 @@ class VerlSide:
         head = table.head(count)
         return config, [(extra["index"], int(size)) for extra, size in zip(head["extra_info"], head[SIZE], strict=True)]
 
-    def _ready(self, config: Any, run: Any) -> None:
+    def _prepare_worker(self, config: Any, run: Any) -> None:
         """verl's worker with the base policy, a fresh optimiser and the arm's loss."""
         from verl.utils.config import omega_conf_to_dataclass
         from verl.workers.engine_workers import ActorRolloutRefWorker
@@ -113,12 +113,12 @@ class VerlSide:
                 name: getattr(value, "full_tensor", lambda v=value: v)().clone() for name, value in state.items()
             }
             self.worker.actor.engine.optimizer.register_step_pre_hook(self._keep_gradient)
-        self._start_afresh()
+        self._reset()
         actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         self.worker.actor.set_loss_fn(own_loss(run.method, actor) or partial(ppo_loss, config=actor))
 
-    def _start_afresh(self) -> None:
-        """The base policy, and an optimiser that has seen nothing."""
+    def _reset(self) -> None:
+        """The base policy and a fresh optimiser."""
         engine = self.worker.actor.engine
         engine.optimizer.state.clear()
         with torch.no_grad():
@@ -146,19 +146,19 @@ class VerlSide:
             "loss_mask": mask,
         }
         fields = TensorDict(columns, batch_size=[len(whole)])
-        asked = fields.clone()
+        request = fields.clone()
         tensordict_utils.assign_non_tensor(
-            asked,
+            request,
             calculate_entropy=True,
             compute_loss=False,
             temperature=self.settings.engine.temperature,
             global_token_num=[len(row) for row in whole],
         )
-        output = self.worker.compute_log_prob(asked)
+        output = self.worker.compute_log_prob(request)
         fields["old_log_probs"] = response_from_nested(output["log_probs"], fields["response_mask"])
         fields["entropy"] = response_from_nested(output["entropy"], fields["response_mask"])
         if self.settings.engine.kl > 0:
-            fields["ref_log_prob"] = fields["old_log_probs"]  # the base policy is the reference, and drew the batch
+            fields["ref_log_prob"] = fields["old_log_probs"]  # the base policy is the reference and sampled the batch
         return fields
 
     def _scored(self, recorded: Recorded, fields: Any, config: Any) -> Any:
@@ -191,7 +191,7 @@ class VerlSide:
         return verdicts
 
     def _update(self, rows: Any, size: int) -> tuple[float, torch.Tensor]:
-        """(loss, gradient_P as the optimiser gets it) of one call of verl's `update_actor`."""
+        """(loss, gradient_P as the optimiser receives it) of one call of verl's `update_actor`."""
         from verl.utils import tensordict_utils
 
         tensordict_utils.assign_non_tensor(
@@ -214,38 +214,35 @@ class VerlSide:
         self.gradient_P = flat_gradient(self.worker.actor.engine.module)  # verl drops it after the optimiser's step
 
 
-def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
 
 
 def _selections(recorded: Recorded, scored: Any, selected: Rollouts | None) -> dict[str, Any]:
-    """Whether the two sides chose alike: rollouts (index by index, in order; or none, for want of a signal), weights,
-    tokens."""
-    theirs = recorded.selected
-    both = theirs is not None and selected is not None
-    same = np.array_equal(theirs.row_N, selected.row_N) if both else theirs is selected
-    alike = (
-        np.array_equal(recorded.verdicts_N, scored.verdicts_N),
-        np.array_equal(recorded.finished_N, scored.finished_N),
-        same,
-    )
+    """Whether the two sides chose the same: rollouts (index by index, in order; or none, where there is no signal),
+    weights, tokens."""
+    embedded = recorded.selected
+    both = embedded is not None and selected is not None
+    same = np.array_equal(embedded.row_N, selected.row_N) if both else embedded is selected
     return {
         "rollouts": len(recorded.query_N),
-        "selected": len(theirs) if theirs is not None else 0,
-        **dict(zip(SAME, alike, strict=True)),
-        "tokens": int(theirs.response_mask_N_T.sum()) if theirs is not None else 0,
-        **(_gaps(theirs, selected) if both and same else {}),
+        "selected": len(embedded) if embedded is not None else 0,
+        "same_verdicts": np.array_equal(recorded.verdicts_N, scored.verdicts_N),
+        "same_finished": np.array_equal(recorded.finished_N, scored.finished_N),
+        "same_rollouts": same,
+        "tokens": int(embedded.response_mask_N_T.sum()) if embedded is not None else 0,
+        **(_gaps(embedded, selected) if both and same else {}),
     }
 
 
-def _gaps(theirs: Rollouts, selected: Rollouts) -> dict[str, Any]:
-    """Of one selection, made on both sides: largest differences of weights and log-probabilities, tokens that count on
-    one side alone."""
-    width = min(theirs.response_mask_N_T.shape[1], selected.response_mask_N_T.shape[1])
-    mask, other = (side.response_mask_N_T[:, :width] for side in (theirs, selected))
-    logprobs = [side.logprob_N_T[:, :width] for side in (theirs, selected)]
+def _gaps(embedded: Rollouts, selected: Rollouts) -> dict[str, Any]:
+    """Between the two sides' versions of one selection: largest differences of weights and log-probabilities, tokens
+    that count on one side only."""
+    width = min(embedded.response_mask_N_T.shape[1], selected.response_mask_N_T.shape[1])
+    mask, other = (side.response_mask_N_T[:, :width] for side in (embedded, selected))
+    logprobs = [side.logprob_N_T[:, :width] for side in (embedded, selected)]
     return {
-        "weight_difference": float(np.max(np.abs(theirs.weights_N - selected.weights_N))),
+        "weight_difference": float(np.max(np.abs(embedded.weights_N - selected.weights_N))),
         "other_tokens": int((mask != other).sum()),
         "logprob_difference": float(np.max(np.abs(np.subtract(*logprobs)))),
     }

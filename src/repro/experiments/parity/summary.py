@@ -1,4 +1,4 @@
-"""Are two engines one trainer? Differences of their curves, held against the scatter from seed to seed."""
+"""Are two engines one trainer? Differences of their curves, compared with the scatter between seeds."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -13,8 +13,8 @@ from repro.stats.multiplicity import holm
 from repro.stats.runs import load
 
 ENGINES = {"embedded": "embedded engine", "verl": "verl"}
-TOLERANCE = 1e-4  # relative, of loss and gradient in single precision; tests/test_verl_engine.py asks the same
-STEP_TOLERANCE = 1e-3  # of what a step moves: Adam makes weights whose gradient is rounding alone move as far as others
+TOLERANCE = 1e-4  # relative, of loss and gradient in single precision; the same in tests/test_verl_engine.py
+STEP_TOLERANCE = 1e-3  # of the step: Adam moves weights whose gradient is only rounding as far as any other
 MEASURES = {
     "reward": "mean reward",
     "response_tokens": "response tokens",
@@ -28,8 +28,8 @@ MEASURES = {
 
 
 def both_engines(settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(evaluations, steps) of `parity.arms` on both engines, told apart by column `engine`. On verl the start, which is
-    common, is the embedded engine's."""
+    """(evaluations, steps) of `parity.arms` on both engines, column `engine`. The start, which is common, is the
+    embedded engine's on verl too."""
     arms, tables = settings.parity.arms, {}
     for name in ("evaluations", "steps"):
         embedded = load(name, arms)
@@ -43,8 +43,8 @@ def both_engines(settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def batches_agree(batches: pd.DataFrame) -> pd.Series:
-    """Of each row of `repro.experiments.parity.batch.compare_batches`: the same choice; weights, loss and gradients
-    within TOLERANCE, and what moved within STEP_TOLERANCE."""
+    """Of each row of `repro.experiments.parity.batch.compare_batches`: whether the choice is the same, weights,
+    loss and gradients agree within TOLERANCE, and the step within STEP_TOLERANCE."""
     same = batches[["same_plan", "same_verdicts", "same_finished", "same_rollouts"]].all(axis=1)
     close = (batches[["loss_difference", "gradient_error", "weight_difference"]] <= TOLERANCE).all(axis=1)
     close &= (batches["step_error"] <= STEP_TOLERANCE) & (batches["other_tokens"] == 0)
@@ -52,8 +52,8 @@ def batches_agree(batches: pd.DataFrame) -> pd.Series:
 
 
 def welch(embedded_S: np.ndarray, verl_S: np.ndarray, confidence: float) -> tuple[float, float]:
-    """(difference of the means, verl's less the embedded engine's; half-width of Welch's interval for it): how far two
-    means over that many seeds lie apart by the scatter between seeds. NaN half-width for a single seed."""
+    """(difference of the means, verl's less the embedded engine's; half-width of Welch's interval for it, the distance
+    that the scatter between seeds explains). NaN half-width for a single seed."""
     from scipy.special import stdtrit
 
     parts = [np.var(runs, ddof=1) / len(runs) if len(runs) > 1 else np.nan for runs in (embedded_S, verl_S)]
@@ -67,10 +67,10 @@ def welch(embedded_S: np.ndarray, verl_S: np.ndarray, confidence: float) -> tupl
 
 
 def permutation_p(embedded_S_T: np.ndarray, verl_S_T: np.ndarray) -> float:
-    """Exact permutation test of two sets of curves: over every way to deal all runs to two engines, the share whose
+    """Exact permutation test of two sets of curves: over every assignment of the runs to two engines, the share whose
     largest difference of means, in standard deviations of all runs at that place, is at least the observed one.
 
-    One test for the whole curve, whatever its places have to do with each other. Places where no run differs from
+    One test for the whole curve, however its places are correlated. Places where no run differs from
     another are left out; 1 where that is all of them.
     """
     runs_R_T = np.vstack([embedded_S_T, verl_S_T])
@@ -105,21 +105,21 @@ def during_training(steps: pd.DataFrame, confidence: float) -> pd.DataFrame:
     `curves`; p_value of the means, p_holm corrected for the measures of an arm."""
     rows = []
     for arm, tables in _by_arm(steps):
-        own, last = [], min(table["step"].max() for table in tables)
+        of_arm, last = [], min(table["step"].max() for table in tables)
         tables = [table[table["step"] <= last] for table in tables]
         for measure in MEASURES:
             runs = [table.groupby("seed")[measure].mean().to_numpy() for table in tables]
             p_value = permutation_p(*(values[:, None] for values in runs))
-            own.append({"arm": arm, "measure": measure, **_row(*runs, confidence), "p_value": p_value})
-        rows += [{**row, "p_holm": p} for row, p in zip(own, holm([row["p_value"] for row in own]), strict=True)]
+            of_arm.append({"arm": arm, "measure": measure, **_row(*runs, confidence), "p_value": p_value})
+        rows += [{**row, "p_holm": p} for row, p in zip(of_arm, holm([row["p_value"] for row in of_arm]), strict=True)]
     return pd.DataFrame(rows)
 
 
 def _by_arm(table: pd.DataFrame) -> Iterator[tuple[str, list[pd.DataFrame]]]:
     """(arm, its rows of each engine in the order of ENGINES)."""
     for arm in dict.fromkeys(table["arm"]):
-        own = table[table["arm"] == arm]
-        yield arm, [own[own["engine"] == engine] for engine in ENGINES]
+        of_arm = table[table["arm"] == arm]
+        yield arm, [of_arm[of_arm["engine"] == engine] for engine in ENGINES]
 
 
 def _row(embedded_S: np.ndarray, verl_S: np.ndarray, confidence: float) -> dict[str, float]:

@@ -1,32 +1,19 @@
-"""From what a batch takes to how long it takes: compute at a share of the peak, decoding by what it has to read."""
+"""How long a batch takes: compute at a share of the peak, decoding by what it has to read."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from heapq import heapreplace
 
 import numpy as np
 
-from repro.experiments.planner.models import BFLOAT16, Architecture
+from repro.experiments.planner.models import ARCHITECTURES, BFLOAT16, Architecture
+from repro.paper_scale import PaperScale
 from repro.settings.planner import Assumptions
 
 TERA, GIGA = 1.0e12, 1.0e9
 
 
-@dataclass(frozen=True)
-class Seconds:
-    """Of one batch, by phase."""
-
-    generate: float
-    score: float
-    train: float
-    other: float
-
-    @property
-    def total(self) -> float:
-        return self.generate + self.score + self.train + self.other
-
-
 def peak(assumptions: Assumptions) -> float:
-    """Of one GPU, FLOP/s."""
+    """FLOP/s of one GPU."""
     return assumptions.peak_tflops * TERA
 
 
@@ -49,8 +36,8 @@ def decode_seconds(tokens_N: np.ndarray, prompt_tokens: int, model: Architecture
     """Seconds of one replica to decode its N responses.
 
     A decoding step of n sequences reads all weights once and the keys and values of their contexts, and multiplies n
-    tokens by the weights; it takes the longer of the two, and the overhead. The weights read are those of every matrix
-    product, head included.
+    tokens by the weights; it takes the longer of the two, plus the overhead. The weights read are those of every matrix
+    product, the output head included.
     """
     start_N = start_times(tokens_N, slots_of(model, tokens_N, prompt_tokens, assumptions))
     end_N, length = start_N + tokens_N, int((start_N + tokens_N).max())
@@ -73,28 +60,32 @@ def slots_of(model: Architecture, tokens_N: np.ndarray, prompt_tokens: int, assu
 
 
 def seconds(
-    *,
-    generated: list[np.ndarray],
-    rollouts: float,
-    prompt_flops: float,
-    score_flops: float,
-    train_flops: float,
-    model: Architecture,
-    gpus: int,
-    assumptions: Assumptions,
-    rng: np.random.Generator,
-) -> Seconds:
-    """Of one batch on `gpus` GPUs. generated: drawn response lengths of some batches; `rollouts`: how many responses a
-    real batch generates, shared evenly by the replicas; the other entries are FLOPs of a real batch."""
-    replicas = max(1, gpus // assumptions.replica_gpus)
-    each = max(1, round(rollouts / replicas))
+    generated: list[np.ndarray], batch: Mapping[str, float], scale: PaperScale, assumptions: Assumptions
+) -> dict[str, float]:
+    """{phase: seconds} of one real batch on the scale's GPUs: generate, score, train, other.
+
+    generated: response_tokens_N of some drawn batches; `batch`: the ledger of a real one, whose responses the replicas
+    share evenly. Its part of the profile is generated at the same rate and counts in `generate`.
+    """
+    model, rng = ARCHITECTURES[scale.model.value], np.random.default_rng(assumptions.seed)
+    profiled = batch["profile_tokens"] / batch["generated_tokens"]
+    prompt_flops = batch["queries"] * model.counter.forward(np.array([assumptions.prompt_tokens]))
+    replicas = max(1, scale.gpus // assumptions.replica_gpus)
+    each = max(1, round(batch["rollouts"] * (1 - profiled) / replicas))
     decoding = [
         decode_seconds(tokens_N[rng.integers(len(tokens_N), size=each)], assumptions.prompt_tokens, model, assumptions)
         for tokens_N in generated
     ]
-    rate = gpus * peak(assumptions)
-    prefill = prompt_flops / (rate * assumptions.score_utilisation)
+    rate = scale.gpus * peak(assumptions)
+    prefill = prompt_flops * (1 - profiled) / (rate * assumptions.score_utilisation)
     generate = float(np.mean(decoding)) + prefill
-    score = score_flops / (rate * assumptions.score_utilisation)
-    train = train_flops / (rate * assumptions.train_utilisation)
-    return Seconds(generate, score, train, assumptions.other_share * (generate + score + train))
+    score = batch["flops_score"] / (rate * assumptions.score_utilisation)
+    train = batch["flops_train"] / (rate * assumptions.train_utilisation)
+    other = assumptions.other_share * (generate + score + train)
+    profile = generate * profiled / (1 - profiled)
+    return {
+        "generate": generate + profile,
+        "score": score,
+        "train": train,
+        "other": other + assumptions.other_share * profile,
+    }

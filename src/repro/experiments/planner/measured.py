@@ -1,8 +1,8 @@
-"""What the embedded study has measured of its queries and responses, as distributions to draw from.
+"""Distributions to draw from, as the embedded study measured them on its queries and responses.
 
 Success: at each logged step of the baseline, queries have p ~ Beta(α, β), fitted to its groups. Length: the responses
-of that step, relative to their mean, by how many of their group succeeded and whether they did; so that difficulty,
-success and length hang together as they were measured. Both move with training as they did there.
+of that step, relative to their mean, by how many of their group succeeded and whether they did; so difficulty,
+success and length keep the correlations that were measured. Both change over training as they did there.
 """
 
 from dataclasses import dataclass
@@ -43,11 +43,11 @@ class Measured:
             )
         fits = {step: fit_population(part.to_numpy(int), size) for step, part in success_Q.groupby(level="step")}
         alpha_S, beta_S = np.array(list(fits.values())).T
-        own = selection.assign(
+        cells = selection.assign(
             successes=groups.transform("sum").astype(int),
             relative=selection["response_tokens"] / selection["response_tokens"].mean(),
         )
-        cells = dict(list(own.groupby(["successes", "reward"])))
+        cells = dict(list(cells.groupby(["successes", "reward"])))
         lengths = {(int(s), int(r)): part["relative"].to_numpy(float) for (s, r), part in cells.items()}
         entropies = {(int(s), int(r)): part["entropy"].to_numpy(float) for (s, r), part in cells.items()}
         return cls(np.array(list(fits), float) / steps, alpha_S, beta_S, lengths, entropies, size)
@@ -65,7 +65,7 @@ class Measured:
         length_N, entropy_N = np.empty(len(p_N)), np.empty(len(p_N))
         for reward in (0, 1):
             known = np.array(sorted(s for s, r in self.lengths if r == reward))
-            if len(known) == 0:  # nobody ever succeeded, or failed: then as those who did the other
+            if len(known) == 0:  # no response ever succeeded, or failed: draw from the others
                 known = np.array(sorted(s for s, _ in self.lengths))
             nearest_N = known[np.abs(count_N[:, None] - known).argmin(1)]
             for count in known:

@@ -1,4 +1,4 @@
-"""The plan: one row for each arm at each paper scale, and what is held against the papers' own figures."""
+"""The plan: one row for each arm at each paper scale, and its comparison with the durations that papers report."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from repro.experiments.planner.drawn import Drawn, draw
-from repro.experiments.planner.hours import Seconds, seconds
+from repro.experiments.planner.hours import seconds
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.memory import memory
 from repro.experiments.planner.models import ARCHITECTURES
@@ -28,7 +28,7 @@ def predict(
     """One row per scale and arm (default: the compared ones). Columns, of a whole run unless said otherwise:
 
     scale, arm, steps, queries, rollouts        what is generated, filtered and profiled groups included
-    prompt_tokens … profile_tokens, flops_*, flops     the ledger's words
+    prompt_tokens … profile_tokens, flops_*, flops     as the ledger names them
     hours_generate, _score, _train, _other, hours      wall-clock; profiling is in hours_generate
     gpus, gpu_hours
     memory_train, memory_rollout                GB on one GPU at its peak
@@ -50,15 +50,10 @@ def row(
     steps = round(share * scale.steps)
     batch = per_batch(drawn, scale, assumptions)
     model = ARCHITECTURES[scale.model.value]
-    took, profiling = _seconds(drawn, batch, scale, assumptions)
     responses_N = np.concatenate(drawn.generated)
     needs = memory(scale, model, scale.gpus, assumptions.prompt_tokens + responses_N.mean(), assumptions)
-    hours = {
-        "hours_generate": (took.generate + profiling) * steps / 3600,
-        "hours_score": took.score * steps / 3600,
-        "hours_train": took.train * steps / 3600,
-        "hours_other": (took.other + assumptions.other_share * profiling) * steps / 3600,
-    }
+    phases = seconds(drawn.generated, batch, scale, assumptions)
+    hours = {f"hours_{phase}": value * steps / 3600 for phase, value in phases.items()}
     total = sum(hours.values())
     return {
         "scale": scale.name,
@@ -83,27 +78,6 @@ def per_batch(drawn: Drawn, scale: PaperScale, assumptions: Assumptions) -> dict
     return {name: factor * value for name, value in drawn.ledger.row().items()}
 
 
-def _seconds(
-    drawn: Drawn, batch: Mapping[str, float], scale: PaperScale, assumptions: Assumptions
-) -> tuple[Seconds, float]:
-    """(of one batch, and what it bears of profiling, which generates at the same rate)."""
-    model = ARCHITECTURES[scale.model.value]
-    profiled = batch["profile_tokens"] / batch["generated_tokens"]
-    prompt_flops = batch["queries"] * model.counter.forward(np.array([assumptions.prompt_tokens]))
-    took = seconds(
-        generated=drawn.generated,
-        rollouts=batch["rollouts"] * (1 - profiled),
-        prompt_flops=prompt_flops * (1 - profiled),
-        score_flops=batch["flops_score"],
-        train_flops=batch["flops_train"],
-        model=model,
-        gpus=scale.gpus,
-        assumptions=assumptions,
-        rng=np.random.default_rng(assumptions.seed),
-    )
-    return took, took.generate * profiled / (1 - profiled)
-
-
 def relative(plan: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """`plan` with trained_ratio, flops_ratio and hours_ratio: to the baseline at the same scale."""
     base = plan[plan["arm"] == baseline].set_index("scale")
@@ -115,7 +89,7 @@ def relative(plan: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 
 def checks(plan: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:
-    """scale, arm, paper_hours, hours, share: predicted hours beside those that a paper states."""
+    """scale, arm, paper_hours, hours, where, share: predicted hours beside those that a paper reports, and where."""
     hours = plan.set_index(["scale", "arm"])["hours"]
     rows = [
         {"scale": name, "arm": arm, "paper_hours": stated.value, "hours": hours[name, arm], "where": stated.why}
@@ -134,26 +108,25 @@ def by_length(
     shares: Iterable[float],
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> pd.DataFrame:
-    """scale, arm, mean_response_share, response_tokens, hours: for the runs whose duration a paper states, the
-    prediction at other mean lengths; the length is what the papers leave out and what matters most."""
+    """scale, arm, response_tokens, hours, mean_response_share: the runs whose duration a paper reports, predicted at
+    other mean lengths; the papers leave the length out, and it matters most."""
     rows = []
     for share in shares:
         assumed = assumptions.model_copy(update={"mean_response_share": share})
         for scale in scales.values():
             for arm in scale.hours:
-                found = row(scale, settings, arm, measured, assumed)
-                kept = {key: found[key] for key in ("scale", "arm", "response_tokens", "hours")}
+                predicted = row(scale, settings, arm, measured, assumed)
+                kept = {key: predicted[key] for key in ("scale", "arm", "response_tokens", "hours")}
                 rows.append({**kept, "mean_response_share": share})
     return pd.DataFrame(rows)
 
 
-def length_of_paper(lengths: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> dict[tuple[str, str], float]:
-    """{(scale, arm): mean response in tokens} at which the prediction is the paper's duration, linear between the
-    lengths tried; NaN where none of them brackets it."""
-    found = {}
+def length_of_paper(lengths: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:
+    """scale, arm, agree_at: the mean response in tokens at which the prediction is the paper's duration, linear between
+    the lengths of `by_length`; NaN where none of them brackets it."""
+    rows = []
     for (name, arm), part in lengths.groupby(["scale", "arm"], sort=False):
-        ordered = part.sort_values("hours")
-        stated = scales[name].hours[arm].value
+        ordered, stated = part.sort_values("hours"), scales[name].hours[arm].value
         tokens = np.interp(stated, ordered["hours"], ordered["response_tokens"], left=np.nan, right=np.nan)
-        found[name, arm] = float(tokens)
-    return found
+        rows.append({"scale": name, "arm": arm, "agree_at": float(tokens)})
+    return pd.DataFrame(rows)

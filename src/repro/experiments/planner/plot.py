@@ -29,7 +29,7 @@ def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
 
 
 def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
-    """Each arm's hours and trained tokens of a run at one scale, relative to the baseline; bars: from draw to draw.
+    """Each arm's hours and trained tokens of a run at one scale, relative to the baseline; bars: the range over draws.
 
     `plan`: rows of one scale of repro.experiments.planner.plan.relative's, with
     repro.experiments.planner.sensitivity.over_draws' columns.
@@ -41,7 +41,7 @@ def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title:
     for place, (column, label) in enumerate({"hours_ratio": "hours", "trained_ratio": "trained tokens"}.items()):
         ends = ordered[f"{column}_low"], ordered[f"{column}_high"]
         ax.hlines(names, *ends, color=COLORS[place], linewidth=1.5)
-        face = COLORS[place] if place == 0 else "white"  # filled or hollow: told apart in grey too
+        face = COLORS[place] if place == 0 else "white"  # filled or hollow: distinguishable in grey too
         ax.plot(ordered[column], names, MARKERS[place], color=COLORS[place], markerfacecolor=face, label=label)
     ax.margins(y=0.01)
     ax.axvline(1.0, color="0.1", linewidth=1)
@@ -55,10 +55,10 @@ def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title:
 def lengths(
     table: pd.DataFrame, stated: Mapping[tuple[str, str], float], names: Mapping[str, str], title: str
 ) -> Figure:
-    """Predicted hours over the mean response, one line per run whose duration a paper states; dotted: those durations.
+    """Predicted hours over the mean response, one line per run whose duration a paper reports; dotted: those durations.
 
-    `table`: repro.experiments.planner.plan.by_length's; stated: {(scale, arm): hours}; `names`: what scales are
-    called."""
+    `table`: repro.experiments.planner.plan.by_length's; stated: {(scale, arm): hours}; `names`: titles of
+    the scales."""
     figure, axes = new_figure(4.6)
     ax = axes[0, 0]
     for place, (run, part) in enumerate(table.groupby(["scale", "arm"], sort=False)):

@@ -15,7 +15,7 @@ from repro.experiments.profile.summary import truth
 from repro.methods.sgpo_rule import CLASSES, LEARNABLE, Rule, classes
 from repro.settings import Statistics
 from repro.stats.correlation import spearman
-from repro.stats.over_seeds import over_seeds
+from repro.stats.intervals import over_seeds
 from repro.stats.pass_at_k import pass_at_k
 from repro.theory.group_size import informative
 

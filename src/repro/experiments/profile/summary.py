@@ -13,10 +13,10 @@ import pandas as pd
 from scipy.special import betaincinv
 
 from repro.engine.profile import Profile, ProfileError, hash_queries
-from repro.methods.group_sizes.posterior import beta_binomial, fitted_population, posterior
-from repro.methods.sgpo_rule import CLASSES, Rule, classes
+from repro.methods.group_sizes.posterior import beta_binomial, posterior
+from repro.methods.sgpo_rule import CLASSES, Rule, classes, fitted_population
 from repro.settings import Statistics
-from repro.stats.over_seeds import over_seeds
+from repro.stats.intervals import over_seeds
 from repro.tasks.queries import Query
 
 DIFFICULTIES = {

@@ -1,4 +1,4 @@
-"""What a mix of queries is like for the base policy: how much signal, and does length go with difficulty?"""
+"""What a mix of queries is like for the base policy: how much signal, and does length correlate with difficulty?"""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 
 from repro import paths
-from repro.experiments.base_policy.groups import describe_groups
-from repro.experiments.results.tables import number
 from repro.files import read_parquet
 from repro.settings import Settings, Statistics
 from repro.stats.intervals import bounds, draws
@@ -20,9 +18,18 @@ def titles(settings: Settings) -> dict[str, str]:
     return {DEFAULT: "the study's own mix", **{name: mix.title for name, mix in settings.regimes.mixes.items()}}
 
 
+def shares(settings: Settings) -> pd.DataFrame:
+    """A row per mix, the share of each family in its queries, and `about`: what the mix is meant to be."""
+    mixes = {DEFAULT: {name: family.share for name, family in settings.task.families.items()}}
+    mixes |= {name: mix.shares for name, mix in settings.regimes.mixes.items()}
+    about = {name: mix.about for name, mix in settings.regimes.mixes.items()}
+    table = pd.DataFrame(mixes).T.fillna(0.0)
+    return table.assign(about=pd.Series(about)).fillna({"about": ""}).rename(index=titles(settings))
+
+
 def load_groups(settings: Settings) -> dict[str, pd.DataFrame]:
-    """{mix: the base policy's rollouts on its held-out queries}, of
-    repro.experiments.base_policy.groups.sample_groups."""
+    """{mix: the base policy's rollouts on its held-out queries}: a row per rollout with query, group, correct,
+    response_tokens and cost."""
     return {
         mix: read_parquet(paths.POLICY / "rollouts.parquet", "dvc repro policy")
         if mix == DEFAULT
@@ -38,53 +45,43 @@ def describe(
 
     mix, title, queries, success
     groups_without_signal*     share of the base policy's groups whose rewards are all equal
-    silent_in_training         the same in the batches of the baseline, mean over steps and seeds
     length_difficulty*         Spearman's ρ of a query's success rate and its mean response length, over queries
-    length_difficulty_end      the same after training, at the baseline's final evaluation, mean over seeds
     advantage_length*          Spearman's ρ of |A| and response length, over rollouts of groups with signal
+    silent_in_training         share of groups without signal in the baseline's batches, mean over steps and seeds
+    length_difficulty_end      length_difficulty at the baseline's final evaluation, mean over seeds
     cost_variation             standard deviation over mean of a rollout's cost (prompt and response tokens)
 
     `steps`, `questions`: tables of the runs with columns `mix` and `arm`.
     """
-    rows = []
-    for mix, rollouts in groups.items():
-        of_baseline = [
-            table[(table["mix"] == mix) & (table["arm"] == settings.baseline)] for table in (steps, questions)
-        ]
-        by_query = describe_groups(rollouts).groupby("query")["signal"].mean()
-        counts_B_Q = _resampled_counts(len(by_query), settings.statistics)
-        silent_B = 1 - counts_B_Q @ by_query.to_numpy(float) / len(by_query)
-        figures = {
-            "groups_without_signal": silent_B,
-            "length_difficulty": length_difficulty(rollouts, counts_B_Q),
-            "advantage_length": advantage_length(rollouts, counts_B_Q),
-        }
-        rows.append(
-            {
-                "mix": mix,
-                "title": titles(settings)[mix],
-                "queries": len(by_query),
-                "success": rollouts["correct"].mean(),
-                **{
-                    f"{name}{end}": value
-                    for name, estimates_B in figures.items()
-                    for end, value in zip(
-                        ("", "_low", "_high"), bounds(estimates_B, len(by_query), settings.statistics), strict=True
-                    )
-                },
-                "silent_in_training": of_baseline[0]["groups_without_signal"].mean(),
-                "length_difficulty_end": _at_the_end(of_baseline[1]),
-                "cost_variation": rollouts["cost"].std() / rollouts["cost"].mean(),
-            }
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_row(mix, groups[mix], steps, questions, settings) for mix in groups])
+
+
+def _row(mix: str, rollouts: pd.DataFrame, steps: pd.DataFrame, questions: pd.DataFrame, settings: Settings) -> dict:
+    steps, questions = (t[(t["mix"] == mix) & (t["arm"] == settings.baseline)] for t in (steps, questions))
+    signal = rollouts.groupby(["query", "group"])["correct"].nunique() > 1
+    signal_Q = signal.groupby("query").mean().to_numpy(float)
+    counts_B_Q = _resampled_counts(len(signal_Q), settings.statistics)
+    estimates = {
+        "groups_without_signal": 1 - counts_B_Q @ signal_Q / len(signal_Q),
+        "length_difficulty": length_difficulty(rollouts, counts_B_Q),
+        "advantage_length": advantage_length(rollouts, counts_B_Q),
+    }
+    row = {"mix": mix, "title": titles(settings)[mix], "queries": len(signal_Q), "success": rollouts["correct"].mean()}
+    for name, estimates_B in estimates.items():
+        ends = bounds(estimates_B, len(signal_Q), settings.statistics)
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    return row | {
+        "silent_in_training": steps["groups_without_signal"].mean(),
+        "length_difficulty_end": _at_the_end(questions),
+        "cost_variation": rollouts["cost"].std() / rollouts["cost"].mean(),
+    }
 
 
 def length_difficulty(rollouts: pd.DataFrame, counts_B_Q: np.ndarray) -> np.ndarray:
     """rho_B: Spearman's correlation over queries of success rate and mean response length, under B weightings.
 
-    The two come from different halves of a query's samples, either way round, and the mean of the two is taken: in one
-    sample a lucky response moves both, which is no property of the query. Too few samples pull it towards 0.
+    The two come from different halves of a query's samples, both ways round, and the two are averaged: within one
+    sample a lucky response moves both, which is not a property of the query. Too few samples pull it towards 0.
     """
     half_N = rollouts.groupby("query").cumcount() % 2
     halves = rollouts.assign(half=half_N).groupby(["half", "query"])[["correct", "response_tokens"]].mean()
@@ -95,17 +92,16 @@ def length_difficulty(rollouts: pd.DataFrame, counts_B_Q: np.ndarray) -> np.ndar
 
 def advantage_length(rollouts: pd.DataFrame, counts_B_Q: np.ndarray) -> np.ndarray:
     """rho_B: Spearman's correlation over rollouts of |A| = |r − p|/√(p(1 − p)), p their group's success rate, and
-    response length, under B weightings of the queries. Groups without signal are left out: there A = 0 at any length.
-
-    Few values of either occur, so that the B weightings act on a table of counts.
+    response length, under B weightings of the queries. Groups without signal are left out, since A = 0 there
+    at any length. Few values of either occur, so the B weightings act on a table of counts.
     """
     rate_N = rollouts.groupby(["query", "group"])["correct"].transform("mean").to_numpy(float)
     live_N = (rate_N > 0) & (rate_N < 1)
     if not live_N.any():
         return np.full(len(counts_B_Q), np.nan)
-    rate_N, own = rate_N[live_N], rollouts[live_N]
-    advantages_N = np.abs(own["correct"] - rate_N) / np.sqrt(rate_N * (1 - rate_N))
-    cells = pd.crosstab(own["query"], [advantages_N.round(9), own["response_tokens"]])
+    rate_N, live = rate_N[live_N], rollouts[live_N]
+    advantages_N = np.abs(live["correct"] - rate_N) / np.sqrt(rate_N * (1 - rate_N))
+    cells = pd.crosstab(live["query"], [advantages_N.round(9), live["response_tokens"]])
     counts_Q_C = cells.reindex(np.unique(rollouts["query"]), fill_value=0).to_numpy(float)
     advantages_C, lengths_C = (cells.columns.get_level_values(level).to_numpy(float) for level in (0, 1))
     return spearman(advantages_C, lengths_C, counts_B_Q @ counts_Q_C)
@@ -131,34 +127,6 @@ def spearman(x_N: np.ndarray, y_N: np.ndarray, weights_B_N: np.ndarray) -> np.nd
     return np.divide(covariance_B, norm_B, out=np.full(len(norm_B), np.nan), where=norm_B > 0)
 
 
-def mixes_table(mixes: pd.DataFrame) -> str:
-    """`describe`'s table as Markdown."""
-    heads = [
-        "mix",
-        "success rate",
-        "groups without signal",
-        "… in training",
-        "ρ(success, length)",
-        "… after training",
-        "ρ(size of advantage, length)",
-        "cost: sd / mean",
-    ]
-    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
-    for _, row in mixes.iterrows():
-        cells = [
-            row["title"],
-            f"{row['success']:.2f}",
-            number(row, "groups_without_signal", 2),
-            f"{row['silent_in_training']:.2f}",
-            number(row, "length_difficulty", 2, signed=True),
-            f"{row['length_difficulty_end']:+.2f}",
-            number(row, "advantage_length", 2, signed=True),
-            f"{row['cost_variation']:.2f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def _resampled_counts(n_queries: int, statistics: Statistics) -> np.ndarray:
     """counts_B_Q: how often each query occurs in each resample of the queries; row 0 has each once."""
     draws_B_Q = draws(n_queries, statistics)
@@ -170,7 +138,7 @@ def _resampled_counts(n_queries: int, statistics: Statistics) -> np.ndarray:
 def _at_the_end(questions: pd.DataFrame) -> float:
     """Spearman's ρ of successes and response length over the queries of each run, mean over runs where it is defined.
 
-    Both are from the same samples: the final evaluation draws enough of each query for that to matter little.
+    Both come from the same samples: the final evaluation draws enough of each query for that to matter little.
     """
     rhos = [
         spearman(run["successes"].to_numpy(float), run["tokens"].to_numpy(float), np.ones((1, len(run))))[0]

@@ -7,15 +7,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from repro.experiments.regimes.summary import MEASURES
 from repro.plots.style import COLORS, new_figure
 from repro.settings import Settings
 
-# Filled and open, round and square, solid and dashed: told apart without colour.
+# Filled and open, round and square, solid and dashed: distinguishable without colour.
 MARKS = {
     "steps": {"color": COLORS[0], "marker": "o", "markerfacecolor": COLORS[0], "linestyle": "-"},
     "tokens": {"color": COLORS[1], "marker": "s", "markerfacecolor": "white", "linestyle": "--"},
 }
-LABELS = {"steps": "at equal steps", "tokens": "at equal trained tokens"}
 
 
 def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, title: str) -> Figure:
@@ -28,13 +28,13 @@ def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, ti
     rows = -(-len(mixes) // 2)
     figure, axes = new_figure(1.4 + rows * (1.3 + 0.5 * len(arms)), rows, 2, sharex=True, sharey=True)
     for ax, (_, mix) in zip(axes.flat, mixes.iterrows(), strict=False):
-        own = table[table["mix"] == mix["mix"]].set_index("arm").loc[arms]
+        of_mix = table[table["mix"] == mix["mix"]].set_index("arm").loc[arms]
         for offset, (measure, mark) in zip((-0.15, 0.15), MARKS.items(), strict=True):
             places = np.arange(len(arms)) + offset
-            low, high = own[f"difference_{measure}_low"], own[f"difference_{measure}_high"]
+            low, high = of_mix[f"difference_{measure}_low"], of_mix[f"difference_{measure}_high"]
             ax.hlines(places, low, high, color=mark["color"], linestyle=mark["linestyle"], linewidth=1.6)
             point = {**mark, "linestyle": "none", "markersize": 7, "markeredgewidth": 1.6}
-            ax.plot(own[f"difference_{measure}"], places, label=LABELS[measure], **point)
+            ax.plot(of_mix[f"difference_{measure}"], places, label=MEASURES[measure], **point)
         ax.axvline(0.0, color="0.35", linewidth=1)
         ax.set_title(_heading(mix), loc="left", fontsize=12)
         ax.xaxis.set_major_locator(MaxNLocator(4))

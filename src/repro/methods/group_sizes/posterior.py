@@ -119,11 +119,6 @@ def fit_population(successes_Q: ArrayLike, samples: int) -> tuple[float, float]:
     return float(alpha), float(beta)
 
 
-def fitted_population(successes_Q: ArrayLike, samples: int) -> tuple[float, float]:
-    """`fit_population`; uniform, (1, 1), where one sample of each query says nothing of the spread."""
-    return fit_population(successes_Q, samples) if samples > 1 else (1.0, 1.0)
-
-
 def _parameters(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     a, b = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
     if not ((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b)).all():
