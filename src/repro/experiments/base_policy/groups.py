@@ -1,5 +1,7 @@
 """Groups sampled from the base policy, and what they show: the regime in which arms are compared."""
 
+from typing import Any
+
 import pandas as pd
 
 
