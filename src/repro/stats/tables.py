@@ -68,7 +68,7 @@ def p_value(p: float) -> str:
 
 
 def readable(means: pd.DataFrame, formats: Mapping[str, str]) -> pd.DataFrame:
-    """Columns of `over_seeds` (repro.stats.intervals) with their intervals as text. `formats`: {column: specification}."""
+    """Columns of `over_seeds` with their intervals as text. `formats`: {column: format specification}."""
     return pd.DataFrame({name: intervals(means, name, spec) for name, spec in formats.items()}, index=means.index)
 
 
