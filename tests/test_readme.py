@@ -88,8 +88,8 @@ def test_the_tree_names_packages_that_exist():
 
 
 def test_the_headline_agrees_with_the_committed_metrics():
-    """No arm ends significantly higher, those that need clearly fewer tokens all filter, and a random subset does about as
-    well as cost-aware draws."""
+    """No arm ends significantly higher, those that need clearly fewer tokens all filter, a random subset does about as well
+    as cost-aware draws."""
     settings = settings_module.load(scale="cpu")
     metrics = json.loads((ROOT / "metrics.json").read_text())
     resolved = re.findall(r"\| (more|less)\b", (ROOT / "tables/accuracy.md").read_text())
@@ -118,6 +118,7 @@ def test_the_example_works_as_a_file_with_its_entry():
     arms.check(settings_module.load(scale="smoke").with_arms({"shortest": {**entry, "samplers": [sampler]}}))
 
 
+@pytest.mark.slow
 def test_the_example_cell_trains():
     """As printed, at scale `smoke` in place of `tutorial`."""
     cell = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
