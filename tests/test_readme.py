@@ -88,8 +88,8 @@ def test_the_tree_names_packages_that_exist():
 
 
 def test_the_headline_agrees_with_the_committed_metrics():
-    """No arm ends significantly higher, those that need clearly fewer tokens all filter, a random subset does about as well
-    as cost-aware draws."""
+    """No arm ends significantly higher, those that need clearly fewer tokens all filter, and a random subset does about
+    as well as cost-aware draws."""
     settings = settings_module.load(scale="cpu")
     metrics = json.loads((ROOT / "metrics.json").read_text())
     resolved = re.findall(r"\| (more|less)\b", (ROOT / "tables/accuracy.md").read_text())
