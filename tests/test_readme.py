@@ -1,16 +1,44 @@
-"""The README: its tables are the files' text, its example is what the pipeline test adds, its links lead somewhere."""
+"""README and docs/: tables are the generated files' text, links and paths lead somewhere, the examples run."""
 
+import json
 import re
+from pathlib import Path
 
+import pytest
+import yaml
 from conftest import ROOT
 
+from repro import arms
+from repro import settings as settings_module
 from repro.report.front_page import BLOCK, filled
 
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "notebooks" / "README.md")
 README = (ROOT / "README.md").read_text()
+WORDS = 1200
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)|src=\"([^\"]+)\"")
+TRACKED = "benchmarks|configs|docs|environments|figures|launch|notebooks|src|tables|tests"
+NAMED = re.compile(rf"(?<![\w/.]){'(?:' + TRACKED + ')'}/[\w./-]*\w")  # a path below the root, wherever it is named
 
 
-def test_tables_are_the_ones_that_were_measured():
-    assert {block[2] for block in BLOCK.finditer(README)} == {
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The ids that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short_and_has_one_table():
+    assert len(README.split()) <= WORDS
+    assert [block[2] for block in BLOCK.finditer(README)] == ["tables/front.md"]
+    assert len(re.findall(r"^\|[-:| ]+\|$", README, re.MULTILINE)) == 1
+
+
+def test_every_generated_table_is_the_files_text():
+    blocks = {block[2] for page in PAGES for block in BLOCK.finditer(page.read_text())}
+    assert blocks == {
         "tables/conclusion.md",
         "tables/front.md",
         "tables/regimes.md",
@@ -21,19 +49,83 @@ def test_tables_are_the_ones_that_were_measured():
         "tables/claims_tally.md",
         "benchmarks/embedded_vs_trl.md",
     }
-    assert filled(README) == README, "run `make readme`"
+    for page in PAGES:
+        assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"
 
 
-def test_the_example_sampler_is_the_tested_one():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target, anchor, source in LINK.findall(without_code(page.read_text())):
+        path = (page.parent / (target or source)).resolve() if target or source else page
+        assert path.exists(), f"{target or source}"
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_that_are_named_exist(page):
+    """The log is history, and may name what is gone."""
+    example = "src/repro/methods/samplers/shortest.py"
+    for name in () if page.name == "LOG.md" else NAMED.findall(page.read_text()):
+        placeholder = re.search(r"[A-Z]{4}", name.replace("README", "")) or name == example
+        assert placeholder or (ROOT / name).exists(), name
+
+
+def test_every_method_has_its_place_among_the_equations():
+    text = (ROOT / "docs/methods.md").read_text()
+    for package in ("plans", "rewards", "filters", "advantages", "samplers", "objectives"):
+        for path in (ROOT / "src/repro/methods" / package).glob("[a-z]*.py"):
+            assert f"(../src/repro/methods/{package}/{path.name})" in text, path.name
+
+
+def test_the_tree_names_packages_that_exist():
+    tree = (ROOT / "docs/architecture.md").read_text().split("## The tree")[1]
+    packages = re.search(r"^src/repro/\n(.*?)^configs/", tree, re.DOTALL | re.MULTILINE)[1]
+    here = {path.name for path in (ROOT / "src/repro").rglob("*")}
+    named = re.findall(r"\b([a-z_]+)(?:/|\.py)", packages)
+    assert len(named) > 30
+    for name in named:
+        assert name in here or f"{name}.py" in here, name
+
+
+def test_the_headline_agrees_with_the_committed_metrics():
+    """No arm ends significantly higher, those that need clearly fewer tokens all filter, and a random subset does about
+    as well as cost-aware draws."""
+    settings = settings_module.load(scale="cpu")
+    metrics = json.loads((ROOT / "metrics.json").read_text())
+    resolved = re.findall(r"\| (more|higher|less|lower)\b", (ROOT / "tables/accuracy.md").read_text())
+    assert resolved and not {"more", "higher"} & set(resolved)
+    upper = {arm: row.get("trained_tokens_ratio_90_high") for arm, row in metrics.items()}
+    cheap = [arm for arm, high in upper.items() if high is not None and high < 1]
+    assert cheap and all(settings.arms[arm].filter == ("zero_variance", {}) for arm in cheap), cheap
+    control, drawn = metrics["random-subset"], metrics["cost-aware"]
+    assert control["accuracy_high"] > drawn["accuracy"] and control["accuracy_low"] < drawn["accuracy"]
+
+
+def test_the_example_sampler_is_the_one_that_the_pipeline_trains():
     from test_pipeline import SAMPLER
 
     assert SAMPLER.strip() in README
 
 
-def test_links_and_tree_name_things_that_exist():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
-    tree = README.split("```\nparams.yaml")[1].split("```")[0]
-    folders = {name for line in tree.splitlines() for name in re.findall(r"^  ([a-z_/]+/|[a-z_]+\.py)", line)}
-    for name in folders:
-        assert (ROOT / "src/repro" / name).exists(), name
+def test_the_example_works_as_a_file_with_its_entry():
+    file = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    entry = yaml.safe_load(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])["shortest"]
+    names: dict = {}
+    exec(file, names)
+    [[(name, parameters)]] = [call.items() for call in entry["samplers"]]
+    sampler = arms.bind("shortest", "samplers", names[name], parameters)
+    assert sampler.keywords == {"share": 0.5}
+    arms.check(settings_module.load(scale="smoke").with_arms({"shortest": {**entry, "samplers": [sampler]}}))
+
+
+@pytest.mark.slow
+def test_the_example_cell_trains():
+    """As printed, at scale `smoke` in place of `tutorial`."""
+    cell = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    assert 'scale="tutorial"' in cell
+    names: dict = {}
+    lines = cell.replace('scale="tutorial"', 'scale="smoke"').strip().splitlines()
+    exec("\n".join([*lines[:-1], "shown = " + lines[-1]]), names)
+    assert list(names["shown"].columns) == ["grpo", "shortest"] and names["shown"].notna().all(axis=None)
+    steps = names["tables"]["steps"].query("arm == 'shortest' and not skipped")
+    assert (steps["selected_rollouts"] == 16).all() and len(steps)
