@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from repro.stats.intervals import resample_counts
+
 Array = NDArray[np.float64]
 BLOCK = 256  # iterations whose indices are drawn at once: bounds memory, and does not change the draws
 
@@ -336,7 +338,7 @@ def measure(trials: pd.DataFrame, seed: int, n_resamples: int = 2000) -> Measure
     cost_S_M_K = by_sampling["cost"].to_numpy().reshape(shape)
     n_trials = error_S_M_K.shape[-1]
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
-    weights_B_K = rng.multinomial(n_trials, np.full(n_trials, 1 / n_trials), size=n_resamples) / n_trials
+    weights_B_K = resample_counts(n_trials, n_resamples, rng) / n_trials
     weights_B_K = np.vstack([np.full(n_trials, 1 / n_trials), weights_B_K])
     means = [np.tensordot(weights_B_K, array, axes=(1, 2)) for array in (error_S_M_K, cost_S_M_K)]
     return Measured(*means, iterations_M)
