@@ -80,7 +80,7 @@ def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
 
 
 def compare(before: dict[str, Any], now: dict[str, Any], arms: set[str]) -> tuple[list[str], list[str]]:
-    """(inside, outside): each figure of `arms` with `_low` and `_high` in `before`, against that interval, stretched."""
+    """(inside, outside): each figure of `arms` with `_low` and `_high` in `before`, against that interval stretched."""
     inside, outside = [], []
     for arm in sorted(arms):
         for name, low in before[arm].items():
