@@ -36,7 +36,7 @@ class PlannedTrainer(PPOTrainerSync):
         super().__init__(config)
 
     def _build_replay_buffer(self) -> Any:
-        """verl's replay buffer, which also records the groups its filter discards (they are charged) and follows plans."""
+        """verl's replay buffer, which also records the groups its filter discards, to charge them, and follows plans."""
         buffer = super()._build_replay_buffer()
         if self.config.actor_rollout_ref.rollout.name == "hf":
             buffer.poll_interval = 0.05  # seconds; verl's 2 would exceed a small step, but a poll lists every response
@@ -74,7 +74,7 @@ class PlannedTrainer(PPOTrainerSync):
         return Scored.read(keys, fields, self.tokenizer.eos_token_id, self.config.data.max_response_length)
 
     def _init_dataloader(self) -> None:
-        """Also scales verl's learning-rate schedule, since it advances per call of `update_actor`, here per mini-batch."""
+        """Also scales verl's learning-rate schedule: it advances per call of `update_actor`, here per mini-batch."""
         super()._init_dataloader()
         rows = self.train_dataset.dataframe
         same = [self.config.actor_rollout_ref.rollout.n] * len(rows)
