@@ -3,13 +3,13 @@
 PYTHON ?=
 VLLM ?= yes
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# One thread a process: stages start one process per seed, and results must not depend on the number of cores.
+# One thread per process: stages run one process per seed, and results must not depend on the number of cores.
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 export DVC_NO_ANALYTICS := 1
-# A stage is four short processes; compiling our own modules anew in each costs more than a second a stage.
+# A stage starts four short processes; recompiling our modules in each takes more than a second per stage.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -21,14 +21,14 @@ help: ## this list
 	@sed -nE 's/^([a-z%-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
 		printf '  make %-12s %s\n' "$$target" "$$text"; done
 
-setup: .venv/.ready ## the pinned CPU environment in .venv; minutes the first time, nothing afterwards
+setup: .venv/.ready ## install the pinned CPU environment in .venv; takes minutes the first time
 
-repro: extra-verl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: without adding vLLM
+repro: extra-verl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: do not install vLLM
 	@[ "$(VLLM)" = no ] || $(MAKE) --no-print-directory extra-vllm \
 		|| echo "make: vLLM could not be installed here: the language model is profiled with transformers" >&2
 	@exec dvc repro
 
-verify: setup ## how much of the data here is bit-identical to the committed dvc.lock, and whether the figures agree
+verify: setup ## compare the data here with the committed dvc.lock, and the figures with metrics.json
 	@exec python -m repro.pipeline verify
 
 test: lint ## style and layers, then the tests, in minutes; those of verl and of vLLM are apart
@@ -73,8 +73,8 @@ clean: ## remove scratch, checkpoints and caches; keeps .venv, results and repor
 	done; \
 	echo "make: found no Python 3.11 or 3.12 with venv: install one, or name it, as in make setup PYTHON=/path/to/python3.12" >&2; exit 1
 
-# pip brings torch, because pip's configuration decides which build of it (environments/README.md), and uv the rest, in
-# seconds. Where only pip knows the way to the package registry, pip does it all.
+# pip installs torch, because pip's configuration selects its build (environments/README.md), and uv the rest, in
+# seconds. If only pip can reach the package registry, pip installs everything.
 .venv/.ready: environments/cpu.txt pyproject.toml | .venv/bin/python
 	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
 	$(call install,--requirement environments/cpu.txt)

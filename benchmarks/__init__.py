@@ -1,1 +1,1 @@
-"""Speed, measured against others and against the machine. The figures written here are those that the README shows."""
+"""Speed compared with TRL and with the machine's peak. The README shows the figures written here."""

@@ -1,7 +1,7 @@
-"""The two competitors, each in a process of its own: `python -m benchmarks.competitors embedded|trl FOLDER BATCHES`.
+"""The two competitors, each in its own process: `python -m benchmarks.competitors embedded|trl FOLDER BATCHES`.
 
-A competitor says "ready" when its warm-up batch is done. For every line it then reads it works through one batch and
-answers with one line of JSON: seconds on the wall clock and of CPU, and what was done in them.
+A competitor prints "ready" after its warm-up batch. For every line it then reads, it processes one batch and answers
+with one line of JSON: wall and CPU seconds, and the work done.
 """
 
 import json
@@ -21,14 +21,14 @@ from repro.tasks.queries import verify
 
 
 class Clock:
-    """Waits for the word, takes the time of one batch, reports it. What a batch did is collected in `work`."""
+    """Waits for the signal, times one batch and reports it. The work of a batch is collected in `work`."""
 
     def __init__(self, work: dict[str, float]):
         self.work, self.answers = work, os.fdopen(os.dup(1), "w", buffering=1)
-        os.dup2(2, 1)  # libraries print where they like; the answers have the pipe to themselves
+        os.dup2(2, 1)  # keep libraries' output out of the pipe
 
     def wait(self) -> None:
-        """Say what was measured (or that all is ready), then sleep until the next batch is asked for."""
+        """Print the measurement (or "ready"), then wait for the next request."""
         print(json.dumps(self.work) if self.work.get("seconds") else "ready", file=self.answers)
         if not sys.stdin.readline():
             sys.exit()
@@ -36,7 +36,7 @@ class Clock:
         self.started, self.started_cpu = time.perf_counter(), self._cpu()
 
     def stop(self) -> None:
-        """The batch is done. Does nothing in the warm-up batch, which nobody asked for."""
+        """The batch is done. Does nothing for the warm-up batch, which was not requested."""
         if hasattr(self, "started"):
             self.work["seconds"] = time.perf_counter() - self.started
             self.work["cpu_seconds"] = self._cpu() - self.started_cpu
@@ -48,7 +48,7 @@ class Clock:
 
 
 def embedded(task: Task, folder: Path, batches: int) -> None:
-    """The project's own engine, arm `grpo`."""
+    """The embedded engine, arm `grpo`."""
     trainer = embedded_trainer(task, folder)
     work = dict.fromkeys(("seconds", "cpu_seconds", "updates", "response_tokens", "reward"), 0.0)
     clock = Clock(work)
@@ -64,7 +64,7 @@ def embedded(task: Task, folder: Path, batches: int) -> None:
 
 
 def embedded_trainer(task: Task, folder: Path):
-    """A Trainer that takes the task's queries in their order; evaluation and the probe of the KL are left out."""
+    """A Trainer that takes the task's queries in order, without evaluation and KL probe."""
     from repro import arms
     from repro.engine.train import Data, Trainer
     from repro.methods.plans import PlannedGroup, PlanStream
@@ -81,11 +81,11 @@ def embedded_trainer(task: Task, folder: Path):
 
 
 def trl(task: Task, folder: Path, batches: int) -> None:
-    """TRL's GRPOTrainer with the settings that were its fastest here.
+    """TRL's GRPOTrainer with the settings that were fastest here.
 
-    Its defaults are kept where they were: the fused AdamW and the dynamic cache (the static one cost 15% more); one
-    slice per mini-batch of 64 (2 × 32: 5% more, 4 × 16: 20% more). It computes the old log-probabilities in a pass of
-    their own; with four optimiser steps per batch of rollouts it cannot do without.
+    Defaults that were fastest: the fused AdamW and the dynamic cache (the static one took 15% longer); one slice per
+    mini-batch of 64 (2 × 32: 5% longer, 4 × 16: 20% longer). It computes the old log-probabilities in a separate pass,
+    which it needs for four optimiser steps per batch of rollouts.
     """
     from datasets import Dataset
     from transformers import TrainerCallback

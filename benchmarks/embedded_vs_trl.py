@@ -1,8 +1,8 @@
-"""The embedded engine against TRL's GRPOTrainer: `python -m benchmarks.embedded_vs_trl [--pairs N]`.
+"""The embedded engine compared with TRL's GRPOTrainer: `python -m benchmarks.embedded_vs_trl [--pairs N]`.
 
-Both run in processes of one thread, pinned to one core, and take turns, batch by batch, so that whatever else the
-machine does hits both alike. A batch is everything between two evaluations: generate, verify, update. Start-up, a
-warm-up batch, evaluation and logging are left out. Writes embedded_vs_trl.json and .md beside this file.
+Both run in single-threaded processes, pinned to one core, and alternate batch by batch, so that other load on the
+machine affects both equally. A batch is everything between two evaluations: generate, verify, update. Start-up, a
+warm-up batch, evaluation and logging are excluded. Writes embedded_vs_trl.json and .md beside this file.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PHASE_BATCHES = 9
 
 
 def start(module: str, *arguments: str) -> subprocess.Popen:
-    """`python -m benchmarks.<module>` with pipes, one thread, and, where the system can, one core."""
+    """`python -m benchmarks.<module>` with pipes, one thread, and, if the system supports it, one core."""
     process = subprocess.Popen(
         [sys.executable, "-m", f"benchmarks.{module}", *arguments],
         stdin=subprocess.PIPE,
@@ -48,14 +48,14 @@ def start(module: str, *arguments: str) -> subprocess.Popen:
 
 
 def answer(process: subprocess.Popen) -> str:
-    """The next line of a competitor; SystemExit with the command to run by hand when it died instead."""
+    """The next line of a competitor; SystemExit with the command to run by hand if it died."""
     if line := process.stdout.readline():
         return line
     raise SystemExit(f"a competitor stopped early; see why with: {' '.join(map(str, process.args))}")
 
 
 def race(policy: Path, pairs: int) -> list[dict]:
-    """One batch each, in turns, `pairs` times; who begins alternates."""
+    """One batch each, `pairs` times; the competitor that starts alternates."""
     competitors = {name: start("competitors", name, str(policy), str(pairs)) for name in NAMES}
     try:
         for process in competitors.values():
@@ -77,7 +77,7 @@ def race(policy: Path, pairs: int) -> list[dict]:
 
 
 def phases(policy: Path) -> dict:
-    """Seconds and floor by phase, from a process of its own, so that the stopwatch slows nobody in the race."""
+    """Seconds and floor by phase, measured in a separate process, so that the stopwatch does not slow the race."""
     done, _ = start("floor", str(policy), str(PHASE_BATCHES)).communicate()
     return json.loads(done)
 
@@ -141,7 +141,7 @@ def table(result: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.embedded_vs_trl", description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--pairs", type=int, default=9, help="batches of each competitor (at least 5 for a figure to quote)"
+        "--pairs", type=int, default=9, help="batches of each competitor (at least 5 for figures to quote)"
     )
     arguments = parser.parse_args()
     if arguments.pairs < 1:

@@ -1,7 +1,7 @@
-"""Where the embedded engine's time goes, phase by phase, against the arithmetic floor of this machine.
+"""The embedded engine's time by phase, compared with the arithmetic floor of this machine.
 
 The floor of a phase is its FLOPs (repro.policy.flops) at the fastest rate at which one thread multiplied matrices of
-the policy's own shapes here. `python -m benchmarks.floor FOLDER BATCHES` prints it as JSON.
+the policy's shapes here. `python -m benchmarks.floor FOLDER BATCHES` prints it as JSON.
 """
 
 import json
@@ -21,7 +21,7 @@ PHASES = ("prefill", "decode", "sample", "verify", "select", "forward", "backwar
 
 
 class Stopwatch:
-    """Seconds by phase inside one step, through hooks alone: the engine knows nothing of it."""
+    """Seconds by phase within one step, measured with hooks, without changes to the engine."""
 
     def __init__(self, trainer):
         self.trainer, self.seconds = trainer, defaultdict(float)
@@ -66,7 +66,7 @@ class Stopwatch:
 
 
 def flops_by_phase(trainer, prompt_tokens_Q: np.ndarray, before: dict[str, float]) -> dict[str, float]:
-    """What the ledger was charged since `before`, split: prefill from decode, forward from backward."""
+    """FLOPs charged to the ledger since `before`, split into prefill and decode, forward and backward."""
     after = trainer.ledger.row()
     generated, trained = (after[name] - before[name] for name in ("flops_generate", "flops_train"))
     prefill = trainer.flops.forward(prompt_tokens_Q)

@@ -1,4 +1,4 @@
-"""What both competitors do: the same policy, the same prompts in the same order, the same work per batch."""
+"""The task of both competitors: the same policy, the same prompts in the same order, the same work per batch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,12 @@ GROUP = 8
 ROLLOUTS = 256
 MINIBATCH = 64
 UPDATES = ROLLOUTS // MINIBATCH  # optimiser steps per batch
-PRETRAINING_STEPS = 300  # of a stand-in policy, where the pipeline has made none: enough for answers of every length
+PRETRAINING_STEPS = 300  # of a substitute policy, if the pipeline has made none: enough for answers of every length
 
 
 @dataclass(frozen=True)
 class Task:
-    """`queries` in the order in which both read them, ROLLOUTS / GROUP a batch; the settings are those of scale cpu."""
+    """`queries` in the order in which both read them, ROLLOUTS / GROUP per batch; settings of scale cpu."""
 
     settings: Any
     queries: list[Query]
@@ -38,7 +38,7 @@ class Task:
 
 
 def base_policy() -> Path:
-    """Folder of the policy that both start from: the pipeline's, or a stand-in of the same size, pre-trained once."""
+    """Folder of the initial policy of both: the pipeline's, or a substitute of the same size, pre-trained once."""
     if (POLICY / "model" / "config.json").exists():
         return POLICY / "model"
     folder = BUILD / "benchmark" / "policy"

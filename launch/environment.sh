@@ -1,5 +1,5 @@
-# Sourced by the other scripts, from the root of the repository: a Python that has the project, whatever shell started
-# them. That of the shell (the conda environment of environment.yml), else .venv's.
+# Sourced by the other scripts, from the root of the repository: selects a Python with this project installed, that of
+# the shell (the conda environment of environment.yml) or of .venv.
 if ! python -c 'import repro' 2>/dev/null; then
   if [[ -f .venv/bin/activate ]]; then source .venv/bin/activate; fi
   python -c 'import repro' 2>/dev/null || { echo "repro: $PWD: no Python here has this project: environment.yml says how to make one" >&2; exit 1; }

@@ -241,7 +241,7 @@ def test_new_weights_reach_a_live_engine_and_stale_ones_are_noticed(folder, plai
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(vllm), "_send_weights", lambda self, model: send(self, model, repack=False))
-            with pytest.raises(StaleWeights, match="it computes with others"):
+            with pytest.raises(StaleWeights, match="they are stale"):
                 vllm.load_weights(model, probe_N)
         assert vllm.load_weights(model, probe_N) < AGREE / 10
     finally:

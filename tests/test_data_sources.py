@@ -184,7 +184,7 @@ def test_all_that_is_missing_is_said_at_once(mirror, capsys):
         next((mirror / SOURCES[name].hub).glob("test*")).unlink()
     assert main(["prepare", "d3s", "--out", str(mirror / "out"), "--mirror", str(mirror)]) == 1
     first, *commands = capsys.readouterr().err.strip().splitlines()
-    assert first.startswith("repro: 2 of 8 data sets are not to be had") and "aime24" in first and "FOLDER" in first
+    assert first.startswith("repro: 2 of 8 data sets are unavailable") and "aime24" in first and "FOLDER" in first
     assert [command.split()[:3] for command in commands] == [
         ["hf", "download", SOURCES[name].hub] for name in ("aime24", "math500")
     ]
@@ -196,7 +196,7 @@ def test_a_file_cut_short_and_rows_without_an_answer(mirror, tmp_path):
     whole = mirror / SOURCES["aime24"].hub / file
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(whole.read_bytes()[:-100])
-    with pytest.raises(DataBroken, match=r"cut\.parquet cannot be read .*fetch math-ai/aime24 anew"):
+    with pytest.raises(DataBroken, match=r"cut\.parquet cannot be read .*download math-ai/aime24 again"):
         prepare(["aime24"], tmp_path, files={"aime24": cut})
     bad = [rows[0] | {"solution": answer, "problem": f"{answer}?"} for answer in ("", None, "\\boxed{}")]
     some = write_rows(tmp_path / "some.parquet", [*rows, *bad])
@@ -240,7 +240,7 @@ def test_the_command_line(mirror, tmp_path, capsys):
     assert main(["prepare", "cost-aware-learning", "--out", str(out), "--mirror", str(mirror)]) == 0
     assert sorted(path.stem for path in out.glob("*.parquet")) == sorted(SUITES["cost-aware-learning"])
     printed = capsys.readouterr().out
-    assert "dapo-math-17k: 2 of 2 rows" in printed and "upstream had 1791700: is the file whole?" in printed
+    assert "dapo-math-17k: 2 of 2 rows" in printed and "upstream had 1791700: is the file complete?" in printed
     file = mirror / SOURCES["aime25"].hub / "test.jsonl"
     assert main(["prepare", "aime25", "--out", str(out), "--from", str(file)]) == 0
     assert main(["prepare", "d3s", "--out", str(out), "--from", str(file)]) == 1

@@ -12,12 +12,12 @@ from repro.engine.backends import BackendError, Samples
 from repro.engine.backends.load import TINY, ModelMissing, build_tiny, fetch
 from repro.engine.backends.transformers import Transformers
 from repro.evaluation import __main__ as command
-from repro.evaluation.__main__ import Asked, fitting
-from repro.evaluation.kept import Kept, OtherEvaluation
+from repro.evaluation.__main__ import Prompted, fitting
 from repro.evaluation.measures import per_question, powers_up_to, summary
 from repro.evaluation.model import fingerprint, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Sampling, evaluate
+from repro.evaluation.store import OtherEvaluation, Store
 
 QUESTIONS = [Question(f"toy-{i}", "toy", f"{i}?", str(i), ({"role": "user", "content": f"{i}?"},)) for i in range(5)]
 PROMPTS = [[i] for i in range(5)]
@@ -114,21 +114,21 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
     whole = evaluate(Script(), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
     facts, folder = {"model": "m", "stops": [0]}, tmp_path / "toy"
     with pytest.raises(BackendError):
-        evaluate(Script(fails_at=4), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], kept=Kept(folder, facts))
+        evaluate(Script(fails_at=4), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], store=Store(folder, facts))
     resumed = Script()
-    found = evaluate(resumed, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], kept=Kept(folder, facts))
+    found = evaluate(resumed, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], store=Store(folder, facts))
     assert resumed.asked == [4] and found.seconds["sample"] == 3.0 and found.summary == whole.summary
     pd.testing.assert_frame_equal(found.responses, whole.responses)
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "responses.parquet"]
-    again = evaluate(None, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], ks=[2], kept=Kept(folder, facts))
+    again = evaluate(None, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], ks=[2], store=Store(folder, facts))
     pd.testing.assert_frame_equal(again.responses, whole.responses)
     assert again.summary["pass"] == {"2": found.summary["pass"]["2"]} and again.seconds == {}
-    with pytest.raises(OtherEvaluation, match=r"toy holds another evaluation, of model 'm' where 'n' is asked for"):
-        Kept(folder, facts | {"model": "n"})
+    with pytest.raises(OtherEvaluation, match=r"toy holds another evaluation, with model 'm' instead of 'n'"):
+        Store(folder, facts | {"model": "n"})
 
 
 def test_a_prompt_that_does_not_fit_is_named():
-    asked = {"toy": Asked(QUESTIONS[:2], [[1] * 4, [1] * 3])}
+    asked = {"toy": Prompted(QUESTIONS[:2], [[1] * 4, [1] * 3])}
     assert fitting(asked, 7, None) == fitting(asked, 7, 11) == 11
     with pytest.raises(BackendError, match=r"toy-0: a prompt of 4 tokens .* lower --max-new-tokens to 6 or less"):
         fitting(asked, 7, 10)
@@ -164,7 +164,7 @@ def test_questions_are_read_as_they_were_prepared(prepared, tmp_path):
     with pytest.raises(QuestionsMissing, match=r"holds aime25: `python -m repro.data prepare amc23"):
         load_questions(prepared.parent / "amc23.parquet")
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(QuestionsMissing, match="not of the format"):
+    with pytest.raises(QuestionsMissing, match="not in the format"):
         load_questions(tmp_path / "other.parquet")
 
 
@@ -198,7 +198,7 @@ def test_the_command_line(prepared, tmp_path, capsys):
     assert command.main([str(folder), str(prepared), "--out", str(out), *options, "--top-p", "0.9"]) == 0
     assert capsys.readouterr().out == printed
     assert command.main([str(folder), str(prepared), "--out", str(out), *options]) == 1
-    assert "holds another evaluation, of top_p 0.9 where 1.0 is asked for" in capsys.readouterr().err
+    assert "holds another evaluation, with top_p 0.9 instead of 1.0" in capsys.readouterr().err
 
 
 def test_the_engine_gets_room_for_the_longest_prompt_and_response(prepared, tmp_path, monkeypatch, capsys):
@@ -236,7 +236,7 @@ def test_a_checkpoint_in_shards_says_what_merges_it(tmp_path):
     ):
         model_folder(str(actor), "float32")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelMissing, match="holds no model, which is"):
+    with pytest.raises(ModelMissing, match="holds no model"):
         model_folder(str(tmp_path / "empty"), "float32")
 
 

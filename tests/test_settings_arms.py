@@ -94,7 +94,7 @@ def test_a_mix_replaces_shares_and_seeds_and_nothing_else():
         ({f"{MIX}.title": ...}, [f"'{MIX}.title' is missing"]),
         ({"arms.gspo.seeds": [2, 2]}, ["arms.gspo.seeds", "[2, 2]", "twice"]),
         ({"arms.gspo.seeds": []}, ["arms.gspo.seeds"]),
-        ({"baseline": "grpo-again", "regimes.arms": ["grpo-again"]}, ["baseline", "'grpo-again'", "seeds of its own"]),
+        ({"baseline": "grpo-again", "regimes.arms": ["grpo-again"]}, ["baseline", "'grpo-again'", "cannot be paired"]),
         ({"arms.gspo.aggregation": "sequence"}, ["arms.gspo.aggregation", "'sequence'", "'constant-length'"]),
         ({"arms.gspo.group": ...}, ["'arms.gspo.group' is missing"]),
         ({"arms.zvf.filter": "zero_varianc"}, ["arms.zvf", "filters", "did you mean 'zero_variance'?"]),

@@ -13,7 +13,7 @@ from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
 from repro.settings import Arm, SettingsError, load
 from repro.tasks.queries import Query, make_pools, verify
-from repro.verl.data import SIZE, Asked, groups_that_fit, plan_table, planned_groups, query_name, query_rows
+from repro.verl.data import SIZE, QueryInfo, groups_that_fit, plan_table, planned_groups, query_name, query_rows
 from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
 from repro.verl.version import SUPPORTED, UnsupportedVerl, require_plugin, require_verl
 
@@ -64,7 +64,7 @@ def test_held_out_queries_of_several_data_sets_keep_their_names():
         "data_source": ["repro", "aime24", "math500"],
         "extra_info": [{"index": 0, "family": "gcd"}, {"index": 0, "id": "2024-I-1"}, {"index": 0}],
     }
-    asked = Asked.by_name(rows)
+    asked = QueryInfo.by_name(rows)
     assert list(asked) == [0, "2024-I-1", "math500-0"]
     assert [query.family for query in asked.values()] == ["gcd", "aime24", "math500"]
     assert query_name("aime24", {"index": 3}) == "aime24-3"
@@ -101,7 +101,7 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
         (["--arm", "grpo", "--scale", "paper-qwen3-4b"], "trains on GPUs"),
         (["--arm", "grpo", "--scale", "smoke", "--ranks", "3"], "does not divide the 32 rollouts"),
         (["--arm", "zfv", "--scale", "smoke"], "did you mean 'zvf'"),
-        (["--arm", "grpo", "--scale", "smoke"], "holds a run: --resume goes on"),
+        (["--arm", "grpo", "--scale", "smoke"], "holds a run: resume it with --resume"),
     ],
 )
 def test_a_command_that_cannot_run_is_refused_before_anything_is_made(arguments, message, tmp_path):
@@ -127,13 +127,13 @@ def test_another_verl_is_refused_with_the_mend(monkeypatch):
     with pytest.raises(UnsupportedVerl, match="verl is not installed: `make extra-verl`"):
         require_verl()
     monkeypatch.setattr("repro.verl.version.entry_points", lambda group: [])
-    with pytest.raises(UnsupportedVerl, match="does not announce its verl plugin"):
+    with pytest.raises(UnsupportedVerl, match="does not register its verl plugin"):
         require_plugin()
 
 
 def test_the_plugin_stays_out_of_another_verl(monkeypatch):
     monkeypatch.setattr("repro.verl.version.version", lambda name: "0.8.0")
     monkeypatch.delitem(sys.modules, "repro.verl.plugin", raising=False)
-    with pytest.warns(UserWarning, match="repro's plugin stays out: verl 0.8.0 is installed"):
+    with pytest.warns(UserWarning, match="repro's plugin is disabled: verl 0.8.0 is installed"):
         import repro.verl.plugin  # noqa: F401
     monkeypatch.delitem(sys.modules, "repro.verl.plugin")

@@ -1,8 +1,8 @@
-"""From an arm to its method: names become the functions of those names, parameters are checked and bound.
+"""From an arm to its method: names are resolved to functions, parameters are checked and bound.
 
 A part of an arm is the name of a module in repro.methods, as in params.yaml, or a function, as in a notebook.
-Building an arm imports its own plan, samplers and objective and no other's, so that an edit to one sampler concerns
-the arms that use it and nothing else.
+Building an arm imports only its own plan, samplers and objective, so that an edit to a sampler affects only the arms
+that use it.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from repro.settings import Arm, Settings, SettingsError, nearest
 
 
 def build(name: str, arm: Arm) -> Method:
-    """The functions of an arm; SettingsError in one sentence when a name or a parameter is wrong."""
+    """The functions of an arm; SettingsError if a name or a parameter is wrong."""
     bound = [(package, bind(name, package, call, parameters)) for package, call, parameters in arm.calls]
     one = {package: function for package, function in bound if package != "samplers"}
     samplers = [function for package, function in bound if package == "samplers"]
@@ -44,8 +44,8 @@ def build(name: str, arm: Arm) -> Method:
 
 
 def check(settings: Settings, names: Iterable[str] | None = None) -> None:
-    """Build every arm once (or those in `names`), start its plan and let its samplers choose from a small batch, at the
-    start of training and at its end; SettingsError on the first that cannot, before hours are spent."""
+    """Build every arm (or those in `names`), start its plan and run its samplers on a small batch, as at the start and
+    end of training; SettingsError on the first that fails, before any training."""
     for name in settings.arms if names is None else names:
         arm = settings.arm(name)
         method = build(name, arm)
@@ -60,7 +60,7 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
 
 
 def _some_queries(count: int, arm: Arm) -> Queries:
-    """Queries of every success rate there can be, if the arm has a profile."""
+    """Queries with every possible success rate, if the arm has a profile."""
     prompt_tokens_Q = np.ones(count, int)
     if arm.profile is None:
         return Queries(prompt_tokens_Q)
@@ -69,7 +69,7 @@ def _some_queries(count: int, arm: Arm) -> Queries:
 
 
 def try_out(method: Method, progress: float) -> None:
-    """Filter, advantage and samplers on four groups of four: mixed, mixed, all right, all wrong."""
+    """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong."""
     rng = np.random.default_rng(0)
     group_N = np.repeat(np.arange(4), 4)
     rewards_N = method.reward(np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
@@ -91,8 +91,8 @@ def try_out(method: Method, progress: float) -> None:
 
 
 def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:
-    """`repro.methods.<package>.<name>.<name>`, or the function given in its place, with its parameters bound, once they
-    are checked against its signature."""
+    """`repro.methods.<package>.<name>.<name>`, or the given function, with its parameters checked against its signature
+    and bound."""
     where = f"params.yaml: arms.{arm}" if isinstance(part, str) else f"arm {arm}"
     function = _find(where, package, part) if isinstance(part, str) else part
     name = getattr(function, "__name__", type(function).__name__)
@@ -117,7 +117,7 @@ def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any
 
 
 def _find(where: str, package: str, name: str) -> Callable:
-    """The function `name` of the module of that name."""
+    """The function `name` of the module with the same name."""
     if not name.isidentifier() or importlib.util.find_spec(f"repro.methods.{package}.{name}") is None:
         files = (SOURCE / "methods" / package).glob("*.py")
         known = sorted(path.stem for path in files if not path.stem.startswith(("_", "aggregate")))

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and read with a sentence when they are broken."""
+"""Atomic writes, and reads with a helpful error when a file is missing or broken."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pandas as pd
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
-    """Let `write` fill a file beside `path`, then put it in place: a reader never sees half of it."""
+    """Let `write` write a temporary file beside `path`, then rename it: readers never see a partial file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -28,18 +28,18 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> Path:
 
 
 def write_json(content: Any, path: Path) -> Path:
-    """Readable JSON with a final newline; NaN is refused, since no JSON reader must accept it."""
+    """Indented JSON with a final newline; ValueError on NaN, which is not valid JSON."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return write_whole(path, lambda partial: partial.write_text(text))
 
 
 def write_text(text: str, path: Path) -> Path:
-    """Text as it is."""
+    """Text, unchanged."""
     return write_whole(path, lambda partial: partial.write_text(text))
 
 
 def read_parquet(path: Path, made_by: str) -> pd.DataFrame:
-    """The table at `path`; `made_by` is the command that makes it, named in the error when it is missing or broken."""
+    """The table at `path`; `made_by` is the command that makes it, named in the error if it is missing or broken."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there yet: run `{made_by}` first")

@@ -1,19 +1,18 @@
-"""For notebooks: a sentence that states a finding stands beside an assertion on the data that it rests on.
+"""Checks in notebooks: each sentence that states a finding is followed by an assertion on the data.
 
     check("lemma-1-odd", least_odd < 1)
 
-shows a small mark under the cell. Where the assertion fails, nothing stops: the sentence is what is wrong, not the
-data. The cell shows a warning, in the report too, and the stage that ran the notebook names the check on its last
-lines.
+shows a small mark below the cell. A failed check does not stop the notebook, since the sentence is wrong, not the data.
+The cell and the report show a warning, and the stage that ran the notebook prints the name of the check.
 """
 
 import re
 
-CHECK = "application/vnd.repro.check+json"  # the form in which a stage finds a check among a notebook's outputs
+CHECK = "application/vnd.repro.check+json"  # by which a stage recognises checks among a notebook's outputs
 
 
 class Check:
-    """The outcome of one check, drawn by Jupyter and found by the pipeline."""
+    """The outcome of one check, rendered by Jupyter and read by the pipeline."""
 
     def __init__(self, name: str, holds: bool):
         self.name, self.holds = name, holds
@@ -28,9 +27,9 @@ class Check:
 
 
 def check(name: str, holds: bool) -> None:
-    """Assert what the text beside this cell says. `name`: lower-case words joined by hyphens, its own in the notebook.
+    """Assert the text above this cell. `name`: lower-case words joined by hyphens, unique in the notebook.
 
-    ValueError for another name, or for a condition that is an array: reduce it with .all() or .any() first.
+    ValueError for any other name, or for a condition that is an array: reduce it with .all() or .any() first.
     """
     from IPython.display import display
 
@@ -44,5 +43,5 @@ def check(name: str, holds: bool) -> None:
 def failed(notebook: dict) -> list[str]:
     """Names of the checks in an executed notebook (as JSON) that do not hold."""
     outputs = (output for cell in notebook["cells"] for output in cell.get("outputs", []))
-    found = (output.get("data", {}).get(CHECK) for output in outputs)
-    return [entry["name"] for entry in found if entry and not entry["holds"]]
+    checks = (output.get("data", {}).get(CHECK) for output in outputs)
+    return [entry["name"] for entry in checks if entry and not entry["holds"]]

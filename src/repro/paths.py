@@ -1,7 +1,7 @@
-"""Where everything lives. No other module spells out a path of the project.
+"""All paths of the project; no other module spells one out.
 
-The root is the nearest folder, from the working directory upwards, that holds `params.yaml`; a notebook opened in
-`notebooks/` and a stage started by DVC at the top therefore agree. `REPRO_ROOT` overrides it (tests use that).
+The root is the nearest folder, from the working directory upwards, that contains `params.yaml` and `dvc.yaml`, so a
+notebook opened in `notebooks/` and a stage started by DVC agree. `REPRO_ROOT` overrides it (for tests).
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def find_root() -> Path:
-    """The project's root folder; raises FileNotFoundError with the mend when there is none."""
+    """The project's root folder; FileNotFoundError with the remedy if there is none."""
     if override := os.environ.get("REPRO_ROOT"):
         return Path(override).resolve()
     here = Path.cwd().resolve()
@@ -26,13 +26,13 @@ PARAMS = ROOT / "params.yaml"
 NOTEBOOKS = ROOT / "notebooks"
 SOURCE = ROOT / "src" / "repro"
 CONFIGS = ROOT / "configs"
-CLAIMS = CONFIGS / "claims"  # the words of claims, by id
+CLAIMS = CONFIGS / "claims"  # the text of each claim, by id
 
-RESULTS = ROOT / "results"  # data, a function of params.yaml and the code alone: bit-identical from run to run
-TIMINGS = ROOT / "timings"  # seconds and hardware: different at every run, never compared
+RESULTS = ROOT / "results"  # data, determined by params.yaml and the code: bit-identical from run to run
+TIMINGS = ROOT / "timings"  # seconds and hardware: they differ from run to run and are never compared
 REPORTS = ROOT / "reports"  # one HTML per experiment
-FIGURES = ROOT / "figures"  # the small pictures that the README shows, in git
-TABLES = ROOT / "tables"  # the small tables that the README shows, in git
+FIGURES = ROOT / "figures"  # small figures for the README, in git
+TABLES = ROOT / "tables"  # small tables for the README, in git
 
 BUILD = ROOT / "build"  # scratch: safe to delete
 MANIFESTS = BUILD / "manifests"  # what each stage depends on: settings, notebook, modules
@@ -40,7 +40,7 @@ EXECUTED = BUILD / "executed"  # the notebooks as they ran, errors included
 CHECKPOINTS = BUILD / "checkpoints"  # half-finished runs, to resume from
 
 POLICY = RESULTS / "policy"
-PROFILE = RESULTS / "profile"  # what the policy does with each training query, one profile per seed
+PROFILE = RESULTS / "profile"  # the base policy's success on each training query, one profile per seed
 PROFILE_TIMINGS = TIMINGS / "profile"
 DRIFT = RESULTS / "drift"
 
@@ -56,7 +56,7 @@ def regime_results(mix: str) -> Path:
 
 
 def regime_timings(mix: str) -> Path:
-    """The same for seconds."""
+    """Folder of that mix's timings."""
     return TIMINGS / "regimes" / mix
 
 

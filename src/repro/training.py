@@ -1,4 +1,4 @@
-"""Train arms: the one call behind every training stage, tutorial and notebook cell."""
+"""Train arms: the function behind every training stage, tutorial and notebook cell."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ from repro.settings import Settings
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a stage keeps what it trains: {arm: folder} of data and of timings, its runs' checkpoints, and {arm:
-    manifest} of what they depend on. `profiles`: the folder of profiles that arms with a profile build on, None to let
-    each run measure its own."""
+    """Where a stage stores its runs: {arm: folder} of data and of timings, the folder of checkpoints, and {arm:
+    manifest} of what the runs depend on. `profiles`: the folder of profiles for arms with a profile, None to let each
+    run measure its own."""
 
     data: Mapping[str, Path]
     timings: Mapping[str, Path]
@@ -42,15 +42,15 @@ def train(
     later: Kept | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, pd.DataFrame]:
-    """Train every seed of the arms `names` (all of the settings, if left out), `engine.workers` runs at once, and
+    """Train every seed of the arms `names` (default: all arms of the settings), `engine.workers` runs at a time, and
     return their tables with the column `arm` in front: steps, evaluations, questions, rollouts, selection, seconds.
 
-    An arm's parts are names or functions alike: see `Settings.with_arms`. policy: the folder of the base policy; by
-    default the pipeline's, or the one that comes with the project. start: the base policy's evaluation, where it is
-    known (`start_evaluation`). kept: where a stage writes the tables of each arm; its runs resume from checkpoints with
-    their fingerprint, a hash of the arm's manifest, the policy's weights and the profiles. later: what the workers go
-    on with when these are done. Without `kept` nothing stays on disk. SettingsError before the first step if an arm
-    cannot be built.
+    An arm's parts are names or functions: see `Settings.with_arms`. policy: the folder of the base policy; by default
+    the pipeline's, or the one shipped with the project. start: the base policy's evaluation, if known
+    (`start_evaluation`). kept: where a stage writes the tables of each arm; its runs resume from checkpoints with the
+    same fingerprint, a hash of the arm's manifest, the policy's weights and the profiles. later: runs the workers
+    continue with afterwards. Without `kept` nothing stays on disk. SettingsError before the first step if an arm cannot
+    be built.
     """
     names, policy = list(names or settings.arms), policy or policy_for()
     if kept is None:
@@ -107,10 +107,9 @@ def _runs(
 
 
 def policy_for(output: Any = None) -> Path:
-    """The folder of the base policy: stage `policy`'s, or, for what runs by itself, the one that comes with the
-    project.
+    """The folder of the base policy: stage `policy`'s, or outside the pipeline the one shipped with the project.
 
-    FileNotFoundError with the remedy when a stage (which has an `output`) runs before `policy`.
+    FileNotFoundError with the remedy if a stage (which has an `output`) runs before `policy`.
     """
     made = paths.POLICY / "model"
     if (made / "config.json").exists():
@@ -121,9 +120,8 @@ def policy_for(output: Any = None) -> Path:
 
 
 def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, float] | None:
-    """The base policy's accuracy from its groups on the held-out queries (repro.engine.groups.sample_groups): one
-    measurement, with many samples, for all arms and seeds. None where they were sampled at another temperature than
-    evaluations are."""
+    """The base policy's accuracy from its groups on the held-out queries (repro.engine.groups.sample_groups): a single
+    measurement with many samples for all arms and seeds. None if evaluations use another temperature."""
     if settings.evaluation.temperature != settings.engine.temperature:
         return None
     return {
@@ -135,13 +133,13 @@ def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, floa
 
 
 def profile_seconds(timings: Path) -> float:
-    """What one sample of every training query took in stage `profile`, mean over seeds; 0 where that is not known."""
+    """Seconds for one sample of every training query in stage `profile`, mean over seeds; 0 if unknown."""
     path = timings / "seconds.json"
     return float(json.loads(path.read_text())["seconds_per_sample"]) if path.exists() else 0.0
 
 
 def hash_files(files: Sequence[Path]) -> str:
-    """Of the bytes of several files; FileNotFoundError with the remedy for a manifest that was never written."""
+    """Hash of the bytes of several files; FileNotFoundError with the remedy for a missing manifest."""
     digest = hashlib.sha256()
     for path in files:
         if path.parent == paths.MANIFESTS and not path.exists():

@@ -1,1 +1,1 @@
-"""The papers' data sets as verl reads them, and the verification of answers: `python -m repro.data`."""
+"""The papers' data sets in verl's format, and the verification of answers: `python -m repro.data`."""

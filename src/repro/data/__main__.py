@@ -10,14 +10,12 @@ from repro.data.sources import SOURCES, SUITES, names_of
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0, or 1 after one sentence on stderr."""
-    parser = argparse.ArgumentParser(
-        prog="python -m repro.data", description="The papers' data sets as verl reads them."
-    )
+    """Exit status 0, or 1 with an error message on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m repro.data", description="The papers' data sets in verl's format.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the data sets and the suites of them")
+    commands.add_parser("list", help="list data sets and suites")
     preparing = commands.add_parser("prepare", help="write NAME.parquet and its manifest NAME.json")
-    preparing.add_argument("names", nargs="+", metavar="NAME", help="a data set, or a suite: what one paper uses")
+    preparing.add_argument("names", nargs="+", metavar="NAME", help="a data set, or the suite of a paper")
     preparing.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     preparing.add_argument(
         "--from",
@@ -25,10 +23,10 @@ def main(arguments: list[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="[NAME=]FILE",
-        help="a local file in place of the hub's; the name may be left out where only one is prepared",
+        help="a local file instead of the hub's; the name is optional if only one data set is prepared",
     )
-    preparing.add_argument("--mirror", metavar="FOLDER|URL", help="a folder that holds <hub id>/<file>, or another hub")
-    preparing.add_argument("--prompt", choices=PROMPTS, default="boxed", help="the wording; default: %(default)s")
+    preparing.add_argument("--mirror", metavar="FOLDER|URL", help="a folder with <hub id>/<file>, or another hub")
+    preparing.add_argument("--prompt", choices=PROMPTS, default="boxed", help="prompt template; default: %(default)s")
     chosen = parser.parse_args(arguments)
     if chosen.command == "list":
         print(listing())
@@ -46,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def local_files(given: list[str], names: list[str]) -> dict[str, Path]:
-    """{name: file} of the `--from` options; ValueError where one names no data set that is prepared."""
+    """{name: file} of the `--from` options; ValueError if one names a data set that is not prepared."""
     files = {}
     for each in given:
         name, equals, path = each.partition("=")
@@ -61,7 +59,7 @@ def local_files(given: list[str], names: list[str]) -> dict[str, Path]:
 
 
 def listing() -> str:
-    """A line for each data set, then one for each suite."""
+    """One line per data set, then one per suite."""
     width = max(map(len, [*SOURCES, *SUITES]))
     lines = [
         f"{name:{width}}  {'train' if source.trains else 'evaluate'}  {source.hub}: {source.files}"

@@ -1,4 +1,4 @@
-"""What a training set leaves out: rows it cannot use, repeats, contradictions, and questions it is evaluated on."""
+"""Clean a training set: drop unusable rows, repeats, contradictions, and questions of the evaluation sets."""
 
 import re
 import unicodedata
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 OPERATORS = frozenset("+-*/=<>^!|%.")
 MINUS = str.maketrans("−–—", "---")
-# Commands that only set type. What follows a letter would be another command, as in \leftarrow.
+# Commands that only affect layout. A following letter would make it another command, as in \leftarrow.
 LAYOUT = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|text|mathrm|mathbf|operatorname|quad|qquad)(?![a-z])|\\[,;:! ]"
 )
@@ -16,7 +16,7 @@ FULL_STOP = re.compile(r"(?<!\d)\.|\.(?!\d)")
 
 @dataclass(frozen=True)
 class Item:
-    """A question, its answer and upstream's id of it ("" where it has none)."""
+    """A question, its answer and its upstream id ("" if it has none)."""
 
     question: str
     answer: str
@@ -25,13 +25,13 @@ class Item:
 
 @dataclass
 class Count:
-    """Rows, each in one place: read = unusable + repeats + contradictory + evaluated + written.
+    """Numbers of rows, each counted once: read = unusable + repeats + contradictory + evaluated + written.
 
-    unusable       without a question or without an answer
-    repeats        of a question that stands there before, with the same answer
-    contradictory  of a question that stands there with different answers; none of them is kept
-    evaluated      of a question that is in an evaluation set, its repeats aside; `by_set` has each set's share, and a
-                   question of two sets is in both
+    unusable       without a question or an answer
+    repeats        of an earlier question, with the same answer
+    contradictory  of a question with different answers; none of them is kept
+    evaluated      of a question in an evaluation set, apart from repeats; `by_set` counts them for each set, and a
+                   question of two sets in both
     """
 
     read: int = 0
@@ -44,8 +44,8 @@ class Count:
 
 
 def normalise(question: str) -> str:
-    """What makes two wordings the same question: letters, digits and operators, without case, spacing, punctuation,
-    dollar signs and LaTeX that only sets type. Ours; a reworded question is another one."""
+    """The key by which two wordings are the same question: letters, digits and operators, without case, spacing,
+    punctuation, dollar signs and LaTeX layout commands. Our definition; a rephrased question is a different one."""
     text = unicodedata.normalize("NFKC", question).translate(MINUS).casefold()
     text = LAYOUT.sub("", text).replace("dfrac", "frac").replace("tfrac", "frac")
     text = FULL_STOP.sub("", text)
@@ -53,7 +53,7 @@ def normalise(question: str) -> str:
 
 
 def usable(items: Iterable[Item], count: Count) -> list[Item]:
-    """Those with a question and an answer."""
+    """The items with a question and an answer."""
     kept = []
     for item in items:
         count.read += 1
@@ -66,11 +66,11 @@ def usable(items: Iterable[Item], count: Count) -> list[Item]:
 
 
 def cleaned(items: Iterable[Item], evaluation: Mapping[str, frozenset[str]], count: Count) -> list[Item]:
-    """The first row of every question that is answered in one way and is in none of the evaluation sets.
+    """The first row of every question with a single answer that is in no evaluation set, in order of appearance.
 
-    `evaluation`: the normalised questions of each set. In the order of first appearance.
+    `evaluation`: the normalised questions of each set.
     """
-    keys: dict[str, str] = {}  # of a question as it is written: repeats, of which there may be a hundred, cost nothing
+    keys: dict[str, str] = {}  # by verbatim question, so that the many repeats are normalised only once
     first: dict[str, Item] = {}
     answers: dict[str, set[str]] = {}
     rows: dict[str, int] = {}
@@ -90,10 +90,10 @@ def cleaned(items: Iterable[Item], evaluation: Mapping[str, frozenset[str]], cou
             count.contradictory += rows[key]
             continue
         count.repeats += rows[key] - 1
-        found = [name for name, questions in evaluation.items() if key in questions]
-        for name in found:
+        overlaps = [name for name, questions in evaluation.items() if key in questions]
+        for name in overlaps:
             count.by_set[name] += 1
-        if found:
+        if overlaps:
             count.evaluated += 1
         else:
             kept.append(item)

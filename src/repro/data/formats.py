@@ -1,6 +1,6 @@
-r"""Odd column formats, one small function each: from what a row holds to a question or an answer as plain text.
+r"""Unusual column formats, one small function each: from the value in a row to a question or answer as plain text.
 
-An answer is what goes between the braces of `\boxed{}`: no dollar signs, no working, no thousands commas.
+An answer is the content of `\boxed{}`: no dollar signs, no working, no thousands commas.
 """
 
 import re
@@ -16,7 +16,7 @@ BOX = r"\boxed"
 
 
 def plain(value: Any) -> str:
-    """Text, stripped; a number without a needless fraction (27.0 is 27); nothing for a missing value or NaN."""
+    """Text, stripped; a whole number without a fraction (27.0 becomes 27); "" for a missing value or NaN."""
     if value is None or value != value:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -25,14 +25,14 @@ def plain(value: Any) -> str:
 
 
 def undollared(value: Any) -> str:
-    """Without the dollar signs around it, where they enclose the whole of it."""
+    """The text without dollar signs, if they enclose all of it."""
     text = plain(value)
     inner = text.strip("$")
     return inner.strip() if text != inner and "$" not in inner else text
 
 
 def boxed(solution: Any) -> str:
-    r"""The content of the last `\boxed{…}`, braces counted; the whole text where nothing is boxed and closed."""
+    r"""The content of the last `\boxed{…}`, braces balanced; the whole text if there is none or it is not closed."""
     text = plain(solution)
     start = text.rfind(BOX)
     opening = text.find("{", start) if start >= 0 else -1
@@ -47,15 +47,15 @@ def boxed(solution: Any) -> str:
 
 
 def whole_number(solution: Any) -> str:
-    """AIME and AMC: an integer, boxed or bare, in its plain form (025 is 25, 27.0 is 27, and so is 27^\\circ: of AIME
-    2025 copies go round in which one answer has its degrees)."""
+    """AIME and AMC: an integer, boxed or bare, in its plain form (025 becomes 25; 27.0 and 27^\\circ become 27, since
+    in some copies of AIME 2025 an answer has degrees)."""
     text = boxed(solution)
-    found = re.fullmatch(r"(\d+)(?:\.0*)?(?:\^\{?\\circ\}?)?", text)
-    return str(int(found[1])) if found else text
+    match = re.fullmatch(r"(\d+)(?:\.0*)?(?:\^\{?\\circ\}?)?", text)
+    return str(int(match[1])) if match else text
 
 
 def after_hashes(answer: Any) -> str:
-    """GSM8K: the number behind the last `####`, its thousands commas gone; nothing where there is no mark."""
+    """GSM8K: the number after the last `####`, without thousands commas; "" without the mark."""
     _, mark, number = plain(answer).rpartition("####")
     return number.strip().replace(",", "") if mark else ""
 
@@ -67,22 +67,22 @@ def bare_dapo_question(prompt: Sequence[Mapping[str, str]]) -> str:
 
 
 def ground_truth(reward_model: Mapping[str, Any]) -> str:
-    """verl's own format: the answer inside `reward_model`."""
+    """verl's format: the answer inside `reward_model`."""
     return plain(reward_model["ground_truth"])
 
 
 def index_of(extra_info: Mapping[str, Any]) -> str:
-    """verl's own format: the identity inside `extra_info`."""
+    """verl's format: the id inside `extra_info`."""
     return plain(extra_info["index"])
 
 
 def joined(final_answer: Sequence[Any] | str | None) -> str:
-    """OlympiadBench: a list of answers, mostly of one, each perhaps between dollar signs."""
+    """OlympiadBench: a list of answers, usually one, each possibly between dollar signs."""
     if final_answer is None or isinstance(final_answer, str):
         return undollared(final_answer)
     return ", ".join(undollared(answer) for answer in final_answer)
 
 
 def in_context(context: Any, question: Any) -> str:
-    """OlympiadBench: what a question refers to stands in a column of its own; most have none."""
+    """OlympiadBench: a question's context is in a separate column, usually empty."""
     return "\n".join(part for part in (plain(context), plain(question)) if part)

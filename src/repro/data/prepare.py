@@ -1,4 +1,4 @@
-"""From a data set's rows to verl's parquet, with a manifest beside it: what was read, left out and written."""
+"""From a data set's rows to verl's parquet and a manifest of what was read, dropped and written."""
 
 import hashlib
 import json
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.clean import Count, Item, cleaned, normalise, usable
-from repro.data.files import DataBroken, DataMissing, Found, find, read_rows
+from repro.data.files import DataBroken, DataFiles, DataMissing, find, read_rows
 from repro.data.formats import DAPO_AFTER, DAPO_BEFORE
-from repro.data.sources import SOURCES, Source
+from repro.data.sources import SOURCES, DataSet
 from repro.files import write_json, write_whole
 
 QUESTION = "{question}"
-# The papers leave the wording out, so the default is ours: what Qwen2.5-Math's own template asks for. With `dapo`,
-# DAPO-Math's prompts are upstream's to the letter.
+# The papers do not give the prompt, so the default is ours: the instruction of Qwen2.5-Math's template. With `dapo`,
+# DAPO-Math's prompts are identical to upstream's.
 PROMPTS = {
     "boxed": QUESTION + "\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
     "dapo": DAPO_BEFORE + QUESTION + DAPO_AFTER,
@@ -25,21 +25,21 @@ ID_DIGITS = 12  # of SHA-256, hexadecimal
 
 @dataclass(frozen=True)
 class Prepared:
-    """One data set, ready to be written: its items with their ids, and what became of the rows."""
+    """One data set, ready to be written: its items with their ids, its files and its row counts."""
 
     name: str
     items: list[Item]
     ids: list[str]
-    found: Found
+    files: DataFiles
     count: Count
 
     @property
-    def source(self) -> Source:
+    def source(self) -> DataSet:
         return SOURCES[self.name]
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of ids, questions and answers in their order: the content, whatever the file format or the prompt."""
+        """SHA-256 of ids, questions and answers in order, independent of file format and prompt."""
         digest = hashlib.sha256()
         for identity, item in zip(self.ids, self.items, strict=True):
             digest.update(json.dumps([identity, item.question, item.answer], ensure_ascii=False).encode() + b"\n")
@@ -56,27 +56,26 @@ def prepare(
 ) -> list[dict[str, Any]]:
     """Write OUT/NAME.parquet and OUT/NAME.json for each data set of SOURCES, and return the manifests.
 
-    A training set loses the questions of the evaluation sets that are prepared with it, in this one call, and of no
-    others: what is left out follows from the call alone. `files`: a local file for some of the names; `mirror`: see
-    `find`. DataMissing, DataBroken.
+    A training set is cleaned of the questions of exactly the evaluation sets prepared in the same call, so the result
+    depends on the call only. `files`: local files for some of the names; `mirror`: see `find`. DataMissing, DataBroken.
     """
-    found = find_all(names, files or {}, mirror)
-    prepared = {name: _evaluated_on(name, found[name]) for name in names if not SOURCES[name].trains}
+    located = find_all(names, files or {}, mirror)
+    prepared = {name: _evaluated_on(name, located[name]) for name in names if not SOURCES[name].trains}
     questions = {name: frozenset(normalise(item.question) for item in each.items) for name, each in prepared.items()}
     for name in names:
         if SOURCES[name].trains:
             count = Count()
-            items = cleaned(read_items(name, found[name].paths), questions, count)
-            prepared[name] = Prepared(name, _some(name, items), stable_ids(name, items), found[name], count)
+            items = cleaned(read_items(name, located[name].paths), questions, count)
+            prepared[name] = Prepared(name, _nonempty(name, items), stable_ids(name, items), located[name], count)
     return [write(prepared[name], Path(out), prompt) for name in names]
 
 
-def find_all(names: Sequence[str], files: Mapping[str, Path], mirror: str | None) -> dict[str, Found]:
-    """`find` for each. DataMissing for several at once has a command a line, so that one trip fetches all of them."""
-    found, missing = {}, []
+def find_all(names: Sequence[str], files: Mapping[str, Path], mirror: str | None) -> dict[str, DataFiles]:
+    """`find` for each. A single DataMissing lists the download commands of all missing data sets, one per line."""
+    located, missing = {}, []
     for name in names:
         try:
-            found[name] = find(name, SOURCES[name], files.get(name), mirror)
+            located[name] = find(name, SOURCES[name], files.get(name), mirror)
         except DataMissing as error:
             missing.append(error)
     if len(missing) == 1:
@@ -84,27 +83,27 @@ def find_all(names: Sequence[str], files: Mapping[str, Path], mirror: str | None
     if missing:
         commands = "".join(f"\n    {error.command}" for error in missing)
         raise DataMissing(
-            f"{len(missing)} of {len(names)} data sets are not to be had, the first of them for this reason: "
-            f"{missing[0].reason}; where there is a network, run what follows, bring FOLDER here, and give it as "
+            f"{len(missing)} of {len(names)} data sets are unavailable, the first of them for this reason: "
+            f"{missing[0].reason}; on a machine with a network, run the following, copy FOLDER here, and pass it as "
             f"--mirror FOLDER{commands}"
         )
-    return found
+    return located
 
 
-def _evaluated_on(name: str, found: Found) -> Prepared:
+def _evaluated_on(name: str, files: DataFiles) -> Prepared:
     count = Count()
-    items = usable(read_items(name, found.paths), count)
-    return Prepared(name, _some(name, items), stable_ids(name, items), found, count)
+    items = usable(read_items(name, files.paths), count)
+    return Prepared(name, _nonempty(name, items), stable_ids(name, items), files, count)
 
 
-def _some(name: str, items: list[Item]) -> list[Item]:
+def _nonempty(name: str, items: list[Item]) -> list[Item]:
     if not items:
-        raise DataBroken(f"{name}: not one row is left that has a question and an answer: look at the file")
+        raise DataBroken(f"{name}: no row with a question and an answer is left: check the file")
     return items
 
 
 def read_items(name: str, paths: Iterable[Path]) -> Iterator[Item]:
-    """Every row as an item; DataBroken names a row that is not of the data set's format."""
+    """Every row as an item; DataBroken names a row that is not in the data set's format."""
     source = SOURCES[name]
     for path in paths:
         for number, row in enumerate(read_rows(name, source, path), start=1):
@@ -119,8 +118,8 @@ def read_items(name: str, paths: Iterable[Path]) -> Iterator[Item]:
 
 
 def stable_ids(name: str, items: Sequence[Item]) -> list[str]:
-    """An id for each, from the wording of its question alone, so that it survives reordering and other rows; a wording
-    that stands there again gets a number."""
+    """An id for each item, a hash of its question only, so that it does not depend on order or other rows; repeated
+    questions get a number."""
     ids, seen = [], {}
     for item in items:
         identity = f"{name}-{hashlib.sha256(item.question.encode()).hexdigest()[:ID_DIGITS]}"
@@ -130,7 +129,7 @@ def stable_ids(name: str, items: Sequence[Item]) -> list[str]:
 
 
 def verl_row(name: str, index: int, identity: str, item: Item, prompt: str) -> dict[str, Any]:
-    """One row as verl's RLHFDataset reads it."""
+    """One row in the format of verl's RLHFDataset."""
     content = PROMPTS[prompt].replace(QUESTION, item.question)
     return {
         "data_source": name,
@@ -148,7 +147,7 @@ def verl_row(name: str, index: int, identity: str, item: Item, prompt: str) -> d
 
 
 def write(prepared: Prepared, out: Path, prompt: str) -> dict[str, Any]:
-    """OUT/NAME.parquet and its manifest OUT/NAME.json; returns the manifest."""
+    """Write OUT/NAME.parquet and its manifest OUT/NAME.json; returns the manifest."""
     from pyarrow import Table, parquet
 
     rows = [
@@ -161,8 +160,8 @@ def write(prepared: Prepared, out: Path, prompt: str) -> dict[str, Any]:
         "name": prepared.name,
         "hub": prepared.source.hub,
         "split": prepared.source.split,
-        "commit": prepared.found.commit,
-        "read": {each.name: file_hash(each) for each in prepared.found.paths},
+        "commit": prepared.files.commit,
+        "read": {each.name: file_hash(each) for each in prepared.files.paths},
         "upstream_rows": prepared.source.rows,
         "rows": asdict(prepared.count),
         "prompt": prompt,
@@ -197,7 +196,7 @@ def file_hash(path: Path) -> str:
 
 
 def sentence(manifest: Mapping[str, Any]) -> str:
-    """What became of a data set's rows, for the terminal."""
+    """A summary of a data set's rows, for the terminal."""
     rows = manifest["rows"]
     parts = [f"{manifest['name']}: {rows['written']} of {rows['read']} rows"]
     for what in ("unusable", "repeats", "contradictory"):
@@ -207,7 +206,7 @@ def sentence(manifest: Mapping[str, Any]) -> str:
         shares = ", ".join(f"{name} {number}" for name, number in rows["by_set"].items())
         parts.append(f"{rows['evaluated']} in evaluation sets ({shares})")
     elif SOURCES[manifest["name"]].trains:
-        parts.append("held against no evaluation set, since none was named with it")
+        parts.append("compared with no evaluation set, since none was prepared with it")
     if rows["read"] != manifest["upstream_rows"]:
-        parts.append(f"upstream had {manifest['upstream_rows']}: is the file whole?")
+        parts.append(f"upstream had {manifest['upstream_rows']}: is the file complete?")
     return "; ".join(parts)

@@ -1,8 +1,8 @@
-"""One function in a child process of its own, with a limit on the time and the memory of each call.
+"""One function in a child process, with a time and a memory limit for each call.
 
-For code that may hang, exhaust the memory or crash on what a language model writes. The child may fill no file and
-sees no variables of the environment; it is not a wall against an attacker, who could still use the network. The limits
-on memory, processor time and files are the kernel's (Linux; macOS does not enforce the memory's).
+For code that may hang, exhaust memory or crash on a language model's output. The child cannot write files and does not
+see the environment; this is not a security boundary: an attacker could still use the network. The limits on memory,
+processor time and files are enforced by the kernel (Linux; macOS does not enforce the memory limit).
 """
 
 import importlib
@@ -18,17 +18,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-START_SECONDS = 120.0  # for the child's imports, on a busy machine too
+START_SECONDS = 120.0  # for the child's imports, even on a busy machine
 Outcome = Literal["value", "error", "timeout", "memory", "crash"]
 
 
 class SandboxFailed(RuntimeError):
-    """One sentence: why the child process cannot be started, and the mend."""
+    """One sentence: why the child process cannot be started, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call came to: its `value`, or why there is none, with the error's text."""
+    """The outcome of a call: its `value`, or why there is none, with the error's text."""
 
     outcome: Outcome
     value: Any = None
@@ -36,12 +36,12 @@ class Answer:
 
 
 class Sandbox:
-    """Calls of one function, one after the other; safe to share between threads.
+    """Calls one function, sequentially; safe to share between threads.
 
-    `factory`: "module:function"; called in the child, it imports what is heavy and returns the function to call. Its
-    arguments and its value must be JSON. `seconds`: of wall time, for each call. `megabytes`: of address space, for the
-    whole child. A child that was stopped or has died is replaced before the next call, and a call whose child died is
-    made once more: it may have died of something else, as when the kernel runs out of memory.
+    `factory`: "module:function"; called in the child, it does slow imports and returns the function to call, whose
+    arguments and value must be JSON. `seconds`: wall time limit per call. `megabytes`: limit on the child's address
+    space. A child that was stopped or has died is replaced before the next call, and a call whose child died is retried
+    once, since the cause may lie elsewhere, for instance in the kernel running out of memory.
     """
 
     def __init__(self, factory: str, *, seconds: float, megabytes: int):
@@ -49,7 +49,7 @@ class Sandbox:
         self._lock, self._child, self._owner, self._worked = threading.Lock(), None, None, False
 
     def call(self, *arguments: Any) -> Answer:
-        """Never raises for what the function does; SandboxFailed where no child could ever be started."""
+        """Never raises because of the function; SandboxFailed if no child could ever be started."""
         with self._lock:
             answer = self._attempt(arguments)
             return self._attempt(arguments) if answer.outcome == "crash" else answer
@@ -71,7 +71,7 @@ class Sandbox:
         except SandboxFailed as error:
             if not self._worked:
                 raise
-            return Answer("crash", error=str(error))  # of the machine's, hours into a run perhaps: not to end it
+            return Answer("crash", error=str(error))  # a problem of the machine should not end a long run
         answer = self._exchange(arguments)
         if answer.outcome not in ("value", "error"):
             self._stop()
@@ -119,7 +119,7 @@ class Sandbox:
         )
 
     def _line(self, seconds: float) -> bytes | None:
-        """The child's next line; empty where it has ended, None where none came in time."""
+        """The child's next line; empty if the child has ended, None if none came in time."""
         deadline, read = time.monotonic() + seconds, b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._child.stdout, selectors.EVENT_READ)
@@ -134,20 +134,20 @@ class Sandbox:
 
     def _stop(self) -> None:
         child, self._child = self._child, None
-        if child is None or self._owner != os.getpid():  # in a fork of its owner, the child is the owner's
+        if child is None or self._owner != os.getpid():  # in a forked process, the child belongs to the parent
             return
         with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # it leads a session, and so a group, of its own
+            os.killpg(child.pid, signal.SIGKILL)  # the child leads its own session and process group
         child.wait()
         for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):  # what was not yet written has no reader any more
+            with suppress(OSError):  # buffered data has no reader any more
                 pipe.close()
 
 
 def serve(factory: str, seconds: float, megabytes: int) -> None:
     """The child: answer lines of arguments with lines of (outcome, value, error) until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the function prints must not stand between the answers
+    os.dup2(2, 1)  # the function's own output must not mix with the answers
 
     def answer(*content: Any) -> None:
         answers.write(json.dumps(content) + "\n")
@@ -163,7 +163,7 @@ def serve(factory: str, seconds: float, megabytes: int) -> None:
     _limit("CORE", 0)
     answer("value")
     for line in sys.stdin:
-        # The caller stops a call that takes too long; when the caller itself is gone, the kernel does.
+        # The caller stops a call that takes too long; if the caller is gone, the kernel does.
         _limit("CPU", int(time.process_time() + seconds) + 2)
         try:
             answer("value", function(*json.loads(line)), "")
@@ -175,7 +175,7 @@ def serve(factory: str, seconds: float, megabytes: int) -> None:
 
 
 def _limit(what: str, value: int) -> None:
-    """Lower the soft limit; a system that has none of the kind goes on without."""
+    """Lower the soft limit; skipped on systems without this kind of limit."""
     import resource
 
     kind = getattr(resource, f"RLIMIT_{what}")

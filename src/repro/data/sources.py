@@ -1,4 +1,4 @@
-"""The data sets: where each one is, which columns it has, and how a question and its answer are taken from a row."""
+"""The data sets: location, columns, and how to extract a question and its answer from a row."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from repro.data.formats import (
 
 @dataclass(frozen=True)
 class Field:
-    """What `read` makes of some columns of a row."""
+    """The value that `read` computes from some columns of a row."""
 
     columns: tuple[str, ...]
     read: Callable[..., str] = plain
@@ -33,15 +33,15 @@ def field(*columns: str, read: Callable[..., str] = plain) -> Field:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSet:
     """One split of one data set.
 
     hub       id on the Hugging Face hub
     files     pattern of the split's files there; they are read in the order of their names
-    split     what upstream calls the split
-    rows      how many rows upstream had when this table was written; another number is reported, not refused
-    identity  upstream's own id, where it has one
-    trains    whether it is trained on, and therefore cleaned (`repro.data.clean`), or evaluated on, and left alone
+    split     upstream's name of the split
+    rows      number of rows upstream when this table was written; a different number is reported, not rejected
+    identity  upstream's id, if it has one
+    trains    whether it is for training, and therefore cleaned (`repro.data.clean`), or for evaluation, and unchanged
     """
 
     hub: str
@@ -55,14 +55,14 @@ class Source:
 
     @property
     def columns(self) -> list[str]:
-        """Every column that is read."""
+        """All columns that are read."""
         fields = (self.question, self.answer, *([self.identity] if self.identity else []))
         return list(dict.fromkeys(column for each in fields for column in each.columns))
 
 
 SOURCES = {
-    # Nearly every question stands there a hundred times: 17,398 wordings, seven of them with two answers.
-    "dapo-math-17k": Source(
+    # Almost every question occurs a hundred times: 17,398 wordings, seven of them with two answers.
+    "dapo-math-17k": DataSet(
         "BytedTsinghua-SIA/DAPO-Math-17k",
         "data/*.parquet",
         "train",
@@ -72,7 +72,7 @@ SOURCES = {
         field("extra_info", read=index_of),
         trains=True,
     ),
-    "deepscaler": Source(
+    "deepscaler": DataSet(
         "agentica-org/DeepScaleR-Preview-Dataset",
         "deepscaler.json",
         "train",
@@ -81,7 +81,7 @@ SOURCES = {
         field("answer", read=undollared),
         trains=True,
     ),
-    "gsm8k-train": Source(
+    "gsm8k-train": DataSet(
         "openai/gsm8k",
         "main/train-*.parquet",
         "train",
@@ -91,7 +91,7 @@ SOURCES = {
         trains=True,
     ),
     # The problem set that Cost-Aware Learning cites (Veeraboina, 2023), in the columns of its CSV.
-    "aime-1983-2024": Source(
+    "aime-1983-2024": DataSet(
         "gneubig/aime-1983-2024",
         "*.csv",
         "train",
@@ -101,7 +101,7 @@ SOURCES = {
         field("ID"),
     ),
     # D³S cites these three by their hub ids.
-    "aime24": Source(
+    "aime24": DataSet(
         "math-ai/aime24",
         "test*.parquet",
         "test",
@@ -110,10 +110,10 @@ SOURCES = {
         field("solution", read=whole_number),
         field("id"),
     ),
-    "aime25": Source(
+    "aime25": DataSet(
         "math-ai/aime25", "test.jsonl", "test", 30, field("problem"), field("answer", read=whole_number), field("id")
     ),
-    "amc23": Source(
+    "amc23": DataSet(
         "math-ai/amc23",
         "test*.parquet",
         "test",
@@ -122,17 +122,17 @@ SOURCES = {
         field("answer", read=whole_number),
         field("id"),
     ),
-    "math500": Source(
+    "math500": DataSet(
         "HuggingFaceH4/MATH-500", "test.jsonl", "test", 500, field("problem"), field("answer"), field("unique_id")
     ),
-    "gsm8k": Source(
+    "gsm8k": DataSet(
         "openai/gsm8k", "main/test-*.parquet", "test", 1_319, field("question"), field("answer", read=after_hashes)
     ),
-    "minerva-math": Source(
+    "minerva-math": DataSet(
         "math-ai/minervamath", "test.jsonl", "test", 272, field("question"), field("answer", read=undollared)
     ),
-    # Open-ended, text only, mathematics, English, competitions: the part that is answered in text and verified by rule.
-    "olympiadbench": Source(
+    # Open-ended, text only, mathematics, English, competitions: the part with text answers that rules can verify.
+    "olympiadbench": DataSet(
         "Hothan/OlympiadBench",
         "OlympiadBench/OE_TO_maths_en_COMP/*.parquet",
         "train",
@@ -143,8 +143,8 @@ SOURCES = {
     ),
 }
 
-# What each paper trains and evaluates on. Ours, where they leave it open: D³S's MATH is MATH-500, and Cost-Aware
-# Learning's AMC, for which it names a wiki, is D³S's.
+# The training and evaluation sets of each paper. Our assumptions where a paper leaves it open: D³S's MATH is MATH-500,
+# and Cost-Aware Learning's AMC, for which it cites a wiki, is D³S's.
 SUITES = {
     "cost-aware-learning": ("dapo-math-17k", "aime-1983-2024", "amc23", "math500", "gsm8k"),
     "d3s": ("deepscaler", "aime24", "aime25", "amc23", "gsm8k", "math500", "minerva-math", "olympiadbench"),
@@ -152,7 +152,7 @@ SUITES = {
 
 
 def names_of(chosen: list[str]) -> list[str]:
-    """Data sets by name, suites spelled out, each once; ValueError for an unknown name."""
+    """Data sets by name, suites expanded, without duplicates; ValueError for an unknown name."""
     for name in chosen:
         if name not in SOURCES and name not in SUITES:
             raise ValueError(f"there is no data set {name!r}: choose from {', '.join([*SOURCES, *SUITES])}")

@@ -1,4 +1,4 @@
-"""Is a response right? math-verify's word, asked in child processes that can neither hang the caller nor bring it down.
+"""Is a response correct? math-verify's verdict, in child processes that can neither hang nor crash the caller.
 
 verl calls `compute_score`: reward.custom_reward_function.path=pkg://repro.data.verify and its name=compute_score.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 from repro.data.sandbox import Sandbox
 
-SECONDS = 5.0  # for one answer; math-verify's own default for parsing alone
-MEGABYTES = 2048  # of address space for one child; sympy takes a tenth of it
-TAIL = 10_000  # characters of a response that are looked at: the answer stands at its end
+SECONDS = 5.0  # per answer; math-verify's own default is for parsing only
+MEGABYTES = 2048  # address space of one child; sympy takes a tenth of it
+TAIL = 10_000  # characters of a response that are examined: the answer comes at its end
 JUDGE = "repro.data.verify:math_verify_judge"
 INSTALL = "`make extra-verl` installs it"
 SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?![\w.])")  # 4.5e33, as MinervaMath writes powers of ten
@@ -25,8 +25,8 @@ _lock, _verifiers = threading.Lock(), []
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a response is right, and what was found: equal, different, no answer (in the response), no truth (that
-    can be read), timeout, memory, error, crash. Only `equal` is right."""
+    """The result for one response, `found`: equal, different, no answer (in the response), no truth (that can be
+    parsed), timeout, memory, error, crash. Only `equal` is correct."""
 
     found: str
 
@@ -38,7 +38,7 @@ class Verdict:
 class Verifier:
     """`processes` children that judge responses; safe to share between threads. A context manager.
 
-    SandboxFailed at the first response where math-verify is not installed.
+    SandboxFailed at the first response if math-verify is not installed.
     """
 
     def __init__(self, processes: int = 1, *, seconds: float = SECONDS, megabytes: int = MEGABYTES, judge: str = JUDGE):
@@ -48,7 +48,7 @@ class Verifier:
             self._idle.put(sandbox)
 
     def check(self, response: str, truth: str) -> Verdict:
-        """One response against the answer that goes between the braces of \\boxed{}. Waits for an idle child."""
+        """Compare one response with the answer, the content of \\boxed{}. Waits for an idle child."""
         sandbox = self._idle.get()
         try:
             answer = sandbox.call(response[-TAIL:], truth)
@@ -57,9 +57,9 @@ class Verifier:
         return Verdict(answer.value if answer.outcome == "value" else answer.outcome)
 
     def check_all(self, responses_N: Sequence[str], truths_N: Sequence[str]) -> list[Verdict]:
-        """One verdict for each, in their order; the children share the work."""
+        """One verdict for each response, in order; the children share the work."""
         if len(responses_N) != len(truths_N):
-            raise ValueError(f"{len(responses_N)} responses and {len(truths_N)} answers: one answer for each is needed")
+            raise ValueError(f"{len(responses_N)} responses and {len(truths_N)} answers: give one answer per response")
         with ThreadPoolExecutor(len(self._all)) as pool:
             return list(pool.map(self.check, responses_N, truths_N))
 
@@ -76,12 +76,12 @@ class Verifier:
 
 
 def math_verify_judge() -> Callable[[str, str], str]:
-    """Called in the child: math-verify's comparison, as a word of `Verdict`.
+    """Called in the child: math-verify's comparison, as a value of `Verdict.found`.
 
-    A boxed answer counts before any other and the last one before those above it, but boxes close together count as one
-    set of answers; without any, math-verify takes the last formula or number. An answer like 4.5e33, which math-verify
-    reads as a product with the letter e, holds as 4.5 · 10³³ too. Its own time limits are off: they need signals, and
-    stop nothing inside one long operation.
+    Boxed answers take precedence over others and the last one over earlier ones, but adjacent boxes count as one set of
+    answers; without any, math-verify takes the last formula or number. An answer like 4.5e33, which math-verify parses
+    as a product with the letter e, is also accepted as 4.5 · 10³³. Its own time limits are off: they need signals, and
+    cannot interrupt a single long operation.
     """
     try:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
@@ -96,16 +96,16 @@ def math_verify_judge() -> Callable[[str, str], str]:
         gold = [each for one in wordings for each in parse(f"\\boxed{{{one}}}", in_truth, parsing_timeout=None)]
         if not gold:
             return "no truth"
-        found = parse(response, in_response, parsing_timeout=None)
-        if not found:
+        answers = parse(response, in_response, parsing_timeout=None)
+        if not answers:
             return "no answer"
-        return "equal" if verify(gold, found, timeout_seconds=None) else "different"
+        return "equal" if verify(gold, answers, timeout_seconds=None) else "different"
 
     return judge
 
 
 def _shared(processes: int) -> Verifier:
-    """The verifier of this process, made at the first call."""
+    """The verifier of this process, created at the first call."""
     with _lock:
         if not _verifiers:
             _verifiers.append(Verifier(processes))
@@ -121,6 +121,6 @@ def compute_score(
     processes: int = 1,
     **others: Any,
 ) -> float:
-    """verl's reward: 1.0 where `solution_str` gives `ground_truth`, else 0.0. verl calls it from many threads, for
-    whom `processes` children work (reward.custom_reward_function.reward_kwargs.processes)."""
+    """verl's reward: 1.0 if `solution_str` gives `ground_truth`, else 0.0. verl calls it from many threads, which share
+    `processes` children (reward.custom_reward_function.reward_kwargs.processes)."""
     return float(_shared(processes).check(solution_str, str(ground_truth)).correct)

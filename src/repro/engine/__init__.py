@@ -1,1 +1,1 @@
-"""Engines run rollouts and updates. `embedded`: one process, torch and transformers, on a CPU or one GPU."""
+"""The embedded engine: rollouts and updates in one process with torch and transformers, on a CPU or one GPU."""

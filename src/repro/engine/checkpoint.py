@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written whole or not at all, tied to the settings and the code that made them."""
+"""Checkpoints of a run: written atomically, and tied to the settings and code that made them."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from repro.methods.plans import Queries
 
 
 class Checkpoints:
-    """State of one run at the end of a step, in `folder`; `fingerprint` says of what (settings, code, base policy).
+    """State of one run at the end of a step, in `folder`; `fingerprint` identifies settings, code and base policy.
 
     A checkpoint with another fingerprint is from another experiment: it is ignored, never mixed in. `trainer` is a
     repro.engine.train.Trainer, which saves and restores itself through this class.
@@ -25,7 +25,7 @@ class Checkpoints:
         self.folder, self.fingerprint = folder, fingerprint
 
     def save(self, trainer: Any, step: int) -> None:
-        """Replace the run's checkpoint by its state before training step `step`."""
+        """Replace the run's checkpoint with its state before training step `step`."""
         import torch
 
         state = {
@@ -43,7 +43,7 @@ class Checkpoints:
         write_whole(self.folder / "state.pt", lambda partial: torch.save(state, partial))
 
     def restore(self, trainer: Any) -> int:
-        """Put the last saved state into `trainer` and return the step to go on with; 0 when there is none."""
+        """Load the last saved state into `trainer` and return the step to resume at; 0 if there is none."""
         import torch
 
         path = self.folder / "state.pt"
@@ -61,14 +61,14 @@ class Checkpoints:
         return state["step"]
 
     def keep_snapshot(self, model: Any, step: int) -> None:
-        """Keep the weights as they are after `step` training steps, for those who study the policy on its way."""
+        """Save the weights after `step` training steps, for studies of the policy during training."""
         from safetensors.torch import save_file
 
         weights = {name: values.detach().cpu().clone() for name, values in model.state_dict().items()}
         write_whole(self.folder / f"step-{step}.safetensors", lambda partial: save_file(weights, partial))
 
     def snapshots(self) -> dict[int, Path]:
-        """{step: file} of the weights kept so far."""
+        """{step: file} of the weights saved so far."""
         return {int(path.stem.removeprefix("step-")): path for path in sorted(self.folder.glob("step-*.safetensors"))}
 
     def finish(self, log: Log) -> None:
@@ -77,11 +77,11 @@ class Checkpoints:
         write_whole(self.folder / "finished.json", lambda partial: partial.write_text(text))
 
     def finished(self) -> Log | None:
-        """The log of this run if it was finished before, else None."""
+        """The log of this run if it is already finished, else None."""
         path = self.folder / "finished.json"
         state = json.loads(path.read_text()) if path.exists() else None
         return Log(**state["log"]) if state and state["fingerprint"] == self.fingerprint else None
 
     def remove(self) -> None:
-        """Forget the run: its results are safe elsewhere."""
+        """Delete the run's files, once its results are stored elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One batch of scored rollouts: the plan's groups, generated and verified, and refilled where an arm filters groups."""
+"""One batch of scored rollouts: the plan's groups, generated and verified, and refilled if the arm filters groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from repro.methods.plans import PlannedGroup
 
 @dataclass
 class Groups:
-    """Some groups with what came of them: verdicts_N (the verifier's), rewards_N (what training sees of it), texts."""
+    """Groups with their responses: texts, verdicts_N (the verifier's) and rewards_N (those used in training)."""
 
     planned: list[PlannedGroup]
     responses: Responses
@@ -23,7 +23,7 @@ class Groups:
 
     @property
     def group_N(self) -> np.ndarray:
-        """0, 0, …, 1, 1, …: which group a rollout is of."""
+        """0, 0, …, 1, 1, …: the group of each rollout."""
         return np.repeat(np.arange(len(self.planned)), [group.size for group in self.planned])
 
     @property
@@ -44,7 +44,7 @@ class Groups:
         )
 
     def describe(self) -> dict[str, float]:
-        """What was generated, in numbers; over all of it, kept or not."""
+        """Metrics over everything generated, kept or not."""
         mask_N_T = self.responses.mask_N_T
         return {
             "reward": float(self.rewards_N.mean()),
@@ -57,7 +57,7 @@ class Groups:
 
 
 def join(parts: Sequence[Groups]) -> Groups:
-    """One after the other, padded to the widest."""
+    """Concatenate, padded to the widest."""
     if len(parts) == 1:
         return parts[0]
     width = max(part.responses.mask_N_T.shape[1] for part in parts)

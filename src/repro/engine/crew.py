@@ -1,9 +1,9 @@
-"""Worker processes that train runs, the most urgent first: of one call, or shared by all stages of one `dvc repro`.
+"""A pool of worker processes that train runs, most urgent first: for one call, or for all stages of a `dvc repro`.
 
-A stage of the pipeline starts for seconds before it trains and writes tables afterwards, and its workers would wait. So
-the first training stage of a `dvc repro` starts one more process, `python -m repro.engine.crew`, which holds the
-workers. Stages send it their runs over a local socket; while none asks, it trains the runs that will be needed next. It
-ends with the `dvc repro` that it serves, or when there is nothing left to train.
+A pipeline stage spends seconds on start-up before it trains and on tables afterwards; its own workers would be idle. So
+the first training stage of a `dvc repro` starts a separate process, `python -m repro.engine.crew`, which owns the
+workers. Stages send it their runs over a local socket; between requests it trains the runs that will be needed next. It
+exits with the `dvc repro` that it serves, or when there is nothing left to train.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from repro.engine.checkpoint import Checkpoints
 from repro.engine.workers import end_with, keep_memory, set_up_worker
 from repro.files import write_json
 
-IDLE_SECONDS = 60.0  # after which a shared crew without work ends
-START_SECONDS = 120.0  # within which it must answer
+IDLE_SECONDS = 60.0  # a shared pool without work exits after this long
+START_SECONDS = 120.0  # a new shared pool must answer within this long
 
 
 class Job(NamedTuple):
-    """A run as it travels: `run` pickled by value, so that it may hold functions of a notebook."""
+    """A run as it is sent to a worker: `run` is pickled by value, so that it may contain functions of a notebook."""
 
     name: str
     checkpoints: Checkpoints
@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 
 class Crew:
-    """`size` worker processes. `submit` says what to train, `events` hands out work and returns what happened."""
+    """`size` worker processes. `submit` sets what to train, `events` assigns work and returns what happened."""
 
     def __init__(self, size: int):
         keep_memory()
@@ -63,8 +63,8 @@ class Crew:
         self._failed: set[tuple] = set()
 
     def submit(self, wanted: Sequence[Job], later: Sequence[Job] = ()) -> None:
-        """Train `wanted`, then `later`, instead of what was submitted before; what is under way goes on, unless it is
-        an outdated version of one of these. A job of `later` that failed once is not tried again."""
+        """Train `wanted`, then `later`, replacing earlier submissions; running jobs continue unless they are an
+        outdated version of one of these. A job of `later` that has failed is not retried."""
         jobs = [*wanted, *(job for job in later if job.key not in self._failed)]
         current = dict(job.key for job in jobs)
         for worker in self._workers:
@@ -78,7 +78,7 @@ class Crew:
         return not self._waiting and all(worker.job is None for worker in self._workers)
 
     def events(self, seconds: float) -> list[Event]:
-        """Give work to idle workers, then wait for events, at most so long."""
+        """Assign work to idle workers, then wait for events, at most `seconds`."""
         for worker in self._workers:
             while worker.job is None and self._waiting:
                 job = self._waiting.pop(0)
@@ -93,7 +93,7 @@ class Crew:
         return received
 
     def terminate(self) -> None:
-        """End the workers; what they have under way stays at its last checkpoint."""
+        """Terminate the workers; running jobs can be resumed from their last checkpoint."""
         for worker in self._workers:
             worker.process.terminate()
         for worker in self._workers:
@@ -101,7 +101,7 @@ class Crew:
 
 
 class _Worker:
-    """One process and the job that it trains, None while it waits."""
+    """One process and the job it is training, None while idle."""
 
     def __init__(self, context: Any):
         self._context = context
@@ -124,7 +124,7 @@ class _Worker:
         self.connection.send(job)
 
     def receive(self) -> Event:
-        """The next event of the job under way; a worker that is gone counts as a failed job, and is replaced."""
+        """The next event of the running job; a worker that has died counts as a failed job and is replaced."""
         job = self.job
         try:
             kind, value = self.connection.recv()
@@ -144,7 +144,7 @@ class _Worker:
 
 
 def _work(connection: Connection) -> None:
-    """A worker's life: train what comes in, report what came of it."""
+    """A worker's main loop: train each job received and report the outcome."""
     set_up_worker()
     from repro.engine.run import train_one
 
@@ -162,7 +162,7 @@ def _work(connection: Connection) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """The exception itself, if it survives the way to another process; else its name and text."""
+    """The exception itself if it can be pickled, else its name and text."""
     try:
         cloudpickle.loads(cloudpickle.dumps(error))
         return error
@@ -171,7 +171,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def pipeline_process() -> int | None:
-    """The process of the `dvc` command that this one runs under; None outside of it."""
+    """The id of the `dvc` process that this one runs under; None outside a pipeline."""
     if "DVC_STAGE" not in os.environ:
         return None
     import psutil
@@ -184,8 +184,8 @@ def pipeline_process() -> int | None:
 
 
 def shared_events(owner: int, size: int, wanted: Sequence[Job], later: Sequence[Job]) -> Iterator[Event]:
-    """Events of `wanted`, from the crew that serves the pipeline `owner`, until all are done or one has failed.
-    ConnectionError when no crew can be started, or it ends first: the runs are then at their last checkpoints."""
+    """Events of `wanted`, from the pool that serves the pipeline `owner`, until all are done or one has failed.
+    ConnectionError if no pool can be started, or it exits first: the runs are then at their last checkpoints."""
     with _connect(owner, size) as connection:
         connection.send((list(wanted), list(later)))
         missing = {job.key for job in wanted}
@@ -200,7 +200,7 @@ def shared_events(owner: int, size: int, wanted: Sequence[Job], later: Sequence[
 
 
 def _connect(owner: int, size: int) -> Connection:
-    """A connection to the crew that serves `owner`, which is started where there is none."""
+    """A connection to the pool that serves `owner`, which is started if there is none."""
     file = paths.BUILD / "crew.json"
     with contextlib.suppress(OSError, ValueError, KeyError, EOFError):
         return _dial(file, owner)
@@ -227,7 +227,7 @@ def _dial(file: Path, owner: int) -> Connection:
 
 
 def serve(owner: int, size: int, file: Path) -> None:
-    """Serve the stages of process `owner`, one after the other, until it ends or there is nothing to do."""
+    """Serve the stages of process `owner`, one after the other, until it exits or there is nothing to do."""
     end_with(owner, cleanup=lambda: file.unlink(missing_ok=True))
     key, callers = secrets.token_bytes(32), queue.Queue()
     with Listener(authkey=key) as listener:
@@ -248,7 +248,7 @@ def serve(owner: int, size: int, file: Path) -> None:
                         try:
                             caller.send(event)
                         except OSError:
-                            caller = None  # its stage is over
+                            caller = None  # its stage has ended
                 if not crew.idle:
                     busy_at = time.monotonic()
         finally:
@@ -265,6 +265,6 @@ def _accept(listener: Listener, callers: queue.Queue) -> None:
 
 
 if __name__ == "__main__":
-    from repro.engine import crew  # so that what it receives and sends has the module's own name, not __main__'s
+    from repro.engine import crew  # so that pickled classes belong to this module, not to __main__
 
     crew.serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,7 +1,7 @@
-"""Sample responses in groups: shared prefill, a cache that does not copy, a row leaves the batch when it is finished.
+"""Sample responses in groups: shared prefill, a KV cache without copies, and finished rows leave the batch.
 
-The log-probability and the entropy of every sampled token are kept as it is drawn. They are those of the policy that
-acts, so no second pass is needed for the PPO ratio or for token selection by entropy.
+The log-probability and the entropy of every token are recorded when it is sampled. They are those of the behaviour
+policy, so neither the PPO ratio nor token selection by entropy needs a second pass.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Responses:
 class _GrowingLayer(DynamicLayer):
     """A cache layer written in place; DynamicLayer copies the whole past at every token.
 
-    Room is made for a quarter more tokens at a time, and only for the rows still there: an `update` with fewer rows
-    than the one before forgets the last ones.
+    Capacity grows by a quarter at a time, and only for the rows still in the batch: an `update` with fewer rows than
+    the one before drops the last ones.
     """
 
     room = 0
@@ -52,7 +52,7 @@ class _GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def move(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Copy rows of the batch over others."""
+        """Overwrite rows of the batch with others."""
         for states in (self.keys, self.values):
             states[target] = states[source]
 
@@ -77,9 +77,9 @@ def generate(
 ) -> Responses:
     """Sample `group_sizes_Q[q]` responses to each prompt; rows come out prompt by prompt.
 
-    `temperature` divides the logits; log-probabilities and entropies are those of the tempered distribution, the one
-    that was sampled. Every (response, token) has its own uniform number, so the order in which rows leave the batch
-    has no part in what is drawn.
+    `temperature` divides the logits; log-probabilities and entropies are those of the tempered distribution that is
+    sampled from. Every (response, token) has its own uniform number, so the samples do not depend on the order in which
+    rows leave the batch.
     """
     device = model.device
     width = max(map(len, prompts_Q))
@@ -113,7 +113,7 @@ def generate(
         if count < len(alive_B):
             leaving = alive_B[done_B]
             tokens_N[leaving], finished_N[leaving] = t + 1, True
-            # Rows from the end of the batch move into the gaps: at most one copy per response over its whole life.
+            # Rows from the end of the batch move into the gaps: at most one copy per response in total.
             gaps, movers = done_B[:count].nonzero()[:, 0], (~done_B[count:]).nonzero()[:, 0] + count
             for layer in cache.layers:
                 layer.move(movers, gaps)
@@ -132,8 +132,8 @@ def generate(
 
 
 def invert(p_B_V: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
-    """token_B_1: the first token at which the cumulative probability exceeds uniform · total (inverse CDF, exact to
-    float64, so that a token of probability 0 is never drawn)."""
+    """token_B_1: the first token at which the cumulative probability exceeds uniform · total (inverse CDF in float64,
+    so that a token of probability 0 is never drawn)."""
     cumulative_B_V = p_B_V.cumsum(-1, dtype=torch.float64)
     return torch.searchsorted(cumulative_B_V, uniform_B[:, None] * cumulative_B_V[:, -1:], right=True)
 

@@ -1,4 +1,4 @@
-"""Groups of responses to every query, row by row: what the base policy does before any training."""
+"""Groups of responses to every query, one row per rollout: the base policy's behaviour before any training."""
 
 from collections.abc import Sequence
 from typing import Any

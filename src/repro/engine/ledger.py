@@ -1,4 +1,4 @@
-"""The ledger: what an arm has spent. Both engines keep it in this schema, so the same tables read them."""
+"""The ledger: the cost of a run so far. Both engines use this schema, so the same tables work for both."""
 
 from dataclasses import asdict, dataclass, fields
 
@@ -11,16 +11,16 @@ from repro.policy.flops import FlopCounter
 class Ledger:
     """Running totals since the start of training; evaluation and logging are not charged.
 
-    queries, rollouts    counts of groups and of responses generated
+    queries, rollouts    number of groups and of responses generated
     prompt_tokens        tokens of prompts prefilled, once per group
     generated_tokens     response tokens sampled, discarded rollouts included
     scored_tokens        prompt + response tokens read by forward-only passes (the reference policy's, for a KL term)
-    trained_tokens       prompt + response tokens read by forward-backward passes, repeats counted: the paper's
+    trained_tokens       prompt + response tokens read by forward-backward passes, counting repeats: the paper's
                          policy-optimisation tokens
     updates              optimiser steps
-    profile_tokens       of generated_tokens, those of profiling and profiling again
-    flops_generate, flops_score, flops_train   by repro.policy.flops
-    flops_profile        of flops_generate, those of profiling
+    profile_tokens       the part of generated_tokens due to profiling, repeated profiling included
+    flops_generate, flops_score, flops_train   counted by repro.policy.flops
+    flops_profile        the part of flops_generate due to profiling
     """
 
     queries: int = 0
@@ -37,7 +37,7 @@ class Ledger:
     flops_profile: float = 0.0
 
     def charge_generation(self, flops: FlopCounter, prompt_tokens_Q: np.ndarray, group_sizes_Q, response_tokens_N):
-        """One batch of groups. The last token of a response is sampled but never read, hence the −1."""
+        """One batch of groups. The −1 is because the last token of a response is sampled but never read."""
         prompt_N = np.repeat(prompt_tokens_Q, group_sizes_Q)
         self.queries += len(prompt_tokens_Q)
         self.rollouts += len(response_tokens_N)
@@ -46,7 +46,7 @@ class Ledger:
         self.flops_generate += flops.forward(prompt_tokens_Q) + flops.forward(response_tokens_N - 1, prompt_N)
 
     def charge_profile(self, flops: FlopCounter, prompt_tokens_Q: np.ndarray, response_tokens_Q_K: np.ndarray):
-        """K samples of each of Q queries, generated to know them: charged as what is generated to train on."""
+        """K samples of each of Q queries for a profile; charged like rollouts generated for training."""
         before = self.generated_tokens, self.flops_generate
         queries, samples = response_tokens_Q_K.shape
         self.charge_generation(flops, prompt_tokens_Q, [samples] * queries, response_tokens_Q_K.reshape(-1))
@@ -59,15 +59,15 @@ class Ledger:
         self.flops_score += flops.forward(tokens_N)
 
     def charge_update(self, flops: FlopCounter, tokens_N: np.ndarray, steps: int = 1):
-        """A forward-backward pass over sequences of `tokens_N` tokens, and the optimiser step on it; 0 `steps` where
-        the gradient was not finite and none was made."""
+        """A forward-backward pass over sequences of `tokens_N` tokens and the optimiser step on it; `steps` is 0 if the
+        gradient was not finite and no step was made."""
         self.updates += steps
         self.trained_tokens += int(np.sum(tokens_N))
         self.flops_train += flops.forward_backward(tokens_N)
 
     @property
     def flops(self) -> float:
-        """All of them."""
+        """Total FLOPs."""
         return self.flops_generate + self.flops_score + self.flops_train
 
     def row(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a run leaves: rows of its tables."""
+"""The log of a run: rows of its tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from repro.tasks.queries import Query
 @dataclass
 class Log:
     """One row per training step, per evaluation, per question of the last evaluation and, at some steps, per rollout
-    (numbers of all, texts of a few); and, apart from these because it is never the same twice, seconds by phase."""
+    (numbers of all, texts of a few). Seconds by phase are kept separately, since they differ from run to run."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Log:
     seconds: list[dict[str, Any]] = field(default_factory=list)
 
 
-# What an update measures; NaN in a step whose batch had no signal and that was skipped.
+# Metrics of the selection; NaN in a step that was skipped because its batch had no signal.
 SELECTED = (
     "usefulness",
     "selected_rollouts",
@@ -36,8 +36,8 @@ SELECTED = (
 
 
 def describe_selection(selected: Rollouts) -> dict[str, float]:
-    """`SELECTED` of what the samplers left. usefulness: D³S's sample usefulness rate, the share of groups with an
-    advantage that is not zero among the groups trained on."""
+    """`SELECTED` of the samplers' output. usefulness: D³S's sample usefulness rate, the fraction of the groups trained
+    on that have a nonzero advantage."""
     groups = np.unique(selected.group_N)
     useful = np.unique(selected.group_N[selected.advantages_N != 0])
     values = (
@@ -54,7 +54,7 @@ def describe_selection(selected: Rollouts) -> dict[str, float]:
 def selection_rows(
     at: dict[str, Any], query_N: np.ndarray, queries: Sequence[Query], rollouts: Rollouts, selected: Rollouts | None
 ) -> list[dict[str, Any]]:
-    """Every rollout of a batch in numbers, with how often and with what weight it trained; `at` opens each row."""
+    """One row per rollout of a batch: its numbers, how often it trained and with which weight; `at` starts each row."""
     n = len(rollouts)
     times_N, weight_N = np.zeros(n, int), np.zeros(n)
     if selected is not None:
@@ -81,7 +81,7 @@ def selection_rows(
 def rollout_rows(
     selection: Sequence[dict[str, Any]], texts: Sequence[str], queries: Sequence[Query]
 ) -> list[dict[str, Any]]:
-    """The same rows for as many rollouts as there are texts, to be read by people: with prompt and response."""
+    """Human-readable rows, with prompt and response, for as many rollouts as there are texts."""
     wanted = ("reward", "advantage", "cost", "times_trained", "weight")
     return [
         {

@@ -20,11 +20,11 @@ def measure_profile(
     batch_rollouts: int,
     stream: int = 0,
 ) -> Profile:
-    """`samples` responses to every query, drawn with `source`'s seed, temperature and limit; about `batch_rollouts` at
-    once, whole queries together. Samples of one query are exchangeable, so the first k are a profile with K = k.
+    """`samples` responses to every query, drawn with `source`'s seed, temperature and length limit; about
+    `batch_rollouts` at a time. Samples of one query are exchangeable, so the first k are a profile with K = k.
 
     Profiles that differ in seed, temperature, K or `stream` (the training step at which a policy is profiled again) are
-    independent draws: with common random numbers they would agree more than two profiles do.
+    independent draws; with common random numbers they would agree more than independent profiles do.
     """
     if samples < 1 or not queries:
         raise ProfileError(f"{samples} samples of {len(queries)} queries: a profile needs at least one of each")
@@ -41,6 +41,6 @@ def measure_profile(
 
 
 def _stream_seed(source: Source, samples: int, stream: int) -> int:
-    """63 bits, of which torch's generators take all."""
+    """A 63-bit seed, all of which torch's generators use."""
     words = [source.seed, round(source.temperature * 1e6), samples, stream]
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> 1)

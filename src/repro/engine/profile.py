@@ -1,4 +1,4 @@
-"""The profile of a pool of queries: K verified samples of each, the cost of them, and whose they are."""
+"""The profile of a pool of queries: K verified samples of each, their cost, and the policy they come from."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ from repro.tasks.queries import Query
 
 
 class ProfileError(ValueError):
-    """One sentence: which profile, what is wrong with it, and the mend."""
+    """One sentence: which profile, what is wrong with it, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Whose profile it is: hashes of the policy's weights and of the queries, and how it was sampled."""
+    """The origin of a profile: hashes of the policy's weights and of the queries, and the sampling parameters."""
 
     policy: str
     queries: str
@@ -70,7 +70,7 @@ class Profile:
         return self.correct_Q_K.mean(1)
 
     def first(self, samples: int) -> "Profile":
-        """The profile that `samples` ≤ K samples of each query would have been: the first ones."""
+        """The profile restricted to the first `samples` ≤ K samples of each query."""
         if not 1 <= samples <= self.samples:
             raise ProfileError(
                 f"a profile of {self.samples} samples a query has no first {samples}: ask for 1 to {self.samples}, "
@@ -84,11 +84,11 @@ class Profile:
         )
 
     def known(self) -> Queries:
-        """What a plan may know."""
+        """The part of the profile that a plan may know."""
         return Queries(self.prompt_tokens_Q, self.successes_Q, np.full(len(self.prompt_tokens_Q), self.samples))
 
     def check(self, source: Source) -> "Profile":
-        """This profile, if it is of `source`'s policy and queries and was sampled so; its seed is not compared."""
+        """This profile, if its policy, queries and sampling parameters match `source`; the seed is not compared."""
         for name, what in (("policy", "another policy"), ("queries", "other queries")):
             if getattr(self.source, name) != getattr(source, name):
                 raise ProfileError(
@@ -104,7 +104,7 @@ class Profile:
         return self
 
     def save(self, folder: Path, name: str) -> None:
-        """`name`.parquet, one row per sample, and `name`.json, whose it is and how many queries and samples."""
+        """`name`.parquet, one row per sample, and `name`.json, its origin and the number of queries and samples."""
         queries, samples = self.correct_Q_K.shape
         table = pd.DataFrame(
             {
@@ -120,8 +120,8 @@ class Profile:
 
     @classmethod
     def load(cls, folder: Path, name: str) -> "Profile":
-        """What `save` wrote; ProfileError where a query or a sample is missing or stands twice, and a plain ValueError
-        where the table is no parquet."""
+        """Read what `save` wrote; ProfileError if a query or a sample is missing or duplicated, and a plain ValueError
+        if the table is not parquet."""
         path = folder / f"{name}.parquet"
         table = read_parquet(path, "dvc repro profile")
         try:
@@ -141,7 +141,7 @@ class Profile:
 
 
 def _broken(table: pd.DataFrame, shape: tuple[int, int]) -> str:
-    """What is wrong with a profile's table that should hold `shape` queries × samples; empty where nothing is."""
+    """What is wrong with a profile's table of `shape` queries × samples; empty if nothing."""
     found = pd.MultiIndex.from_frame(table[["query", "sample"]])
     whole = pd.MultiIndex.from_product([range(number) for number in shape], names=found.names)
     if len(missing := whole.difference(found)):
@@ -156,7 +156,7 @@ def _broken(table: pd.DataFrame, shape: tuple[int, int]) -> str:
 
 
 def hash_policy(folder: Path) -> str:
-    """Of the weights in a folder of `save_pretrained`."""
+    """Hash of the weights in a folder written by `save_pretrained`."""
     digest = hashlib.sha256()
     for path in sorted(Path(folder).glob("*.safetensors")):
         digest.update(path.read_bytes())
@@ -164,5 +164,5 @@ def hash_policy(folder: Path) -> str:
 
 
 def hash_queries(queries: Sequence[Query]) -> str:
-    """Of prompts and answers, in order."""
+    """Hash of prompts and answers, in order."""
     return hashlib.sha256(json.dumps([[query.prompt, query.answer] for query in queries]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""One training run as a value that a worker process can be sent, and the trainer that it stands for."""
+"""One training run as a value that can be sent to a worker process, and its trainer."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from repro.tasks.queries import Query, make_pools
 
 @dataclass(frozen=True)
 class Run:
-    """One arm with one seed. `folder` keeps its checkpoints until its tables are written; `fingerprint` says of which
-    settings, code and policy they are.
+    """One arm with one seed. `folder` holds its checkpoints until its tables are written; `fingerprint` identifies
+    their settings, code and policy.
 
-    `start`: the base policy's evaluation where it is known already. `profiles`: the folder of the profiles that arms
-    with a profile build on, None to measure one on the spot; `profile_seconds`: what one sample of every query took.
+    `start`: the base policy's evaluation, if already known. `profiles`: the folder of the profiles used by arms with a
+    profile, None to measure one in the run; `profile_seconds`: the time that one sample of every query took.
     """
 
     arm: str
@@ -38,14 +38,14 @@ class Run:
 
 
 def train_one(run: Run, checkpoints: Any, progress: Callable[[int, float | None], None]) -> Log:
-    """Train one run from where it was left, and keep its log with its checkpoints."""
+    """Train one run, resuming from its checkpoint, and store its log with its checkpoints."""
     log = make_trainer(run).train(checkpoints, progress)
     checkpoints.finish(log)
     return log
 
 
 def make_trainer(run: Run) -> Trainer:
-    """The trainer of a run at its first step."""
+    """The trainer of a run before its first step."""
     settings, arm = run.settings, run.settings.arm(run.arm)
     check_device(settings.engine.device)
     pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
@@ -67,9 +67,9 @@ def make_trainer(run: Run) -> Trainer:
 
 
 def profile_for(run: Run, model: Any, tokenizer: Any, queries: Sequence[Query]) -> tuple[Profile, float]:
-    """The profile that the run's arm builds on, and the seconds that it took: its seed's, as stage `profile` measured
-    it, of as many samples as the arm uses; or, where no profiles are kept, one measured on the spot. ProfileError where
-    it is of another policy or of other queries."""
+    """The profile that the run's arm uses, and the seconds it took: the one of its seed that stage `profile` measured,
+    cut to the arm's number of samples, or without stored profiles one measured here. ProfileError if it is of another
+    policy or of other queries."""
     engine, samples = run.settings.engine, run.settings.arm(run.arm).profile.samples
     source = Source(hash_policy(run.policy), hash_queries(queries), engine.temperature, engine.max_new_tokens, run.seed)
     if run.profiles is None:
@@ -81,7 +81,7 @@ def profile_for(run: Run, model: Any, tokenizer: Any, queries: Sequence[Query]) 
 
 
 def check_device(device: str) -> None:
-    """RuntimeError in one sentence when the device that the settings ask for is not there."""
+    """RuntimeError if the device of the settings is not available."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():

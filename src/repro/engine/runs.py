@@ -1,4 +1,4 @@
-"""Many runs in parallel worker processes of one thread each: progress, resuming, tables."""
+"""Many runs in parallel single-threaded worker processes: progress, resuming, tables."""
 
 import shutil
 import time
@@ -17,18 +17,18 @@ from repro.files import write_parquet
 
 
 def checkpoints_of(run: Run) -> Checkpoints:
-    """Where a run's state is kept, and the fingerprint that it must have."""
+    """Where a run's state is stored, and the fingerprint it must have."""
     return Checkpoints(run.folder, run.fingerprint)
 
 
 def train_runs(
     runs: Sequence[Run], later: Sequence[Run] = (), say: Callable[[str], None] = print
 ) -> dict[tuple[str, int], Log]:
-    """Train every run, `engine.workers` at once, and return their logs by (arm, seed).
+    """Train every run, `engine.workers` at a time, and return their logs by (arm, seed).
 
-    Finished runs and checkpoints of an earlier, interrupted call with the same fingerprint are taken up again. In a
-    stage of the pipeline a worker pool shared by all stages trains the runs, and goes on with `later`, runs that will
-    be needed next. Each line given to `say` is one evaluation: arm, seed, step, accuracy, time left.
+    Finished runs and checkpoints of an earlier, interrupted call with the same fingerprint are reused. In a pipeline
+    stage, the worker pool shared by all stages trains the runs and continues with `later`, the runs needed next. Each
+    line passed to `say` is one evaluation: arm, seed, step, accuracy, time left.
     """
     missing = [run for run in runs if checkpoints_of(run).finished() is None]
     if missing:
@@ -38,7 +38,7 @@ def train_runs(
 
 
 def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None]) -> Iterator[Event]:
-    """From the shared pool where a pipeline runs, else from one of our own; raises the exception of a failed run."""
+    """From the shared pool inside a pipeline, else from a local pool; raises the exception of a failed run."""
     owner, size = pipeline_process() if later else None, runs[0].settings.engine.workers
     if owner is not None:
         try:
@@ -65,7 +65,7 @@ def as_job(run: Run) -> Job:
 
 def _checked(event: Event) -> Event:
     if event.kind == "failed":
-        raise event.value  # at once, not after the healthy runs before it
+        raise event.value  # immediately, without waiting for the other runs
     return event
 
 
@@ -75,7 +75,7 @@ def tables_of(logs: Sequence[Log]) -> dict[str, pd.DataFrame]:
 
 
 def write_results(runs: Sequence[Run], logs: Sequence[Log], data: Path, timings: Path) -> None:
-    """An arm's tables and snapshots: `seconds` to `timings`, everything else, the same at every run, to `data`."""
+    """Write an arm's tables and snapshots: `seconds` to `timings`, the rest, which is deterministic, to `data`."""
     for name, table in tables_of(logs).items():
         write_parquet(table, (timings if name == "seconds" else data) / f"{name}.parquet")
     for run in runs:
@@ -88,7 +88,7 @@ def write_results(runs: Sequence[Run], logs: Sequence[Log], data: Path, timings:
 
 
 def forget(runs: Sequence[Run]) -> None:
-    """Remove the checkpoints of runs whose tables are written."""
+    """Remove the checkpoints of runs whose tables have been written."""
     for run in runs:
         checkpoints_of(run).remove()
         if run.folder.parent.exists() and not any(run.folder.parent.iterdir()):
@@ -96,12 +96,12 @@ def forget(runs: Sequence[Run]) -> None:
 
 
 def _progress(runs: Sequence[Run], events: Iterator[Event]) -> Iterator[str]:
-    """Lines for the evaluations as they come in."""
+    """One line per evaluation, as they arrive."""
     by_folder = {run.folder: run for run in runs}
     steps = {run.folder: run.settings.steps_of(run.arm) for run in runs}
     at: dict[Path, int] = {}
     first: dict[Path, int] = {}
-    started = None  # the first event, not the call: workers import for seconds
+    started = None  # time of the first event, since workers spend seconds on imports
     for job, kind, value in events:
         if kind != "step":
             continue

@@ -1,4 +1,4 @@
-"""Sample responses to queries and verify them: one loop for evaluations, profiles and the base policy's groups."""
+"""Sample responses and verify them: the loop shared by evaluations, profiles and the base policy's groups."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from repro.tasks.queries import Query, verify
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Consecutive queries from `first` on, N = queries × samples responses to them, the samples of a query together."""
+    """Consecutive queries starting at `first`, with N = queries × samples responses, grouped by query."""
 
     first: int
     queries: Sequence[Query]
@@ -43,9 +43,9 @@ def sample(
     temperature: float,
     seed: int,
 ) -> Iterator[Chunk]:
-    """`samples` verified responses to every query, about `batch_rollouts` at once, whole queries together.
+    """`samples` verified responses to every query, about `batch_rollouts` at a time without splitting a query.
 
-    One generator serves all chunks, so the draws depend on `seed`, `samples` and `batch_rollouts`.
+    All chunks share one generator, so the draws depend on `seed`, `samples` and `batch_rollouts`.
     """
     generator = torch.Generator(device=model.device).manual_seed(seed)
     prompts = tokenizer([query.prompt for query in queries])["input_ids"]
@@ -68,8 +68,8 @@ def sample(
 
 
 def decode(tokenizer: Any, responses: Responses) -> tuple[list[str], np.ndarray]:
-    """(texts, valid_N): the texts without their end of text, and whether a response is finished and holds no other
-    special token; one that does would read differently to a person than to the verifier."""
+    """(texts, valid_N): the texts without their end of text, and whether a response is finished and contains no other
+    special token, which a person and the verifier would read differently."""
     ids_N_T, mask_N_T = responses.ids_N_T.cpu().numpy(), responses.mask_N_T.cpu().numpy()
     finished_N = responses.finished_N.cpu().numpy()
     rows = [ids[mask] for ids, mask in zip(ids_N_T, mask_N_T, strict=True)]
@@ -80,7 +80,7 @@ def decode(tokenizer: Any, responses: Responses) -> tuple[list[str], np.ndarray]
 
 
 def score(texts: Sequence[str], valid_N: np.ndarray, queries_N: Sequence[Query]) -> np.ndarray:
-    """verdicts_N: 1.0 for a valid response whose answer verifies, else 0.0. A truncated response earns nothing."""
+    """verdicts_N: 1.0 for a valid response whose answer verifies, else 0.0. A truncated response gets 0.0."""
     return np.array(
         [verify(text, query) if valid else 0.0 for text, valid, query in zip(texts, valid_N, queries_N, strict=True)]
     )

@@ -1,9 +1,9 @@
 """One training run: one arm, one seed, from the base policy to the last evaluation.
 
-Before the first step of an arm with a profile, and again as often as it says, every query is profiled and the plan made
-from that. Each step: the plan's groups are generated, verified, filtered, normalised; the arm's samplers choose; the
-objective updates. Every random draw comes from a stream named by (seed, step, purpose), so a run resumed from a
-checkpoint draws what the uninterrupted one would have, and two arms with one seed start from the same groups.
+An arm with a profile profiles every query before the first step, and again as often as configured, and makes its plan
+from the profile. Each step: the plan's groups are generated, verified, filtered and normalised; the arm's samplers
+select; the objective updates. Every random draw comes from a stream named by (seed, step, purpose), so a resumed run
+draws what the uninterrupted one would have, and two arms with the same seed start from the same groups.
 """
 
 from collections import defaultdict
@@ -55,9 +55,9 @@ def stream_seed(seed: int, step: int, purpose: str) -> int:
 
 @dataclass(frozen=True)
 class Data:
-    """What is trained on and what is held out; `start` is the base policy's evaluation where it is known already
-    (accuracy, samples, response_tokens, truncated), None to measure it anew. `profile`: what is known of the training
-    queries, for an arm that profiles them, which took `profile_seconds`."""
+    """Training and held-out queries. `start`: the base policy's evaluation, if already known (accuracy, samples,
+    response_tokens, truncated), else None. `profile`: that of the training queries, for an arm that uses one; it took
+    `profile_seconds`."""
 
     train: list[Query]
     evaluation: list[Query]
@@ -67,7 +67,7 @@ class Data:
 
 
 class Trainer:
-    """The state of one run. `train()` is the whole of it; the methods are its phases in order."""
+    """The state of one run. `train()` runs it; the other methods are its phases, in order."""
 
     def __init__(
         self,
@@ -98,21 +98,21 @@ class Trainer:
         self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
         self.phases: dict[str, float] = defaultdict(float)
         self.prompts = tokenizer([query.prompt for query in data.train])["input_ids"]
-        self.clock = process_time if engine.device == "cpu" else perf_counter  # no neighbour counts, where that can be
+        self.clock = process_time if engine.device == "cpu" else perf_counter  # CPU time excludes other processes
         again, parts = method.profile_again, method.profile_again + 1
         self.profile_steps = {round(part * engine.steps / parts) for part in range(1, again + 1)} - {0, engine.steps}
         prompt_tokens_Q = np.array([len(prompt) for prompt in self.prompts])
         self.make_plan(0, data.profile.known() if data.profile else Queries(prompt_tokens_Q))
 
     def make_plan(self, step: int, known: Queries) -> None:
-        """The plan from step `step` on, from what is `known` of the training queries then."""
+        """Make the plan from step `step` on, given what is `known` about the training queries at that point."""
         rng = np.random.default_rng(stream_seed(self.seed, step, "plan"))
         self.known, self.known_since = known, step
         self.plan = PlanStream(self.method.plan(known, self.engine.rollouts_per_step, rng))
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the seconds spent inside to a phase of the current step."""
+        """Add the seconds spent inside the context to a phase of the current step."""
         started = self.clock()
         try:
             yield
@@ -145,11 +145,11 @@ class Trainer:
         return self.log
 
     def profile(self, step: int) -> None:
-        """Profile the training queries again, with the policy as it is now, and plan anew."""
+        """Profile the training queries again with the current policy, and make a new plan."""
         engine = self.engine
         source = Source(
             "", "", engine.temperature, engine.max_new_tokens, stream_seed(self.seed, step, "profile")
-        )  # nobody else reads it, so it need not say whose it is
+        )  # it is not stored, so it needs no hashes
         with self.timed("profile"):
             profile = measure_profile(
                 self.model,
@@ -166,7 +166,7 @@ class Trainer:
         self.ledger.charge_profile(self.flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
 
     def evaluate(self, step: int, last: bool) -> float:
-        """Accuracy over the held-out queries, logged with what was spent so far; per question at the end."""
+        """Accuracy on the held-out queries, logged with the cost so far; also per question at the end."""
         with self.timed("evaluate"):
             summary = self.data.start if step == 0 and not last and self.data.start else self._examine(step, last)
         row = {"seed": self.seed, "step": step, **summary, "diverged": self.diverged, **self.ledger.row()}
@@ -223,7 +223,7 @@ class Trainer:
         self._log_seconds(step)
 
     def collect(self, step: int) -> tuple[Groups | None, dict[str, float]]:
-        """(the batch, numbers on all that was generated for it). With a filter the batch is refilled until it is full
+        """(the batch, metrics over everything generated for it). With a filter the batch is refilled until it is full
         or the rounds are used up; None if no group passed."""
         generator = torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, "generate"))
         rng, budget = self.rng(step, "reward"), self.engine.rollouts_per_step
@@ -282,7 +282,7 @@ class Trainer:
     @torch.inference_mode()
     def _kl_to_reference(self, step: int, batch: Batch) -> float:
         """KL(π‖base policy) in nats per token, by the k3 estimator on `kl_probe` random rollouts; NaN if that is 0.
-        A measurement, so not charged."""
+        A measurement, so it is not charged."""
         n = len(batch.prompts_N)
         if self.engine.kl_probe == 0:
             return float("nan")

@@ -1,7 +1,7 @@
-"""Policy updates on selected rollouts: mini-batches, slices of like length, the arm's objective, AdamW.
+"""Policy updates on selected rollouts: mini-batches, slices of similar length, the arm's objective, AdamW.
 
 The PPO ratio uses the log-probabilities kept at sampling time. Both passes run the same weights in the same precision
-(they agree to rounding, tests/test_engine_generate.py), so a second scoring pass would buy nothing.
+(they agree to rounding, tests/test_engine_generate.py), so a second scoring pass would gain nothing.
 """
 
 import math
@@ -22,29 +22,29 @@ from repro.policy.flops import FlopCounter
 
 Objective = Callable[..., TokenLoss]
 
-# What an update measures; NaN in a step whose batch had no signal and that was skipped.
+# Metrics of an update; NaN in a step that was skipped because its batch had no signal.
 UPDATED = ("loss", "gradient_norm", "gradient_clipped", "clipped", "padding", "loss_tokens")
 
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """What the update needs to know beside the objective: the arm's aggregation, `engine` in params.yaml."""
+    """Parameters of the update beside the objective: the arm's aggregation, and `engine` in params.yaml."""
 
     aggregation: Aggregation
     temperature: float
     kl: float
     gradient_clip: float
     slice_tokens: int
-    max_tokens: int  # the longest response there can be
+    max_tokens: int  # maximum response length
 
 
 class Diverged(ArithmeticError):
-    """A gradient that is not finite: the update was not made, and the run cannot go on."""
+    """A gradient that is not finite: the update was not made, and the run cannot continue."""
 
 
 @dataclass
 class Batch:
-    """What was generated in one step: prompts_N (token ids, ragged) and the responses to them."""
+    """The rollouts of one step: prompts_N (token ids, ragged) and the responses to them."""
 
     prompts_N: list[list[int]]
     responses: Responses
@@ -56,7 +56,7 @@ class Batch:
 
     @cached_property
     def ids_N_L(self) -> torch.Tensor:
-        """Prompt and response side by side; what stands to the right of them means nothing."""
+        """Prompt and response concatenated; entries to the right of them are arbitrary."""
         responses, width = self.responses, max(map(len, self.prompts_N))
         prompt_N_P = torch.tensor([prompt + [0] * (width - len(prompt)) for prompt in self.prompts_N])
         apart_N_L = torch.cat([prompt_N_P.to(responses.ids_N_T.device), responses.ids_N_T], 1)
@@ -70,8 +70,8 @@ def response_log_probabilities(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(logprob_M_T of the response tokens, log_p_M_T_V over the vocabulary), T the longest response among `rows`.
 
-    Padding is on the right, so causality alone masks it. Logits are computed from the end of the shortest prompt on,
-    the first place that predicts a response token.
+    Padding is on the right, so causal attention masks it. Logits are computed from the end of the shortest prompt on,
+    the first position that predicts a response token.
     """
     rows_M = torch.as_tensor(rows, device=batch.ids_N_L.device)
     prompt_M, costs_M = batch.responses.prompt_tokens_N[rows_M], batch.costs_N[rows_M]
@@ -88,7 +88,7 @@ def response_log_probabilities(
 
 
 def slices_of_like_length(lengths_M: np.ndarray, slice_tokens: int) -> list[np.ndarray]:
-    """Split rows, sorted by length, so that no slice holds more than `slice_tokens` tokens with its padding, and its
+    """Split rows, sorted by length, so that no slice has more than `slice_tokens` tokens with its padding, and its
     longest row is at most a quarter (or 8 tokens) longer than its shortest."""
     order = np.argsort(lengths_M, kind="stable")
     slices, start = [], 0
@@ -115,7 +115,7 @@ def accumulate_gradients(
     """Add the gradient of one mini-batch's loss to `model`; returns sums for the metrics.
 
     Loss: Σ coefficient · (token loss + kl · k3), k3 = π_ref/π − 1 − log(π_ref/π) (Schulman, 2020). The weight of a
-    rollout multiplies its advantage and does not reach the KL term.
+    rollout multiplies its advantage, not the KL term.
     """
     device = batch.responses.ids_N_T.device
     coefficients_M_T = token_coefficients(rollouts.response_mask_N_T, settings.aggregation, settings.max_tokens)
@@ -158,7 +158,7 @@ def run_updates(
 ) -> dict[str, float]:
     """One optimiser step on each of `parts`, charged to `ledger`; `UPDATED`, means over the steps.
 
-    Diverged, before the weights are touched, when a gradient is not finite.
+    Raises Diverged, before the weights change, if a gradient is not finite.
     """
     sums: dict[str, float] = defaultdict(float)
     for part in parts:

@@ -1,5 +1,4 @@
-"""Worker processes of one thread each, for whatever the study does many times; and the one watchdog of all
-processes."""
+"""Single-threaded worker processes for parallel work, and the watchdog that all processes share."""
 
 import os
 import threading
@@ -10,12 +9,12 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-# glibc in the workers keeps freed memory instead of handing it back at every batch: 40 times fewer page faults.
+# glibc in the workers keeps freed memory instead of returning it at every batch: 40 times fewer page faults.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "1073741824"}
 
 
 def set_up_worker() -> None:
-    """Called first in a worker: one thread, no bars, and an end when the process that started it is gone."""
+    """Called first in a worker: one thread, no progress bars, and exit when the parent process is gone."""
     end_with(os.getppid())  # before imports that take seconds
     import torch
     from transformers.utils import logging
@@ -25,10 +24,10 @@ def set_up_worker() -> None:
 
 
 def end_with(owner: int, cleanup: Callable[[], Any] = lambda: None) -> None:
-    """End this process when process `owner` is gone: nobody waits for its result any more."""
+    """Exit when process `owner` is gone, since its result is no longer needed."""
     import psutil
 
-    born = psutil.Process(owner).create_time() if psutil.pid_exists(owner) else 0.0  # a pid may be given out again
+    born = psutil.Process(owner).create_time() if psutil.pid_exists(owner) else 0.0  # a pid may be reused
 
     def alive() -> bool:
         try:
@@ -47,13 +46,13 @@ def end_with(owner: int, cleanup: Callable[[], Any] = lambda: None) -> None:
 
 
 def keep_memory() -> None:
-    """Let the processes that are started from here keep freed memory."""
+    """Let child processes keep freed memory."""
     for name, value in KEEP_MEMORY.items():
         os.environ.setdefault(name, value)
 
 
 def map_in_workers(function: Callable[[Any], Any], items: Sequence[Any], workers: int) -> list[Any]:
-    """[function(item) for item in items], `workers` at once; the first that fails ends all, the healthy ones too."""
+    """[function(item) for item in items], `workers` at a time; the first failure terminates all of them."""
     if not items:
         return []
     keep_memory()
@@ -67,7 +66,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        processes = list((pool._processes or {}).values())  # before the shutdown, which forgets them
+        processes = list((pool._processes or {}).values())  # before the shutdown, which clears them
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.terminate()

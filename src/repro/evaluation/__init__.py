@@ -1,1 +1,1 @@
-"""How well a real language model answers prepared data sets: `python -m repro.evaluation`."""
+"""Evaluate a language model on prepared data sets: `python -m repro.evaluation`."""

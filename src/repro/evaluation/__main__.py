@@ -1,6 +1,6 @@
 """`python -m repro.evaluation MODEL DATA.parquet… --out FOLDER`: avg@n, pass@k, truncation, and every response.
 
-The same command again goes on where an earlier one was interrupted, and reads what is complete.
+Running the same command again resumes an interrupted evaluation and reads a complete one.
 """
 
 import argparse
@@ -16,39 +16,39 @@ from repro.data.sandbox import SandboxFailed
 from repro.data.verify import Verifier
 from repro.engine.backends import NAMES, Backend, BackendError, open_backend, why_not_vllm
 from repro.engine.backends.load import ModelMissing
-from repro.evaluation.kept import Kept, OtherEvaluation
 from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Evaluation, Sampling, evaluate
+from repro.evaluation.store import OtherEvaluation, Store
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A data set's questions and their prompts; token ids."""
+class Prompted:
+    """A data set's questions and their prompts (token ids)."""
 
     questions: list[Question]
     prompts_Q: list[list[int]]
 
     @property
     def checksum(self) -> str:
-        """Of ids, answers and prompts."""
+        """Hash of ids, answers and prompts."""
         content = [[question.id, question.answer] for question in self.questions], self.prompts_Q
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0, or 1 after one sentence on stderr."""
+    """Exit status 0, or 1 with an error message on stderr."""
     chosen = parse(arguments)
     try:
         data = {path.stem: load_questions(path) for path in chosen.data}
         if len(data) != len(chosen.data):
-            raise QuestionsMissing("two files of one name: their results would stand in one folder")
+            raise QuestionsMissing("two files have the same name, so their results would share a folder")
         run(chosen, model_folder(chosen.model, chosen.dtype), data)
     except (BackendError, ModelMissing, OtherEvaluation, QuestionsMissing, SandboxFailed) as error:
         print(f"repro: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("repro: interrupted; the same command goes on after the last chunk", file=sys.stderr)
+        print("repro: interrupted; the same command resumes after the last chunk", file=sys.stderr)
         return 130
     return 0
 
@@ -58,57 +58,57 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("model", metavar="MODEL", help="a folder of save_pretrained, or a hub id")
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA.parquet", help="written by `repro.data prepare`")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--engine", choices=("auto", *NAMES), default="auto", help="auto: vllm if it is installed")
+    parser.add_argument("--engine", choices=("auto", *NAMES), default="auto", help="auto: vllm if installed")
     parser.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, default=1, help="of the engine, on a CPU")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the engine on a CPU")
     parser.add_argument("--samples", type=int, default=32, help="responses per question; default: %(default)s")
     parser.add_argument("--max-new-tokens", type=int, default=4096, help="default: %(default)s")
     parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
-    parser.add_argument("--top-p", type=float, default=1.0, help="the nucleus that is drawn from; default: all")
+    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus sampling; default: off")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--k", type=int, nargs="+", help="of pass@k; default: powers of two up to --samples")
+    parser.add_argument("--k", type=int, nargs="+", help="k of pass@k; default: powers of two up to --samples")
     parser.add_argument("--template", type=json.loads, default={}, metavar="JSON", help="options of the chat template")
     parser.add_argument("--verifiers", type=int, default=1, help="child processes that verify")
-    parser.add_argument("--chunk", type=int, default=2048, help="responses sampled at once; default: %(default)s")
+    parser.add_argument("--chunk", type=int, default=2048, help="responses sampled at a time; default: %(default)s")
     chosen = parser.parse_args(arguments)
     if min(chosen.samples, chosen.max_new_tokens, chosen.verifiers, chosen.chunk, chosen.threads) < 1:
-        parser.error("--samples, --max-new-tokens, --verifiers, --chunk and --threads are at least 1")
+        parser.error("--samples, --max-new-tokens, --verifiers, --chunk and --threads must be at least 1")
     if chosen.temperature <= 0 or not 0 < chosen.top_p <= 1:
-        parser.error("--temperature is above 0, --top-p is above 0 and at most 1")
+        parser.error("--temperature must be above 0, --top-p above 0 and at most 1")
     if any(not 1 <= k <= chosen.samples for k in chosen.k or []):
-        parser.error(f"--k: from 1 to --samples, which is {chosen.samples}")
+        parser.error(f"--k must lie between 1 and --samples, which is {chosen.samples}")
     return chosen
 
 
 def run(chosen: argparse.Namespace, folder: Path, data: dict[str, list[Question]]) -> None:
-    """Evaluate every data set with one engine, write OUT/NAME/, and print a line for each."""
+    """Evaluate every data set with one engine, write OUT/NAME/, and print one line each."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    asked = {name: Asked(each, prompt_ids(tokenizer, each, chosen.template)) for name, each in data.items()}
-    length = fitting(asked, chosen.max_new_tokens, longest_of(folder))
+    sets = {name: Prompted(each, prompt_ids(tokenizer, each, chosen.template)) for name, each in data.items()}
+    length = fitting(sets, chosen.max_new_tokens, longest_of(folder))
     stops = stops_of(folder, tokenizer)
     sampling = Sampling(
         chosen.samples, chosen.max_new_tokens, chosen.temperature, chosen.seed, chosen.top_p, chosen.chunk
     )
     facts = {"model": chosen.model, "weights": fingerprint(folder), "dtype": chosen.dtype, "threads": chosen.threads}
     facts |= {"template": chosen.template, "stops": stops, "engine": engine_of(chosen.engine)} | asdict(sampling)
-    keeping = {name: Kept(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in asked.items()}
+    stores = {name: Store(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in sets.items()}
     opening = {"dtype": chosen.dtype, "threads": chosen.threads, "max_length": length}
-    complete = all(kept.complete for kept in keeping.values())
+    complete = all(store.complete for store in stores.values())
     engine = nullcontext() if complete else opened(facts["engine"], folder, **opening)
     with engine as backend, Verifier(chosen.verifiers) as verifier:
-        for name, each in asked.items():
-            options: dict[str, Any] = {"stops": stops, "ks": chosen.k, "kept": keeping[name]}
+        for name, each in sets.items():
+            options: dict[str, Any] = {"stops": stops, "ks": chosen.k, "store": stores[name]}
             progress = Progress(name, len(each.questions))
-            found = evaluate(backend, each.questions, each.prompts_Q, verifier, sampling, report=progress, **options)
-            found.save(chosen.out / name, chosen.out / "timings" / name)
-            print(sentence(name, found), flush=True)
+            outcome = evaluate(backend, each.questions, each.prompts_Q, verifier, sampling, report=progress, **options)
+            outcome.save(chosen.out / name, chosen.out / "timings" / name)
+            print(sentence(name, outcome), flush=True)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A line on stderr for each chunk: an evaluation may take hours."""
+    """Prints a line on stderr after each chunk, since an evaluation may take hours."""
 
     name: str
     questions: int
@@ -117,17 +117,17 @@ class Progress:
         print(f"{self.name}: {done} of {self.questions} questions", file=sys.stderr, flush=True)
 
 
-def engine_of(asked: str) -> str:
-    """The engine's name. A vLLM that is there and does not start is an error, since the other one takes far longer."""
-    if asked != "auto":
-        return asked
+def engine_of(choice: str) -> str:
+    """The engine's name. If vLLM is installed but fails to start, that is an error: transformers is far slower."""
+    if choice != "auto":
+        return choice
     if why := why_not_vllm():
         print(f"repro: sampling with transformers: {why}", file=sys.stderr)
     return "transformers" if why else "vllm"
 
 
 def opened(engine: str, folder: Path, **options: Any) -> Backend:
-    """The engine; BackendError says that there is another one."""
+    """The engine; a BackendError mentions the alternative."""
     try:
         return open_backend(engine, folder, **options)
     except BackendError as error:
@@ -136,24 +136,24 @@ def opened(engine: str, folder: Path, **options: Any) -> Backend:
         raise BackendError(f"{error}; `--engine transformers` does without vLLM, far slower") from error
 
 
-def fitting(asked: dict[str, Asked], max_new_tokens: int, longest: int | None) -> int:
-    """Tokens of the longest prompt and its response; BackendError where the model takes fewer."""
+def fitting(sets: dict[str, Prompted], max_new_tokens: int, longest: int | None) -> int:
+    """Tokens of the longest prompt and its response; BackendError if the model's limit is lower."""
     tokens, worst = max(
         (len(prompt), question.id)
-        for each in asked.values()
+        for each in sets.values()
         for prompt, question in zip(each.prompts_Q, each.questions, strict=True)
     )
     if longest is not None and tokens + max_new_tokens > longest:
         raise BackendError(
-            f"{worst}: a prompt of {tokens} tokens and a response of up to {max_new_tokens} are more than the "
-            f"{longest} that the model takes: lower --max-new-tokens to {longest - tokens} or less"
+            f"{worst}: a prompt of {tokens} tokens and a response of up to {max_new_tokens} exceed the model's limit "
+            f"of {longest}: lower --max-new-tokens to {longest - tokens} or less"
         )
     return tokens + max_new_tokens
 
 
-def sentence(name: str, found: Evaluation) -> str:
+def sentence(name: str, outcome: Evaluation) -> str:
     """One data set's figures, for the terminal."""
-    figures, shares = found.summary, found.summary["pass"]
+    figures, shares = outcome.summary, outcome.summary["pass"]
     error = figures["standard_error"]
     spread = "" if error is None else f" ± {error:.3f}"
     passes = ", ".join(f"pass@{k} {share:.3f}" for k, share in shares.items())

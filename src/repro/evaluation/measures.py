@@ -1,4 +1,4 @@
-"""What an evaluation comes to: per question, and over the questions of a data set."""
+"""The metrics of an evaluation: per question, and over the questions of a data set."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +11,9 @@ from repro.stats.pass_at_k import pass_at_k
 
 
 def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.DataFrame:
-    """One row a question, in their order: samples, successes, truncated, response_tokens (mean), and what was asked.
+    """One row per question, in order: samples, successes, truncated, response_tokens (mean), and the question itself.
 
-    `responses`: the table of `run.evaluate`. ValueError where a question has none.
+    `responses`: the table of `run.evaluate`. ValueError if a question has none.
     """
     groups = responses.groupby("id", sort=False)
     table = pd.DataFrame(
@@ -46,17 +46,17 @@ def powers_up_to(samples: int) -> list[int]:
 def summary(table: pd.DataFrame, ks: Sequence[int] | None = None) -> dict[str, Any]:
     """Means over the questions of `per_question`'s table, all with the same number n of samples.
 
-    accuracy         avg@n: the mean share of right responses, which is also pass@1
-    standard_error   of it, over questions: n responses to one question are not n questions; None for one question
-    pass             {k: pass@k}, without bias (`repro.stats.pass_at_k`); ks: powers of two up to n
-    truncated        share of responses cut off at the longest length
+    accuracy         avg@n: the mean fraction of correct responses, which is also pass@1
+    standard_error   of the accuracy, over questions: n responses to one question are not n questions; None for one
+    pass             {k: pass@k}, unbiased (`repro.stats.pass_at_k`); ks: powers of two up to n
+    truncated        fraction of responses truncated at the maximum length
     response_tokens  mean length; tokens
 
-    ValueError where the number of samples differs between questions.
+    ValueError if the number of samples differs between questions.
     """
     samples = table["samples"].to_numpy()
     if len(np.unique(samples)) != 1:
-        raise ValueError(f"evaluation: from {samples.min()} to {samples.max()} samples per question; evaluate it anew")
+        raise ValueError(f"evaluation: from {samples.min()} to {samples.max()} samples per question; evaluate again")
     n, successes_Q = int(samples[0]), table["successes"].to_numpy()
     rates_Q = successes_Q / n
     error = float(rates_Q.std(ddof=1) / np.sqrt(len(rates_Q))) if len(rates_Q) > 1 else None

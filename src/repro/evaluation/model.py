@@ -1,4 +1,4 @@
-"""The model that is evaluated: its folder, what it holds, the tokens that end its responses."""
+"""The evaluated model: its folder, its fingerprint, the tokens that end its responses."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ SHARDS = "model_world_size_*_rank_*.pt"  # of one rank each; verl's FSDP checkpo
 
 
 def model_folder(source: str, dtype: str) -> Path:
-    """The folder of `source`: a folder of save_pretrained, or a hub id. ModelMissing, with the command that merges it
-    for a checkpoint of verl's that is still in shards."""
+    """The folder of `source`: a folder of save_pretrained, or a hub id. ModelMissing, with the command that merges the
+    shards if it is a verl checkpoint."""
     given = Path(source)
     if given.is_dir():
         if not _has_weights(given):
-            raise ModelMissing(_mend(given))
+            raise ModelMissing(_remedy(given))
         return given
     try:
         return fetch(source, dtype)
-    except ModelMissing as error:  # it names the setting of another caller
+    except ModelMissing as error:  # its message names a setting that does not apply here
         raise ModelMissing(str(error).removeprefix("language_model.source: ")) from error
 
 
@@ -30,24 +30,24 @@ def _has_weights(folder: Path) -> bool:
     return (folder / "config.json").exists() and any(any(folder.glob(pattern)) for pattern in WEIGHTS)
 
 
-def _mend(folder: Path) -> str:
+def _remedy(folder: Path) -> str:
     steps = sorted(folder.glob("global_step_*"), key=lambda step: int(re.sub(r"\D", "", step.name) or -1), reverse=True)
     for place in (folder, folder / "actor", folder.parent, *(step / "actor" for step in steps)):
         if any(place.glob(SHARDS)):
             if _has_weights(place / "huggingface"):
                 return f"{folder} holds verl's shards; the model itself is in {place / 'huggingface'}: evaluate that"
-            merged = place.parent.with_name(f"{place.parent.name}-merged")  # verl deletes its old steps' folders
+            merged = place.parent.with_name(f"{place.parent.name}-merged")  # verl deletes folders of old steps
             return (
-                f"{folder} holds a checkpoint of verl's in shards: `python -m verl.model_merger merge --backend fsdp "
+                f"{folder} holds a sharded verl checkpoint: `python -m verl.model_merger merge --backend fsdp "
                 f"--local_dir {place} --target_dir {merged}` merges them (it needs `make extra-verl`); then evaluate "
                 f"{merged}"
             )
-    return f"the folder {folder} holds no model, which is a config.json and *.safetensors: save one there"
+    return f"the folder {folder} holds no model (a config.json and *.safetensors): save one there"
 
 
 def fingerprint(folder: Path) -> str:
-    """Of a model's configuration and its weights' names, sizes and times: reading 16 GB to tell two apart takes too
-    long."""
+    """Hash of a model's configuration and of the names, sizes and times of its weights, since reading 16 GB of weights
+    takes too long."""
     weights = [
         (path.name, path.stat().st_size, path.stat().st_mtime_ns)
         for pattern in WEIGHTS
@@ -58,8 +58,8 @@ def fingerprint(folder: Path) -> str:
 
 
 def stops_of(folder: Path, tokenizer: Any) -> list[int]:
-    """The tokens that end a response: the tokenizer's own first, then those of the generation configuration, of which
-    Llama 3.1 has three. vLLM's own requests, and so verl's rollouts, end at the same."""
+    """The tokens that end a response: the tokenizer's first, then those of the generation configuration, of which
+    Llama 3.1 has three. vLLM's own requests, and so verl's rollouts, end at the same tokens."""
     path = folder / "generation_config.json"
     named = json.loads(path.read_text()).get("eos_token_id") if path.exists() else None
     listed = named if isinstance(named, list) else [named]
@@ -67,7 +67,7 @@ def stops_of(folder: Path, tokenizer: Any) -> list[int]:
 
 
 def longest_of(folder: Path) -> int | None:
-    """Tokens of prompt and response that the model takes; None where it sets no bound."""
+    """The model's limit on prompt + response; tokens; None if it has none."""
     from transformers import AutoConfig
 
     return getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", None)

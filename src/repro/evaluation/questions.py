@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Question:
-    """`messages`: the prompt as a chat; `answer`: what is right."""
+    """`messages`: the prompt as a chat; `answer`: the correct answer."""
 
     id: str
     data_source: str
@@ -19,11 +19,11 @@ class Question:
 
 
 class QuestionsMissing(OSError):
-    """One sentence: which file of questions is not there or not of the format, and the mend."""
+    """One sentence: which file of questions is missing or in another format, and the remedy."""
 
 
 def load_questions(path: Path) -> list[Question]:
-    """All rows of one file, in their order. QuestionsMissing where there is none, or of another format."""
+    """All rows of one file, in order. QuestionsMissing if there are none, or the format is different."""
     from pyarrow import ArrowInvalid, parquet
 
     path = Path(path)
@@ -35,7 +35,7 @@ def load_questions(path: Path) -> list[Question]:
         )
     try:
         rows = parquet.read_table(path).to_pylist()
-        found = [
+        questions = [
             Question(
                 row["extra_info"]["id"],
                 row["data_source"],
@@ -47,16 +47,16 @@ def load_questions(path: Path) -> list[Question]:
         ]
     except (ArrowInvalid, KeyError, TypeError) as error:
         raise QuestionsMissing(
-            f"{path} is not of the format that `python -m repro.data prepare` writes ({type(error).__name__}: {error})"
+            f"{path} is not in the format that `python -m repro.data prepare` writes ({type(error).__name__}: {error})"
         ) from error
-    if len({question.id for question in found}) != len(found) or not found:
-        raise QuestionsMissing(f"{path} holds no questions, or two of one id: prepare it anew")
-    return found
+    if len({question.id for question in questions}) != len(questions) or not questions:
+        raise QuestionsMissing(f"{path} has no questions, or a duplicate id: prepare it again")
+    return questions
 
 
 def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[str, Any]) -> list[list[int]]:
-    """ids_Q: each prompt through the tokenizer's chat template, up to where the answer begins; a tokenizer without one
-    gets the messages' text alone, as a base model does. `template`: options of the template (Qwen3's enable_thinking).
+    """ids_Q: each prompt in the tokenizer's chat template, up to the start of the answer; without a template, as for a
+    base model, just the messages' text. `template`: options of the template (Qwen3's enable_thinking).
     """
     chats = bool(getattr(tokenizer, "chat_template", None))
     texts = []
@@ -66,5 +66,5 @@ def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[
             texts.append(tokenizer.apply_chat_template(list(question.messages), **options, **template))
         else:
             texts.append("\n\n".join(message["content"] for message in question.messages) + "\n\n")
-    # A template writes the special tokens itself.
+    # A chat template already includes the special tokens.
     return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chats)["input_ids"]]

@@ -1,4 +1,4 @@
-"""Sample every question many times, verify each response, and keep all of it."""
+"""Sample every question many times, verify and store each response."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ import pandas as pd
 
 from repro.data.verify import Verifier
 from repro.engine.backends import Backend
-from repro.evaluation.kept import Kept
 from repro.evaluation.measures import per_question, summary
 from repro.evaluation.questions import Question
+from repro.evaluation.store import Store
 from repro.files import write_json, write_parquet
 
 
@@ -21,8 +21,8 @@ from repro.files import write_json, write_parquet
 class Sampling:
     """How a model is sampled: softmax(logits / temperature), its nucleus of `top_p`, without top-k.
 
-    `chunk`: responses sampled at once, then verified and kept; it bounds the memory that their log-probabilities take,
-    and what an interruption loses. Chunks draw independently of each other.
+    `chunk`: responses sampled at a time, then verified and stored; it bounds the memory for their log-probabilities and
+    the work lost to an interruption. Chunks are sampled independently of each other.
     """
 
     samples: int
@@ -35,12 +35,12 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One data set's.
+    """The evaluation of one data set.
 
-    responses  one row a response: id, sample, response, correct, found (see `Verdict`), finished, response_tokens
-    questions  one row a question: see `per_question`
+    responses  one row per response: id, sample, response, correct, found (see `Verdict`), finished, response_tokens
+    questions  one row per question: see `per_question`
     summary    see `measures.summary`
-    seconds    sample, verify; wall time; empty where the responses had all been kept
+    seconds    sample, verify; wall time; empty if all responses were already stored
     """
 
     responses: pd.DataFrame
@@ -49,7 +49,7 @@ class Evaluation:
     seconds: dict[str, float]
 
     def save(self, folder: Path, timings: Path) -> None:
-        """questions.parquet and summary.json, beside the responses.parquet that `Kept` writes; the seconds go to
+        """Write questions.parquet and summary.json, beside the responses.parquet of `Store`, and the seconds to
         `timings`."""
         write_parquet(self.questions, Path(folder) / "questions.parquet")
         write_json(self.summary, Path(folder) / "summary.json")
@@ -66,31 +66,31 @@ def evaluate(
     *,
     stops: Sequence[int],
     ks: Sequence[int] | None = None,
-    kept: Kept | None = None,
+    store: Store | None = None,
     report: Callable[[int], Any] = lambda done: None,
 ) -> Evaluation:
     """`sampling.samples` responses to every question, each verified.
 
-    A response is judged by its text, cut off or not, as verl does it; `finished` tells them apart. `prompts_Q`: token
-    ids. `stops`: tokens that end a response. `kept`: where chunks are kept, and those of an earlier run are found; with
-    all of them there, no `backend` is needed. `report` is called after each chunk with how many questions are done.
+    A response is judged by its text, truncated or not, as in verl; `finished` tells which. `prompts_Q`: token ids.
+    `stops`: tokens that end a response. `store`: where chunks are stored and those of an earlier run are read from; if
+    complete, no `backend` is needed. `report` is called after each chunk with the number of questions done.
     """
-    kept = kept or Kept()
-    responses, seconds = kept.whole(), {}
+    store = store or Store()
+    responses, seconds = store.responses(), {}
     if responses is None:
         step = max(1, sampling.chunk // sampling.samples)
         parts = []
         for start in range(0, len(questions), step):
             chosen = slice(start, start + step)
-            part = kept.part(start)
+            part = store.read(start)
             if part is None:
                 part = _chunk(backend, questions[chosen], prompts_Q[chosen], verifier, sampling, stops, start)
-                kept.keep(start, *part)
+                store.write(start, *part)
             parts.append(part)
             report(min(start + step, len(questions)))
         responses = pd.concat([frame for frame, _ in parts], ignore_index=True)
         seconds = {name: sum(times[name] for _, times in parts) for name in ("sample", "verify")}
-        kept.finish(responses)
+        store.finish(responses)
     table = per_question(questions, responses)
     return Evaluation(responses, table, summary(table, ks), seconds)
 
@@ -104,7 +104,7 @@ def _chunk(
     stops: Sequence[int],
     start: int,
 ) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Some questions' responses, and the seconds; `start` is the place of the first one in the data set."""
+    """The responses to some questions, and the seconds; `start` is the index of the first one in the data set."""
     drawn = backend.sample(
         prompts_Q,
         sampling.samples,

@@ -1,2 +1,1 @@
-"""The methods of the papers, on plain arrays: what is rolled out, what is trained on, with what weight and through
-which loss."""
+"""The papers' methods on plain arrays: query plans, rewards, filters, advantages, samplers and objectives."""

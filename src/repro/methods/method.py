@@ -1,4 +1,4 @@
-"""A method: everything that distinguishes one arm's training from another's, as functions."""
+"""A method: the functions that distinguish one arm's training from another's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Method:
-    """plan → rollouts → reward → filter → advantage → samplers → objective; the packages of these names give the
-    signatures. `profile_again`: how often the queries are profiled again while training."""
+    """plan → rollouts → reward → filter → advantage → samplers → objective; signatures are documented in the packages
+    of these names. `profile_again`: how often the queries are profiled again during training."""
 
     plan: Callable
     reward: Callable

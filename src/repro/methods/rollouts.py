@@ -1,8 +1,8 @@
-"""Rollouts: one batch of scored responses, as every sampler sees it, whichever engine made it.
+"""Rollouts: a batch of scored responses as samplers see it, whichever engine generated it.
 
-Two identities keep samplers and engines apart. A positive weight folds into the advantage, since it commutes with the
-PPO clip: min(r·wA, clip(r)·wA) = w·min(rA, clip(r)A). A selection of tokens folds into the response mask. So what a
-sampler decides is again a batch of rollouts: rows taken (perhaps repeatedly), weights multiplied, masks narrowed.
+Two identities decouple samplers from engines. A positive weight folds into the advantage, since it commutes with the
+PPO clip: min(r·wA, clip(r)·wA) = w·min(rA, clip(r)A). A token selection folds into the response mask. The output of a
+sampler is therefore again a batch of rollouts: rows taken (possibly repeated), weights multiplied, masks narrowed.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -11,23 +11,23 @@ import numpy as np
 
 
 class NoSignal(ValueError):
-    """Nothing to choose by: every advantage in the batch is zero. The engine skips the update and says so."""
+    """Nothing to select by: every advantage in the batch is zero. The engine skips the update and logs it."""
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """N rollouts with response tokens on the right, padded to width T.
+    """N rollouts, their response tokens padded on the right to width T.
 
     group_N            int    rollouts of one query in this batch share it
     rewards_N          float  the raw reward; 0 or 1 in the papers
     advantages_N       float  relative to the group (repro.methods.advantages)
     prompt_tokens_N    int    tokens of the prompt, at least 1
     response_tokens_N  int    tokens of the response, end of text included, at least 1
-    response_mask_N_T  bool   the tokens whose loss counts
+    response_mask_N_T  bool   the tokens that enter the loss
     entropy_N_T        float  entropy in nats of the sampling policy at each position, 0 off the mask
     logprob_N_T        float  log-probability in nats of each token under the sampling policy, 0 off the mask
     weights_N          float  importance weight, above 0; it multiplies the advantage in the loss
-    row_N              int    position in the batch as it was generated; repeats after a draw with replacement
+    row_N              int    position in the generated batch; repeats after a draw with replacement
     minibatches        int    optimiser steps to spend on these rows; None: as many as the whole batch would get
     """
 
@@ -56,11 +56,11 @@ class Rollouts:
         entropy_N_T=None,
         logprob_N_T=None,
     ) -> "Rollouts":
-        """The whole batch as generated, every weight 1. Without token arrays, the mask is made from the lengths;
+        """The whole batch as generated, every weight 1. Without token arrays, the mask is derived from the lengths, and
         entropy and log-probability are zero."""
         lengths_N = np.asarray(response_tokens_N)
         if response_mask_N_T is None:
-            whole_N = np.nan_to_num(lengths_N.astype(float), posinf=0.0)  # a bad length is refused below, by name
+            whole_N = np.nan_to_num(lengths_N.astype(float), posinf=0.0)  # __post_init__ rejects a bad length
             response_mask_N_T = np.arange(max(1, int(np.max(whole_N, initial=1)))) < whole_N[:, None]
         mask_N_T = np.asarray(response_mask_N_T, bool)
         return cls(
@@ -108,13 +108,13 @@ class Rollouts:
 
     @property
     def costs_N(self) -> np.ndarray:
-        """c_i = prompt + response tokens, what a pass over the rollout costs (Cost-Aware Learning §5.2)."""
+        """c_i = prompt + response tokens, the cost of a pass over the rollout (Cost-Aware Learning §5.2)."""
         return self.prompt_tokens_N + self.response_tokens_N
 
     def take(self, rows_M: np.ndarray, weights_M: np.ndarray | None = None, minibatches: int | None = None):
         """The rollouts `rows_M` (positions, repeats allowed, order kept; or a boolean mask), their weights multiplied
         by `weights_M`. NoSignal if that leaves none."""
-        rows_M = np.arange(len(self))[rows_M]  # positions, whether positions or a boolean mask were given
+        rows_M = np.arange(len(self))[rows_M]  # turns a boolean mask into positions
         if len(rows_M) == 0:
             raise NoSignal("rollouts: no row was taken; a sampler must keep at least one rollout")
         taken = {f.name: getattr(self, f.name)[rows_M] for f in fields(self) if f.name != "minibatches"}
@@ -123,5 +123,5 @@ class Rollouts:
         return Rollouts(**taken, minibatches=minibatches if minibatches is not None else self.minibatches)
 
     def with_mask(self, response_mask_N_T: np.ndarray):
-        """The same rollouts, their loss restricted to the given tokens."""
+        """The same rollouts with their loss restricted to the given tokens."""
         return replace(self, response_mask_N_T=self.response_mask_N_T & response_mask_N_T)

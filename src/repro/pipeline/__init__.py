@@ -1,1 +1,1 @@
-"""The pipeline behind dvc.yaml: what each stage depends on, how its notebook is run, why it runs again."""
+"""The pipeline behind dvc.yaml: the dependencies of each stage, running its notebook, and why it is out of date."""

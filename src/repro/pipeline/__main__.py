@@ -9,18 +9,18 @@ from repro.settings import SettingsError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0, or 1 after one sentence on stderr."""
+    """Exit status 0, or 1 with an error message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m repro.pipeline", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("manifest", help="check the settings and write what each stage depends on")
-    for name, text in (("run", "run one stage"), ("why", "say what changed since a stage's last run")):
+    for name, text in (("run", "run one stage"), ("why", "print what changed since a stage's last run")):
         command = commands.add_parser(name, help=text)
         command.add_argument("stage", help="as in dvc.yaml: policy, train@grpo (or train grpo), …")
-        command.add_argument("item", nargs="?", help="what stands behind the @: an arm, a theory group")
-    verifying = commands.add_parser("verify", help="hold the data and figures here against the committed ones")
-    verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; HEAD if left out")
+        command.add_argument("item", nargs="?", help="the part after the @: an arm, a theory group")
+    verifying = commands.add_parser("verify", help="compare the data and figures with the committed ones")
+    verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; default: HEAD")
     indexing = commands.add_parser("index", help="write reports/index.html and print its path")
-    indexing.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
+    indexing.add_argument("--open", action="store_true", help="open it in the browser, if there is a display")
     options = parser.parse_args(arguments)
     if options.command == "verify":
         return _verify(options.revision)
@@ -55,7 +55,7 @@ def _index(settings: settings_module.Settings, show: bool) -> int:
         print(f"repro: {error}", file=sys.stderr)
         return 1
     print(path)
-    # Without a screen `webbrowser` would start a text browser and wait.
+    # Without a display `webbrowser` would start a text browser and wait.
     if show and (sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(path.as_uri())
     return 0

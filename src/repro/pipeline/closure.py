@@ -1,4 +1,4 @@
-"""What a stage's code is: the modules of `repro` that its notebook reaches by import, read without running them."""
+"""The code a stage depends on: the modules of `repro` that its notebook imports, found without running them."""
 
 import ast
 import hashlib
@@ -11,7 +11,7 @@ from repro.paths import SOURCE
 
 
 def module_file(module: str, source: Path = SOURCE) -> Path | None:
-    """The file of `repro.a.b`, or None if there is no such module (a name defined in `repro.a`, say)."""
+    """The file of `repro.a.b`, or None if there is no such module (for instance, for a name defined in `repro.a`)."""
     base = source.joinpath(*module.split(".")[1:])
     for path in (base / "__init__.py", base.with_suffix(".py")):
         if path.is_file():
@@ -19,21 +19,21 @@ def module_file(module: str, source: Path = SOURCE) -> Path | None:
     return None
 
 
-@cache  # a hundred stages read the same files
+@cache  # over a hundred stages share files
 def imported_modules(code: str) -> frozenset[str]:
     """Every `repro…` module that a source text imports, at any depth of nesting, parents included."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _executed(ast.parse(code)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    ours = {name for name in found if name.split(".")[0] == "repro"}
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    ours = {name for name in names if name.split(".")[0] == "repro"}
     return frozenset(".".join(name.split(".")[:depth]) for name in ours for depth in range(1, name.count(".") + 2))
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a syntax tree; those under `if TYPE_CHECKING`, which never run, left out."""
+    """The nodes of a syntax tree, except those under `if TYPE_CHECKING`, which never run."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
             yield node
@@ -41,8 +41,8 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
-    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted; the schema of the
-    settings left out, whose values a manifest holds."""
+    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted; without the schema
+    of the settings, since a manifest contains their values."""
     waiting, files = set(modules), set()
     while waiting:
         path = module_file(waiting.pop(), source)
@@ -53,19 +53,19 @@ def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
 
 
 def notebook_code(notebook: Path) -> str:
-    """The code cells of a notebook as one text, IPython magics left out."""
+    """The code cells of a notebook as one text, without IPython magics."""
     cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
     lines = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
     return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 
 def heading(notebook: Path) -> str:
-    """The notebook's title: its first line, which is a heading."""
+    """The notebook's title: its first line, a heading."""
     return "".join(json.loads(notebook.read_text())["cells"][0]["source"]).splitlines()[0].lstrip("# ")
 
 
 def code_hash(path: Path) -> str:
-    """A hash of what a Python file does: comments, docstrings and layout do not count."""
+    """A hash of the code of a Python file, ignoring comments, docstrings and layout."""
     return _code_hash(path.read_text())
 
 
@@ -86,7 +86,7 @@ def text_hash(path: Path) -> str:
 
 
 def notebook_hash(notebook: Path) -> str:
-    """A hash of a notebook's cells: kind, source and tags; outputs, counts and other metadata do not count."""
+    """A hash of a notebook's cells: kind, source and tags, ignoring outputs, counts and other metadata."""
     cells = json.loads(notebook.read_text())["cells"]
     essence = [[cell["cell_type"], "".join(cell["source"]), cell.get("metadata", {}).get("tags", [])] for cell in cells]
     return _digest(json.dumps(essence).encode())

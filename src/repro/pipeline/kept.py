@@ -1,4 +1,4 @@
-"""Where the training stages keep what they train, and which runs the workers go on with."""
+"""Where the training stages store their runs, and which runs the workers continue with."""
 
 from repro import paths
 from repro.pipeline.lock import recorded
@@ -12,7 +12,7 @@ def for_train(arm: str, settings: Settings) -> dict[str, Kept]:
 
 
 def for_regime(mix: str, settings: Settings) -> dict[str, Kept]:
-    """`kept` for stage regime@mix: all its arms at once; an arm with a profile measures its own queries'."""
+    """`kept` for stage regime@mix: all its arms at once; arms with a profile measure it on the mix's queries."""
     names, data, timings = settings.regimes.arms, paths.regime_results(mix), paths.regime_timings(mix)
     kept = Kept(
         {name: data / name for name in names},
@@ -34,8 +34,8 @@ def _kept(names: list[str]) -> Kept:
 
 
 def _out_of_date(arm: str, settings: Settings) -> list[str]:
-    """The arms after `arm` in params.yaml, then those before it, that dvc.lock does not hold as they are now: those
-    that a `dvc repro` will train."""
+    """The arms that a `dvc repro` will train, since dvc.lock lacks their current manifest: those after `arm` in
+    params.yaml, then those before it."""
     names = list(settings.arms)
     place = names.index(arm)
     manifests = {name: paths.MANIFESTS / f"train-{name}.json" for name in names[place + 1 :] + names[:place]}

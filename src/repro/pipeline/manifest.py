@@ -1,9 +1,9 @@
-"""Manifests: one small file per stage that names everything its outcome depends on beside its data.
+"""Manifests: one small file per stage that lists everything its results depend on, apart from its data.
 
-A stage of dvc.yaml depends on its manifest: the settings that it reads, its notebook (outputs left out) and the hash of
-each module that the notebook reaches. The first stage of the pipeline writes them all, in a second, whenever anything
-in src/, notebooks/ or params.yaml has changed; a stage whose manifest stays the same does not run again. So an edit to
-plotting retrains nothing, nobody keeps a list of files by hand, and comparing two manifests says why a stage ran.
+A stage of dvc.yaml depends on its manifest: the settings it reads, its notebook (without outputs) and the hash of each
+module that the notebook imports. The first stage of the pipeline writes them all, in a second, whenever anything in
+src/, notebooks/ or params.yaml has changed; a stage whose manifest is unchanged does not run again. So an edit to
+plotting retrains nothing, no list of files is maintained by hand, and comparing two manifests shows why a stage ran.
 """
 
 import json
@@ -19,11 +19,11 @@ from repro.settings import Settings
 
 
 def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
-    """What `stage` depends on: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}.
+    """The dependencies of `stage`: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}.
 
     A stage that names its `code` in dvc.yaml depends on these modules and not on its notebook, which only starts a job:
-    scheduling, logging and words change no number. The schema of the settings is left out of the modules: what a stage
-    reads is here by value, and a new section of params.yaml concerns only the stages that read it.
+    scheduling, logging and text do not affect numbers. The modules do not include the schema of the settings: the
+    values that a stage reads are included, and a new section of params.yaml affects only the stages that read it.
     """
     notebook = "code" not in stage.meta
     modules = imported_modules(notebook_code(stage.notebook)) if notebook else set(stage.meta["code"])
@@ -37,31 +37,31 @@ def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
         hashes[str(path.relative_to(paths.ROOT))] = text_hash(path)
     return {
         "stage": stage.name,
-        "settings": json.loads(json.dumps(stage.settings(settings))),  # as it is read back: lists, no tuples
+        "settings": json.loads(json.dumps(stage.settings(settings))),  # as read back from JSON: lists, not tuples
         "notebook": {str(stage.notebook.relative_to(paths.ROOT)): notebook_hash(stage.notebook)} if notebook else {},
         "modules": dict(sorted(hashes.items())),
     }
 
 
 def _parents(module: str) -> list[str]:
-    """The packages that importing a module imports: a, a.b of a.b.c."""
+    """The packages imported with a module: a and a.b for a.b.c."""
     parts = module.split(".")
     return [".".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _files(entry: Path) -> list[Path]:
     """A file, or the files below a folder."""
-    found = [entry] if entry.is_file() else entry.rglob("*")
-    return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
+    entries = [entry] if entry.is_file() else entry.rglob("*")
+    return [path for path in entries if path.is_file() and "__pycache__" not in path.parts]
 
 
 def manifest_text(content: dict[str, Any]) -> str:
-    """A manifest as it stands in its file."""
+    """The text of a manifest file."""
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
 def write_manifests(settings: Settings) -> list[Path]:
-    """Check every arm, then replace build/manifests by the manifests of all stages."""
+    """Check every arm, then replace build/manifests with the manifests of all stages."""
     arms.check(settings)
     partial = paths.MANIFESTS.with_name(paths.MANIFESTS.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -80,17 +80,17 @@ def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] |
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What changed between two manifests, a phrase for each change: `engine.steps: 60 → 80`, `src/… changed`."""
+    """What changed between two manifests, one phrase per change: `engine.steps: 60 → 80`, `src/… changed`."""
     old, new = _flat(before["settings"]), _flat(now["settings"])
-    found = [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
+    changes = [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
     for kind in ("notebook", "modules"):
         for path in sorted(before[kind] | now[kind]):
             if before[kind].get(path) != now[kind].get(path):
                 state = (
                     "is new" if path not in before[kind] else "changed" if path in now[kind] else "is no longer used"
                 )
-                found.append(f"{path} {state}")
-    return found
+                changes.append(f"{path} {state}")
+    return changes
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

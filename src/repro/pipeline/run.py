@@ -1,4 +1,4 @@
-"""Run one stage: say why it runs, execute its notebook, render its report."""
+"""Run one stage: print why it runs, execute its notebook, render its report."""
 
 import json
 import os
@@ -14,16 +14,16 @@ from repro.pipeline.manifest import differences, manifest, read_manifest
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
-KERNEL_STARTS = 4  # a kernel that loses the race for its ports dies before it answers; a new one draws new ports
+KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one draws new ports
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 
 class StageFailed(Exception):
-    """One sentence: which stage, which error, where the executed notebook is."""
+    """One sentence: which stage, which error, where to find the executed notebook."""
 
 
 def run_stage(stage: Stage, settings: Settings) -> None:
-    """Execute and report. Raises StageFailed; the executed notebook stays in build/executed either way."""
+    """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
     now = manifest(stage, settings)
     print(f"{stage.name}: {reason(stage, now)}", flush=True)
     started = time.monotonic()
@@ -35,7 +35,7 @@ def run_stage(stage: Stage, settings: Settings) -> None:
         _render(stage, settings, now, executed, seconds)
     _remember(stage, now)
     for name in failed_checks(json.loads(executed.read_text())):
-        print(f"{stage.name}: the sentence marked {name!r} no longer holds of these data: rewrite it", flush=True)
+        print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
 
 
@@ -52,8 +52,8 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
 
 
 def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
-    # jsonschema, on papermill's way in, builds a grammar of internationalised addresses as it is imported, if it can:
-    # three quarters of a second in every stage, for a format that no notebook has.
+    # Importing papermill imports jsonschema, which builds a grammar of internationalised addresses if it can: three
+    # quarters of a second in every stage, for a format that no notebook uses.
     sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -72,16 +72,16 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
                 stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 start_timeout=120,
-                shutdown_kernel="immediate",  # it has done its work; asking politely takes half a second a stage
+                shutdown_kernel="immediate",  # a graceful shutdown takes half a second per stage
                 extra_arguments=["--IPKernelApp.log_level=50"],
             )
             return
         except KeyboardInterrupt:
-            raise StageFailed(f"{stage.name}: interrupted; checkpoints stay, run it again to go on") from None
+            raise StageFailed(f"{stage.name}: interrupted; checkpoints are kept, run it again to resume") from None
         except papermill.PapermillExecutionError as error:
             raise StageFailed(
                 f"{stage.name}: {error.ename}: {error.evalue} (cell {error.exec_count} of "
-                f"{os.path.relpath(executed, paths.ROOT)}, which holds the whole error)"
+                f"{os.path.relpath(executed, paths.ROOT)}, which has the full traceback)"
             ) from None
         except (RuntimeError, DeadKernelError) as error:
             if "Kernel died" not in str(error) and "Kernel didn't respond" not in str(error):
@@ -92,7 +92,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
 
 
 def _ran_a_cell(executed: Path) -> bool:
-    """Whether the kernel got as far as running something: then it did start, and a retry would hide a real failure."""
+    """Whether the kernel ran any cell: then it did start, and a retry would hide a real failure."""
     if not executed.exists():
         return False
     cells = json.loads(executed.read_text())["cells"]

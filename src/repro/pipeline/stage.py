@@ -1,4 +1,4 @@
-"""The stages, read from dvc.yaml: what DVC runs and, under `meta`, what their outcome depends on beside their data."""
+"""The stages, read from dvc.yaml: what DVC runs and, under `meta`, what their results depend on apart from data."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,14 +15,14 @@ from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.closure import heading
 from repro.settings import Settings, SettingsError, nearest
 
-WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
-SCHEDULING = {"workers", "checkpoint_every"}  # of the engine; likewise
+WORDS = {"title", "about", "group"}  # fields of an arm that no number depends on
+SCHEDULING = {"workers", "checkpoint_every"}  # fields of the engine that no number depends on
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of dvc.yaml, `item` being what stands behind the @ (None where there is none). `deps`, `outs`: paths
-    relative to the root. `meta`: as in dvc.yaml, which explains it."""
+    """One stage of dvc.yaml; `item` is the part after the @, if any. `deps`, `outs`: paths relative to the root.
+    `meta`: as in dvc.yaml, which explains it."""
 
     kind: str
     item: str | None
@@ -40,28 +40,28 @@ class Stage:
 
     @property
     def report(self) -> Path | None:
-        """The page that it makes, if it does."""
+        """The HTML report it makes, if any."""
         return next((paths.ROOT / out for out in self.outs if out.endswith(".html")), None)
 
     @property
     def title(self) -> str:
-        """Of the report: the notebook's first heading, unless dvc.yaml says otherwise."""
+        """The report's title: the notebook's first heading, unless dvc.yaml sets one."""
         return self.meta.get("title") or heading(self.notebook)
 
     @property
     def output(self) -> str | None:
-        """The folder that the notebook's parameter `output` names: the first thing that it makes beside a report."""
+        """The notebook's parameter `output`: the stage's first output other than a report."""
         made = [out for out in self.outs if not out.endswith(".html")]
         return str(paths.ROOT / made[0]) if made else None
 
     @property
     def data(self) -> list[Path]:
-        """What the report shows: the results and timings that the stage reads and makes."""
+        """The data shown in the report: the results and timings that the stage reads and writes."""
         named = [entry for entry in (*self.deps, *self.outs) if entry.startswith(("results/", "timings/"))]
         return [paths.ROOT / entry for entry in named]
 
     def parameters(self, settings: Settings) -> dict[str, Any]:
-        """What papermill gives the notebook."""
+        """The notebook's parameters."""
         if self.kind == "theory":
             return {**settings.theory.model_dump()[self.item], "output": self.output}
         named = {self.meta.get("parameter", "arm"): self.item} if self.item else {}
@@ -69,7 +69,7 @@ class Stage:
         return {**named, "scale": settings.scale, **made}
 
     def settings(self, settings: Settings) -> dict[str, Any]:
-        """{name: value} of the settings that the outcome depends on."""
+        """{name: value} of the settings that the results depend on."""
         if self.kind == "regime":
             settings = settings.with_mix(self.item)
         return {name: _read(name, settings, self.item) for name in self.meta["reads"]}
@@ -94,7 +94,7 @@ def all_stages(settings: Settings) -> list[Stage]:
 
 
 def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
-    """One stage by its name in dvc.yaml; SettingsError in one sentence if there is none."""
+    """One stage by its name in dvc.yaml; SettingsError if there is none."""
     declared = _declared()
     if kind not in declared:
         raise SettingsError(f"there is no stage {kind!r}{nearest(kind, declared)}")
@@ -134,7 +134,7 @@ def _make(kind: str, item: str | None, settings: Settings) -> Stage:
 
 
 def _values(kind: str, item: str | None, settings: Settings) -> dict[str, str]:
-    """What DVC's templates name in a stage."""
+    """The values of DVC's template variables in a stage."""
     values = {"baseline": settings.baseline}
     if item is not None:
         values["key"] = item
@@ -152,11 +152,11 @@ def _fill(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def _read(name: str, settings: Settings, item: str | None) -> Any:
-    """One entry of `reads`: a view by its name, else a section of params.yaml, or a key in one."""
+    """The value of one entry of `reads`: a view, a section of params.yaml, or a key in one."""
     if name in VIEWS:
         return VIEWS[name](settings, item)
     section, _, rest = name.partition(".")
-    if section == "arms":  # as named in a list of arms: what trains them, without the words
+    if section == "arms":  # those of a study: the fields that affect training
         arms = getattr(settings, rest).arms if hasattr(settings, rest) else [rest]
         return {arm: settings.arms[arm].model_dump(exclude=WORDS) for arm in arms if arm in settings.arms}
     if section == "titles":
@@ -171,7 +171,7 @@ def _read(name: str, settings: Settings, item: str | None) -> Any:
 
 
 def _titles(settings: Settings, arms: Any) -> dict[str, Any]:
-    """What arms are called and where they stand in tables, in order."""
+    """The titles and groups of arms, in the order of the tables."""
     return {name: settings.arms[name].model_dump(include={*WORDS, "seeds"}) for name in arms}
 
 
@@ -181,12 +181,12 @@ def _profiled(settings: Settings, item: str | None) -> dict[str, Any]:
 
 
 def _paper_scale(settings: Settings, item: str | None) -> dict[str, Any]:
-    scale, own = find(settings.scale), settings_at(find(settings.scale), settings)
+    scale, scaled = find(settings.scale), settings_at(find(settings.scale), settings)
     return {
         "values": {name: entry.value for name, entry in scale.values.items()},
-        "steps": own.steps_of(item),
-        "evaluation": own.evaluation.model_dump(),
-        "arm": own.arm(item).model_dump(exclude=WORDS),
+        "steps": scaled.steps_of(item),
+        "evaluation": scaled.evaluation.model_dump(),
+        "arm": scaled.arm(item).model_dump(exclude=WORDS),
     }
 
 

@@ -1,4 +1,4 @@
-"""Is what was computed here what the repository says? Data outputs against the committed dvc.lock, then the figures."""
+"""Compare the results here with the committed ones: data outputs with dvc.lock, then figures with metrics.json."""
 
 import json
 import math
@@ -12,17 +12,17 @@ from repro import paths
 
 
 class NothingToVerify(Exception):
-    """One sentence: what is missing, and the mend."""
+    """One sentence: what is missing, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """`same` and `different`: data outputs (everything below results/) by path; `missing`: recorded there, not here.
-    `inside`, `outside`: figures of metrics.json, as "arm: name value, stated low to high"; those that have an interval
-    and depend on data that differ: of the arm, of the baseline or of the base policy.
+    """`same`, `different`: data outputs (everything below results/) by path; `missing`: in the committed lock only.
+    `inside`, `outside`: the figures of metrics.json with an interval that depend on differing data (of the arm, the
+    baseline or the base policy), as "arm: name value, expected low to high".
 
-    The interval is the committed one stretched by √2 about its value: it says where the true mean may lie, and a second
-    study's mean scatters about that as much again. About one figure in twenty of an equal study lies outside.
+    The interval is the committed one stretched by √2 about its value: it covers the true mean, about which the mean of
+    a second study scatters as much again. In an equivalent study, about one figure in twenty lies outside.
     """
 
     same: list[str]
@@ -33,11 +33,11 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Every data output is there, and of the figures of those that differ no more lie outside than one in ten."""
+        """Whether no data output is missing and at most one in ten of the affected figures lies outside."""
         return not self.missing and len(self.outside) <= (len(self.inside) + len(self.outside)) / 10
 
     def sentences(self) -> str:
-        """What was found, for a person."""
+        """The result in words."""
         total = len(self.same) + len(self.different) + len(self.missing)
         lines = [f"{len(self.same)} of {total} data outputs are bit-identical to the committed dvc.lock."]
         if self.missing:
@@ -47,7 +47,7 @@ class Verification:
             figures = len(self.inside) + len(self.outside)
             lines.append(
                 f"Of the {figures} figures with an interval that depend on them, {len(self.inside)} lie within the "
-                "interval that the committed metrics.json states, stretched by √2 for two studies."
+                "interval in the committed metrics.json, stretched by √2 for two studies."
             )
         lines += [f"Outside: {entry}." for entry in self.outside]
         return "\n".join(lines)
@@ -55,12 +55,12 @@ class Verification:
 
 def verify(revision: str = "HEAD") -> Verification:
     """Compare the working tree's dvc.lock and metrics.json with those of a commit."""
-    stated = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock")))
-    # A fresh clone has the lock and no data: what is not on disk was not computed here.
-    found = {path: md5 for path, md5 in data_outputs(_lock()).items() if (paths.ROOT / path).exists()}
-    same = [path for path, digest in stated.items() if found.get(path) == digest]
-    different = [path for path, digest in stated.items() if found.get(path) not in (digest, None)]
-    missing = [path for path in stated if path not in found]
+    expected = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock")))
+    # A fresh clone has the lock but no data: what is not on disk was not computed here.
+    actual = {path: md5 for path, md5 in data_outputs(_lock()).items() if (paths.ROOT / path).exists()}
+    same = [path for path, digest in expected.items() if actual.get(path) == digest]
+    different = [path for path, digest in expected.items() if actual.get(path) not in (digest, None)]
+    missing = [path for path in expected if path not in actual]
     inside, outside = [], []
     if different:
         before = json.loads(_committed(revision, "metrics.json"))
@@ -80,7 +80,7 @@ def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
 
 
 def compare(before: dict[str, Any], now: dict[str, Any], arms: set[str]) -> tuple[list[str], list[str]]:
-    """(inside, outside): each figure of `arms` with `_low` and `_high` in `before`, held against these, stretched."""
+    """(inside, outside): each figure of `arms` with `_low` and `_high` in `before`, against that interval stretched."""
     inside, outside = [], []
     for arm in sorted(arms):
         for name, low in before[arm].items():

@@ -1,1 +1,1 @@
-"""Pictures: one style for every figure, and one colour, marker and dash per arm."""
+"""Figures: one common style, and one colour, marker and dash pattern per arm."""

@@ -1,7 +1,7 @@
-"""Figures with a row for every arm, group by group, and its interval. Drawing only, from `efficiency.summarise`.
+"""Forest plots: one row per arm, by group, with its interval. Drawing only, from `efficiency.summarise`.
 
-An arm far out of the others' range would press them all onto one line: it is drawn as an arrow at the edge, with its
-number.
+An arm far outside the range of the others would compress their scale: it is drawn as an arrow at the edge, with its
+value.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from repro.stats.pass_at_k import KS
 BETTER, WORSE, PLAIN = COLORS[0], COLORS[1], "0.35"
 ROW = 0.27  # inches
 FAR = 4.0  # times the usual distance from the reference: beyond it, an arrow
-# Ticks of a ratio, the first of these of which three can be seen.
+# Ticks of a ratio: the first of these with at least three visible ticks.
 TICKS = ((0.01, 0.1, 1, 10, 100), (0.125, 0.25, 0.5, 1, 2, 4, 8), (0.5, 0.7, 1, 1.4, 2), (0.8, 0.9, 1, 1.1, 1.25))
 RATIO_AXES = {
     "trained_tokens": "trained tokens",
@@ -32,7 +32,7 @@ RATIO_AXES = {
 
 @dataclass(frozen=True)
 class Column:
-    """One panel: `name`, `name_low`, `name_high` of the summary, a line at `reference`, on a `log` axis or not."""
+    """One panel: `name`, `name_low`, `name_high` of the summary, a line at `reference`; `log`: a log axis."""
 
     name: str
     label: str
@@ -41,7 +41,7 @@ class Column:
 
 
 def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
-    """Final accuracy minus the baseline's, paired by seed; filled where it is resolved after Holm's correction."""
+    """Final accuracy minus the baseline's, paired by seed; filled if significant after Holm's correction."""
     others = summary[summary["arm"] != settings.baseline]
     label = f"final held-out accuracy minus {settings.arm(settings.baseline).title}'s"
     colors = others["resolved"].map({"more": BETTER, "less": WORSE}).fillna(PLAIN)
@@ -52,14 +52,14 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
         "lower, resolved": (WORSE, WORSE),
         "not resolved (Holm)": (PLAIN, "white"),
     }
-    return _explained(figure, marks)
+    return _with_legend(figure, marks)
 
 
 def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: str) -> Figure:
-    """Cost to reach a level of the baseline's rise relative to the baseline's, a column for each axis of cost.
+    """Cost to reach a level of the baseline's rise, relative to the baseline's cost; one column per cost axis.
 
-    Open marker: the mean curve never got there, a lower bound. An interval that ends in an arrow: too many of its
-    resamples did not, so that its upper end is a lower bound; or it leaves the panel.
+    Open marker: the mean curve never reached the level, a lower bound. An interval that ends in an arrow leaves the
+    panel, or too many of its resamples did not reach the level, so its upper end is a lower bound.
     """
     others = summary[summary["arm"] != settings.baseline]
     names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}
@@ -70,22 +70,22 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
         "not reached: a lower bound": (BETTER, "white"),
         "→ upper end not known, or beyond": (BETTER, ""),
     }
-    return _explained(figure, marks)
+    return _with_legend(figure, marks)
 
 
 def pass_at_k(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
-    """pass@k of the final policies, a column for each k, the line at the baseline's."""
+    """pass@k of the final policies, one column per k, with a line at the baseline's."""
     base = summary.set_index("arm").loc[settings.baseline]
     columns = [Column(f"pass_{k}", f"pass@{k}", float(base[f"pass_{k}"])) for k in KS if np.isfinite(base[f"pass_{k}"])]
     colors = pd.Series(np.where(summary["arm"] == settings.baseline, "0.1", BETTER), summary.index)
     figure = _forest(summary, columns, colors, None, title, 9.0)
-    return _explained(figure, {settings.arm(settings.baseline).title: ("0.1", "")})
+    return _with_legend(figure, {settings.arm(settings.baseline).title: ("0.1", "")})
 
 
 def reach(distances: np.ndarray) -> tuple[float, float]:
-    """(least, greatest) distance from the reference that a panel must show, 0 among them, outliers left out.
+    """(smallest, largest) signed distance from the reference that a panel must show, including 0, without outliers.
 
-    Usual is the third quartile of their sizes; one over `FAR` times that is an outlier. NaN and infinities are none."""
+    An outlier exceeds `FAR` times the third quartile of absolute distances. NaN and infinities are ignored."""
     known = distances[np.isfinite(distances)]
     usual = np.quantile(np.abs(known), 0.75) if len(known) else 0.0
     kept = known[np.abs(known) <= FAR * usual] if usual > 0 else known
@@ -112,7 +112,7 @@ def _forest(
 
 
 def _places(rows: pd.DataFrame) -> tuple[list[int], dict[int, str]]:
-    """(line of each row, {line: group}): a line for every row and one above each group."""
+    """(line of each row, {line: group}): one line per row and one above each group."""
     places: list[int] = []
     headings: dict[int, str] = {}
     line = 0
@@ -126,7 +126,7 @@ def _places(rows: pd.DataFrame) -> tuple[list[int], dict[int, str]]:
 
 
 def _limits(rows: pd.DataFrame, columns: list[Column]) -> tuple[float, float]:
-    """The ends of the panels of `columns`, which share a scale."""
+    """The axis limits of the panels of `columns`, which share a scale."""
     distances = [
         _distances(rows[[f"{c.name}{end}" for end in ("", "_low", "_high")]].to_numpy(float), c) for c in columns
     ]
@@ -140,7 +140,7 @@ def _limits(rows: pd.DataFrame, columns: list[Column]) -> tuple[float, float]:
 
 
 def _distances(values: np.ndarray, column: Column) -> np.ndarray:
-    """How far from the reference, in the units of the axis."""
+    """Distances from the reference, in units of the axis."""
     if not column.log:
         return values - column.reference
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -170,7 +170,7 @@ def _panel(
 def _row(
     ax: Axes, row: pd.Series, column: Column, limits: tuple[float, float], place: int, color: str, full: bool
 ) -> None:
-    """One arm: its interval and its point, or which way it lies."""
+    """Draw one arm: its interval and point, or an arrow towards it."""
     value, low, high = (row[f"{column.name}{end}"] for end in ("", "_low", "_high"))
     left, right = limits
     reached = bool(row.get(f"{column.name}_reached", True))
@@ -206,8 +206,8 @@ def _axis(ax: Axes, column: Column, left: float, right: float) -> None:
     ax.grid(visible=False, axis="y")
 
 
-def _explained(figure: Figure, marks: dict[str, tuple[str, str]]) -> Figure:
-    """The figure with what its marks mean below it: {text: (colour, fill)}; without a fill, a line, "→" if dotted."""
+def _with_legend(figure: Figure, marks: dict[str, tuple[str, str]]) -> Figure:
+    """The figure with a legend below: {text: (colour, fill)}; without a fill, a line, dotted if the text has "→"."""
     handles = [
         Line2D([], [], linestyle="none", marker="o", color=color, markerfacecolor=fill, markeredgewidth=1.6, label=text)
         if fill

@@ -1,4 +1,4 @@
-"""The base policy as the settings want it: pre-trained here, or loaded from a folder or hub id."""
+"""The base policy of the settings: pre-trained here, or loaded from a folder or hub id."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from repro.tasks.queries import QueryPools
 def make_base_policy(policy: Policy, pools: QueryPools, say: Callable[[str], None] = print) -> tuple[Any, pd.DataFrame]:
     """(model, history): history has one row per pre-training step (step, loss, gradient_norm), none for a loaded model.
 
-    The number of threads is set from the settings, because sums in another order give other bits.
+    The number of threads comes from the settings, because it determines the order of summation and so the bits.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of a decoder, by the count that the scaling literature uses."""
+"""Floating-point operations of a decoder, counted as in the scaling literature."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ class FlopCounter:
 
         2 · matmul_parameters + 4 · layers · width · t
 
-    (Kaplan et al., 2020, §2.1; PaLM, App. B): every weight matrix once, the tied output head included and the input
-    embedding (a look-up) left out, plus queries against t keys and attention over t values. A backward pass costs twice
-    its forward. Norms, softmax and activations are left out, as there.
+    (Kaplan et al., 2020, §2.1; PaLM, App. B): every weight matrix once, including the tied output head but not the
+    input embedding (a look-up), plus queries against t keys and attention over t values. A backward pass costs twice
+    its forward pass. Norms, softmax and activations are left out, as in these papers.
     """
 
     matmul_parameters: int
@@ -25,7 +25,7 @@ class FlopCounter:
 
     @classmethod
     def of(cls, model: Any) -> "FlopCounter":
-        """Counted from a transformers causal model; raises AttributeError on one without a transformers config."""
+        """The counter of a transformers causal model; AttributeError without a transformers config."""
         config = model.config
         embedding = model.get_input_embeddings().weight.numel()
         head = config.hidden_size * config.vocab_size

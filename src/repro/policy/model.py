@@ -1,4 +1,4 @@
-"""Build, save and load a policy as `transformers` does it, so that any hub model or local folder can stand in."""
+"""Build, save and load a policy in `transformers`' format, so that any hub model or local folder can replace it."""
 
 import json
 import os
@@ -8,11 +8,11 @@ from typing import Any
 
 from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 
-SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for what runs without a pipeline
+SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for use without the pipeline
 
 
 def build_qwen2(hidden: int, layers: int, heads: int, max_length: int) -> Any:
-    """A fresh Qwen2 over the project's symbols, its weights drawn from torch's global generator."""
+    """A new Qwen2 over the project's symbols, its weights drawn from torch's global generator."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -38,7 +38,7 @@ def ensure_tokenizer(source: str | None) -> Any:
 
 
 def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write model and tokenizer to `folder`, whole or not at all."""
+    """Write model and tokenizer to `folder` atomically."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -50,7 +50,7 @@ def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def _drop_library_versions(folder: Path) -> None:
-    """`transformers` writes its own version into the files, which would make equal policies differ by bytes."""
+    """`transformers` writes its version into the files, which would make equal policies differ in their bytes."""
     for name in ("config.json", "generation_config.json"):
         path = folder / name
         if path.exists():

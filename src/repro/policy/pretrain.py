@@ -1,4 +1,4 @@
-"""Pre-train the base policy on demonstrations: supervised next-token prediction on the response alone."""
+"""Pre-train the base policy on demonstrations: supervised next-token prediction on response tokens only."""
 
 import math
 import random
@@ -24,8 +24,8 @@ def pretrain(
     """Train `model` in place for `steps` batches of `batch` fresh demonstrations of random `queries`.
 
     AdamW, linear warm-up over 5% of the steps and a cosine down to 5% of `learning_rate`, gradient norm clipped at 1.
-    Each batch is sorted by length into four slices, so that little padding is computed. Returns one row per step:
-    step, loss (nats per response token), gradient_norm.
+    Each batch is sorted by length into four slices to reduce padding. Returns one row per step: step, loss (nats per
+    response token), gradient_norm.
     """
     import torch
 
@@ -54,7 +54,7 @@ def pretrain(
 
 
 def _accumulate_gradients(model: Any, texts: list[tuple[str, str]]) -> float:
-    """Backward through the mean loss over all response tokens of `texts`, in slices of like length; returns it."""
+    """Backward through the mean loss over all response tokens of `texts`, in slices of similar length; returns it."""
     import torch
 
     code = {symbol: index for index, symbol in enumerate(SYMBOLS)}
@@ -69,7 +69,7 @@ def _accumulate_gradients(model: Any, texts: list[tuple[str, str]]) -> float:
             tokens = torch.tensor([1] + [code[symbol] for symbol in prompt + response])
             ids[row, : len(tokens)] = tokens
             labels[row, 1 + len(prompt) : len(tokens)] = tokens[1 + len(prompt) :]
-        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # padding is on the right: causal, needs no mask
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]  # right padding, causal attention: no mask
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
         (loss / response_tokens).backward()
         total += float(loss.detach())

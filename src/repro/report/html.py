@@ -1,7 +1,7 @@
-"""An executed notebook as one HTML file that needs nothing else: no network, no script, no second file.
+"""An executed notebook as one self-contained HTML file: no network, no scripts, no other files.
 
-nbconvert walks the notebook through the template in `template/`; formulas become MathML; what is left is checked: a
-report that would load something from elsewhere, or is over the limit in size, is refused rather than written.
+nbconvert renders the notebook with the template in `template/`; formulas become MathML. A report that would load
+something from elsewhere, or exceeds the size limit, is rejected.
 """
 
 import json
@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).with_name("template")
 LIMIT = 1_000_000  # bytes of one report
 DROPPED_TAG = "hide"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# What a notebook can hold in several forms is shown in the first of these. Widgets and scripts are not among them.
+# An output is shown in the first of these formats that it has. Widgets and scripts are not among them.
 SHOWN = (
     "text/html",
     "text/markdown",
@@ -36,13 +36,13 @@ SHOWN = (
 def render(
     executed_notebook: Path, html: Path, title: str, provenance: dict, *, group: str = "results", summary: str = ""
 ) -> None:
-    """Write the executed notebook as the report `html`, whole or not at all.
+    """Write the executed notebook atomically as the report `html`.
 
-    `title` takes the place of the notebook's own first heading. `provenance`: what `provenance.collect` returns, shown
-    as the footer. `group`: where the index lists it. `summary`: its line in the index; by default the first sentence of
-    the notebook's text, or of the output of a cell tagged `summary`. Cells tagged `hide` are left out, an error output
-    is shown. ValueError, naming the place and the mend, if the report would load something from elsewhere, holds a
-    formula that cannot be drawn or is over `LIMIT` bytes.
+    `title` replaces the notebook's first heading. `provenance`: the result of `provenance.collect`, shown as the
+    footer. `group`: where the index lists it. `summary`: its line in the index; by default the first sentence of the
+    notebook's text, or of the output of a cell tagged `summary`. Cells tagged `hide` are left out; error outputs are
+    shown. ValueError with the place and the remedy if the report would load something from elsewhere, contains a
+    formula that cannot be rendered or is over `LIMIT` bytes.
     """
     import nbformat
 
@@ -70,7 +70,7 @@ def render(
 
 
 def _opening(notebook: "NotebookNode") -> str:
-    """The Markdown that says what the report shows: of the cell tagged `summary`, else of the first that has a text."""
+    """The Markdown that describes the report: the cell tagged `summary`, else the first Markdown cell with text."""
     for cell in notebook.cells:
         if "summary" in cell.metadata.get("tags", []):
             if cell.cell_type == "markdown":
@@ -84,22 +84,22 @@ def _opening(notebook: "NotebookNode") -> str:
 
 
 def _drop_widgets(notebook: "NotebookNode") -> None:
-    """Widgets go, unless they have a still form other than text: that is only how they looked at the start."""
+    """Drop widgets without a static form; a text form does not count, it only shows the initial state."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {}) or set(o.data) & set(SHOWN[:-1])]
 
 
 def _drop_first_heading(notebook: "NotebookNode") -> None:
-    for cell in notebook.cells:  # not always the first cell: papermill puts a notice above a notebook that failed
+    for cell in notebook.cells:  # not always the first cell: papermill adds a notice on top of a failed notebook
         if cell.cell_type == "markdown":
-            cell.source, found = re.subn(r"\A\s*#[ \t]+[^\n]*\n*", "", cell.source)
-            if found:
+            cell.source, removed = re.subn(r"\A\s*#[ \t]+[^\n]*\n*", "", cell.source)
+            if removed:
                 return
 
 
 def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
-    """The notebook through the template, tidied and checked."""
+    """The notebook rendered with the template, post-processed and checked."""
     import yaml
     from jinja2 import pass_context
     from nbconvert import HTMLExporter
@@ -117,7 +117,7 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
         config=Config(
             {
                 "NbConvertBase": {"display_data_priority": list(SHOWN)},
-                "CoalesceStreamsPreprocessor": {"enabled": True},  # a progress bar as it ended
+                "CoalesceStreamsPreprocessor": {"enabled": True},  # progress bars: final state only
             }
         ),
         filters={"as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip()},
@@ -127,7 +127,7 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
 
 
 def _biggest(notebook: "NotebookNode") -> str:
-    """The output that takes most of the page, by the form that is shown, in words."""
+    """A description of the largest output, by the format shown."""
     best = (0, "no output of a cell")
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

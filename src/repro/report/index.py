@@ -9,7 +9,7 @@ from repro.report.markdown import inline_math
 from repro.report.mathml import add_font
 
 NAME = "index.html"
-# Results first: they are what a reader with five minutes came for. Other groups follow by name.
+# Results first, for a reader with five minutes. Other groups follow in alphabetical order.
 GROUPS = {
     "results": "Results across arms",
     "arms": "Arms",
@@ -19,8 +19,8 @@ GROUPS = {
 
 
 def write_index(reports_dir: Path = REPORTS, names: set[str] | None = None) -> Path:
-    """Write `index.html` into `reports_dir` from the reports that lie there (those in `names`, where given: a report of
-    an arm that params.yaml no longer has stays on disk but is not listed), and return its path.
+    """Write `index.html` for the reports in `reports_dir` and return its path. `names`: list only these, since reports
+    of arms that params.yaml no longer has stay on disk.
 
     The same reports give the same bytes. FileNotFoundError if there are none.
     """
@@ -44,15 +44,15 @@ def write_index(reports_dir: Path = REPORTS, names: set[str] | None = None) -> P
 
 
 def read_head(report: Path) -> dict[str, str]:
-    """What a report says of itself: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not)."""
+    """A report's metadata: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not)."""
     from bs4 import BeautifulSoup
 
     head = BeautifulSoup(report.read_text(encoding="utf-8").partition("</head>")[0], "html.parser")
-    said = {m["name"]: m.get("content", "") for m in head.find_all("meta") if m.get("name")}
+    meta = {m["name"]: m.get("content", "") for m in head.find_all("meta") if m.get("name")}
     return {
         "file": report.name,
         "title": head.title.get_text(strip=True) if head.title else report.stem,
-        "description": said.get("description", ""),
-        "group": said.get("repro-group") or "other",
-        **{name: said.get(f"repro-{name}", "") for name in ("date", "commit", "dirty")},
+        "description": meta.get("description", ""),
+        "group": meta.get("repro-group") or "other",
+        **{name: meta.get(f"repro-{name}", "") for name in ("date", "commit", "dirty")},
     }

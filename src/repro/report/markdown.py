@@ -1,4 +1,4 @@
-"""Markdown as HTML, formulas included, and the first sentence of a text."""
+"""Markdown to HTML with formulas, and the first sentence of a text."""
 
 import html
 import re
@@ -16,14 +16,14 @@ def markdown_to_html(source: str, attachments: dict | None = None, folder: Path 
             return to_mathml(body)
 
         def block_math(self, body: str) -> str:
-            # A span, for nbconvert puts displayed formulas inside a paragraph.
+            # A span, because nbconvert puts displayed formulas inside a paragraph.
             return f'<span class="formula">{to_mathml(body, display=True)}</span>'
 
         def latex_environment(self, name: str, body: str) -> str:
             return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")
 
         def _html_embed_images(self, html: str) -> str:
-            # nbconvert would parse every tag by itself here, and so close it before its text.
+            # nbconvert would parse every tag separately here, and so close it before its text.
             return super()._html_embed_images(html) if "<img" in html else html
 
     renderer = Renderer(
@@ -33,9 +33,9 @@ def markdown_to_html(source: str, attachments: dict | None = None, folder: Path 
 
 
 def inline_math(text: str) -> str:
-    """Plain text as HTML, with its `$…$` drawn."""
+    """Plain text as HTML, with its `$…$` rendered."""
     parts = text.split("$")
-    if len(parts) % 2 == 0:  # a dollar that opens nothing
+    if len(parts) % 2 == 0:  # an unmatched dollar
         return html.escape(text)
     return "".join(to_mathml(part) if i % 2 else html.escape(part) for i, part in enumerate(parts))
 

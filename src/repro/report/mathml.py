@@ -1,7 +1,7 @@
-"""Formulas as MathML, which every browser draws by itself: a report needs no script and no network for its mathematics.
+"""Formulas as MathML, which browsers render natively: a report needs neither scripts nor a network for its formulas.
 
-latex2mathml does the work; here are the few things that it leaves out or that browsers no longer read, and the font:
-without a mathematical one, which many machines lack, brackets and roots do not grow.
+latex2mathml does the work; this module adds what it leaves out or what browsers no longer support, and a math font:
+without one, which many machines lack, brackets and roots do not stretch.
 """
 
 import base64
@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
 FONT = Path(__file__).with_name("template") / "math.woff2"
-# Environments that latex2mathml knows under another name; `align` itself would number its lines anew.
+# Environments that latex2mathml knows under another name; `align` itself would number the lines.
 SYNONYMS = dict.fromkeys(("aligned", "align", "split", "gathered", "gather", "gather*"), "align*")
 REWRITES = (
     (r"\\(begin|end)\{equation\*?\}|\\label\{[^{}]*\}|\\nonumber", ""),
@@ -22,11 +22,11 @@ REWRITES = (
     (r"\\mathbbm?\{1\}", "𝟙"),
     (r":=", r"\\coloneqq "),
 )
-# Where a sum or a minimum carries its limits in display style.
+# For sums and minima, whose limits go above and below in display style.
 LIMITS = {"msub": "munder", "msup": "mover", "msubsup": "munderover"}
 LIMITED = (*LIMITS, *LIMITS.values())
 SCRIPTED = ("msub", "msup", "msubsup", "munder", "munderover")
-# MathML Core keeps only mathvariant="normal"; every other alphabet is a matter of Unicode's own letters.
+# MathML Core supports only mathvariant="normal"; other alphabets must use Unicode's mathematical letters.
 ALPHABETS = {
     "bold": ("BOLD",),
     "italic": ("ITALIC",),
@@ -37,9 +37,9 @@ ALPHABETS = {
 
 
 def to_mathml(tex: str, *, display: bool = False) -> str:
-    """One `<math>` element for the TeX formula `tex`, with the TeX itself as its `alttext`.
+    """One `<math>` element for the TeX formula `tex`, with the TeX source as its `alttext`.
 
-    `display`: on a line of its own. ValueError names a formula or a command that cannot be drawn.
+    `display`: as a displayed formula. ValueError names a formula or a command that cannot be rendered.
     """
     from latex2mathml.converter import convert_to_element
 
@@ -48,18 +48,18 @@ def to_mathml(tex: str, *, display: bool = False) -> str:
         math = convert_to_element(_plain(source), display="block" if display else "inline")
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise ValueError(f"cannot draw the formula ${source}$ ({reason}): correct its TeX") from error
+        raise ValueError(f"cannot render the formula ${source}$ ({reason}): correct its TeX") from error
     math.attrib.pop("xmlns", None)
     math.set("alttext", source)
     for element in math.iter():
-        _mend(element, source)
+        _adapt(element, source)
     for element in math.iter():
         _space(element)
     return tostring(math, encoding="unicode", short_empty_elements=False)
 
 
 def add_font(page: str) -> str:
-    """The HTML `page` with the mathematical font in its head, if it holds a formula."""
+    """The HTML `page` with the math font in its head, if it contains a formula."""
     if "<math" not in page:
         return page
     data = base64.b64encode(FONT.read_bytes()).decode()
@@ -68,21 +68,21 @@ def add_font(page: str) -> str:
 
 
 def _plain(tex: str) -> str:
-    """The formula in the words that latex2mathml knows."""
+    """The formula in commands that latex2mathml supports."""
     for pattern, replacement in REWRITES:
         tex = re.sub(pattern, replacement, tex)
     return re.sub(r"\\(begin|end)\{(\w+\*?)\}", lambda m: rf"\{m[1]}{{{SYNONYMS.get(m[2], m[2])}}}", tex)
 
 
-def _mend(element: Element, source: str) -> None:
-    """One element for today's browsers: plain characters, Unicode alphabets, no command left over."""
+def _adapt(element: Element, source: str) -> None:
+    """Adapt one element for current browsers: plain characters, Unicode alphabets, no TeX command left."""
     text = unescape(element.text or "")
     if text.startswith("\\") and len(text) > 1:
         raise ValueError(f"the formula ${source}$ has the unknown command {text}: write it in plain TeX")
     if element.tag == "mi" and len(text) == 1 and (text in "~:" or _is_operator(text)):
         element.tag, text = "mo", {"~": "∼"}.get(text, text)
     if element.tag in LIMITS and len(element) and _takes_limits(element[0]):
-        element.tag = LIMITS[element.tag]  # browsers move the limits to the side again in running text
+        element.tag = LIMITS[element.tag]  # inline, browsers move the limits back to the side
     if element.tag == "mspace" and element.get("width") == "negativethinmathspace":
         element.set("width", "-0.167em")
     if element.tag == "mover" and len(element) == 2 and unescape(element[1].text or "") in ("~", "^", "¯", "―", "˙"):
@@ -95,10 +95,10 @@ def _mend(element: Element, source: str) -> None:
 
 
 def _space(row: Element) -> None:
-    """TeX's spacing of the children of `row`, where a browser's differs from it."""
+    """Apply TeX's spacing to the children of `row` where browsers differ."""
     for place, child in enumerate(row):
         text = child.text or ""
-        if child.tag == "mo" and text in ("|", "‖", "/"):  # a bracket that looks alike on both sides, and the slash
+        if child.tag == "mo" and text in ("|", "‖", "/"):  # symmetric brackets and the slash
             child.attrib.update(lspace="0", rspace="0")
         core = child[0] if child.tag in LIMITED and len(child) else child
         if core.tag == "mo" and len(core.text or "") > 1 and core.text[0].isalpha():  # a function: log, clip, arg min
@@ -111,7 +111,7 @@ def _space(row: Element) -> None:
 
 
 def _is_operator(character: str) -> bool:
-    """Whether `character` relates or joins its neighbours (±, ∼), and so stands apart from them."""
+    """Whether `character` is a relation or binary operator (±, ∼), which is spaced from its neighbours."""
     return unicodedata.category(character) == "Sm" and character not in "∞∂∇"
 
 
@@ -120,7 +120,7 @@ def _takes_limits(base: Element) -> bool:
 
 
 def _letter(character: str, variant: str) -> str:
-    """`character` in the mathematical alphabet `variant`, or as it is where Unicode has none."""
+    """`character` in the mathematical alphabet `variant`, or unchanged if Unicode has none."""
     name = unicodedata.name(character, "").replace("LATIN ", "").replace("GREEK ", "").replace("LETTER ", "")
     for alphabet in ALPHABETS.get(variant, ()):
         try:

@@ -1,4 +1,4 @@
-"""Where a report's numbers come from: code, settings, seeds, packages, machine, time and the hash of the data shown."""
+"""The provenance of a report's numbers: code, settings, seeds, packages, machine, time and a hash of the data shown."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ PACKAGES = (
     "matplotlib", "seaborn", "dvc", "papermill", "nbconvert", "vllm", "verl", "ray", "flash-attn",
 )  # fmt: skip
 
-# What a run itself rewrites, and prose: a difference there does not make the code another than the commit's.
+# Outputs of a run, and prose: changes there do not make the code differ from the commit.
 NOT_CODE = (
     *(p.relative_to(ROOT).as_posix() for p in (RESULTS, TIMINGS, REPORTS, FIGURES, TABLES, BUILD)),
     "dvc.lock",
@@ -33,11 +33,11 @@ def collect(
     data: Iterable[Path] = (),
     command: str | None = None,
 ) -> dict:
-    """Everything that a report's footer says, as plain values in the order shown.
+    """Everything in a report's footer, as plain values in the order shown.
 
-    `settings`: the parameters that the notebook was given. `seconds`: how long the work took, on the wall clock.
-    `data`: the files (or folders) whose content the report shows; FileNotFoundError if one is missing.
-    `command`: what makes this report again. Values that do not exist (no git, no GPU, no data) are None or left out.
+    `settings`: the notebook's parameters. `seconds`: wall time. `data`: the files (or folders) whose content the report
+    shows; FileNotFoundError if one is missing. `command`: regenerates this report. Values that do not exist (no git, no
+    GPU, no data) are None or left out.
     """
     data = list(data)
     return {
@@ -67,7 +67,7 @@ def commit(root: Path = ROOT) -> dict:
 def hash_files(paths: Iterable[Path], root: Path = ROOT) -> str:
     """`sha256:` and 12 hex digits over the names below `root` and the contents of `paths`, in any order.
 
-    A folder stands for all files in it. FileNotFoundError names a path that does not exist.
+    A folder means all files in it. FileNotFoundError names a path that does not exist.
     """
     files = set()
     for path in map(Path, paths):
@@ -83,25 +83,25 @@ def hash_files(paths: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def packages(names: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """The versions of those of `names` that are installed; none of them is imported."""
-    found = {}
+    """The versions of the packages in `names` that are installed, without importing them."""
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def hardware() -> dict:
-    """`cpu` (model), `cores` this process may use, `memory` (GB, decimal), and `gpu` (names) where there is one."""
+    """`cpu` (model), `cores` this process may use, `memory` (GB, decimal), and `gpu` (names) if there is one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found = {"cpu": _cpu(), "cores": cores}
+    machine = {"cpu": _cpu(), "cores": cores}
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found["memory"] = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9:.0f} GB"
+        machine["memory"] = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9:.0f} GB"
     if gpus := _gpus():
-        found["gpu"] = ", ".join(gpus)
-    return found
+        machine["gpu"] = ", ".join(gpus)
+    return machine
 
 
 def _cpu() -> str:
@@ -114,7 +114,7 @@ def _cpu() -> str:
 
 
 def _gpus() -> list[str]:
-    # torch is asked only where the caller has loaded it: a report that draws a picture does not wait for it.
+    # torch is used only if already imported: a report that only draws figures should not wait for the import.
     if (torch := sys.modules.get("torch")) is not None:
         if not torch.cuda.is_available():
             return []
@@ -125,7 +125,7 @@ def _gpus() -> list[str]:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git prints, stripped; None where there is no git, no repository or no commit."""
+    """Git's output, stripped; None without git, a repository or a commit."""
     try:
         done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

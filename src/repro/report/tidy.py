@@ -1,4 +1,4 @@
-"""The last hand on a page: tables that scroll and align, figures with a name, and nothing that loads from elsewhere."""
+"""HTML post-processing: scrolling and aligned tables, numbered figures, and a check that nothing is loaded."""
 
 import re
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 
 
 def tidy(text: str) -> str:
-    """The page with its tables in containers that scroll and its figures numbered; ValueError if it loads anything."""
+    """The page with tables in scrolling containers and numbered figures; ValueError if it loads anything."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
@@ -30,7 +30,7 @@ def tidy(text: str) -> str:
 
 
 def _tidy_table(table: "Tag") -> None:
-    """Columns of numbers to the right, heads included; pandas' second head row, of index names, into the first."""
+    """Align numeric columns and their headers right; merge pandas' second header row (index names) into the first."""
     del table["border"]
     rows = [row.find_all(["td", "th"]) for row in table.find_all("tr")]
     if table.thead is not None and len(heads := table.thead.find_all("tr")) == 2:
@@ -46,7 +46,7 @@ def _tidy_table(table: "Tag") -> None:
         del row["style"]
     body = [row for row in rows if any(c.name == "td" for c in row)]
     heads = [row for row in rows if row not in body and not any(c.get("colspan") for c in row)]
-    # Counted from the right, where the values are: at the left, one cell of an index may stand for several rows.
+    # Count columns from the right, where the values are: on the left, an index cell may span several rows.
     for place in range(1, min(map(len, body), default=0) + 1):
         cells = [row[-place] for row in body]
         texts = [t for c in cells if (t := c.get_text(strip=True))]
@@ -57,11 +57,11 @@ def _tidy_table(table: "Tag") -> None:
 
 
 def _loads(element: "Tag") -> str | None:
-    """What `element` would fetch when the page is opened; links that a reader follows are no such thing."""
+    """What `element` would fetch when the page is opened; links that a reader may follow do not count."""
     for name in LOADING:
         value = str(element.get(name, "")).strip()
         if value and not (element.name == "a" or value.startswith(("data:", "#"))):
             return value
     styles = element.get("style", "") + (element.get_text() if element.name == "style" else "")
-    found = re.search(r"url\((?!['\"]?(?:data:|#))[^)]*\)|@import[^;]*", styles)
-    return found[0] if found else None
+    match = re.search(r"url\((?!['\"]?(?:data:|#))[^)]*\)|@import[^;]*", styles)
+    return match[0] if match else None

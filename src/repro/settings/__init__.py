@@ -1,7 +1,7 @@
-"""The settings: `params.yaml` through one typed schema. Every key is described in `schema` or `arm` and nowhere else.
+"""The settings: `params.yaml` checked by one typed schema.
 
-`load()` merges the chosen scale into the defaults and refuses an unknown key, a wrong type, an impossible value or a
-misspelt arm in one sentence that names the place and, where there is one, the nearest valid name.
+`load()` merges the chosen scale into the defaults. An unknown key, a wrong type, an impossible value or a misspelt arm
+is a SettingsError of one sentence with the key and, if there is one, the nearest valid name.
 """
 
 from repro.settings.arm import Arm

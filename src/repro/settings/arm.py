@@ -1,4 +1,4 @@
-"""What an arm says: which rollouts, weighed how, through which loss."""
+"""The settings of an arm: which rollouts, with which weights, in which loss."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -12,8 +12,8 @@ Call = tuple[str | Callable[..., Any], dict[str, Any]]
 
 
 class ProfileUse(Section):
-    """What an arm knows of the training queries before it trains on them: K `samples` of each by the base policy, and
-    as many of the policy it has become, `again` times, evenly over the run. Charged to the arm."""
+    """The profile an arm uses: K `samples` of each training query from the base policy before training, repeated with
+    the current policy `again` times, evenly over the run. Charged to the arm."""
 
     samples: Count
     again: Annotated[int, Field(ge=0)] = 0
@@ -22,11 +22,11 @@ class ProfileUse(Section):
 class Arm(Section):
     """plan → rollouts → reward → filter → advantage → samplers → objective; see the packages of those names.
 
-    `group` gathers arms in tables and figures. `aggregation`: how token losses add up
-    (repro.methods.objectives.aggregate). `filter`: which groups count, the batch being refilled until it is full
-    (repro.methods.filters). `seeds`: an arm with seeds of its own is left out of comparisons, which pair arms by
-    seed; it serves the noise floor. `profile`: what its plan is made from, None where it needs no profile. `steps`:
-    instead of engine.steps.
+    `group` groups arms in tables and figures. `aggregation`: how token losses are aggregated
+    (repro.methods.objectives.aggregate). `filter`: which groups are kept; the batch is refilled until it is full
+    (repro.methods.filters). `seeds`: an arm with other seeds measures the noise floor; it is left out of comparisons,
+    which pair arms by seed. `profile`: the profile its plan uses, None if it needs none. `steps`: overrides
+    engine.steps.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Arm(Section):
 
     @property
     def calls(self) -> list[tuple[str, str | Callable[..., Any], dict[str, Any]]]:
-        """(package, module or function, parameters) of everything this arm is made of."""
+        """(package, module or function, parameters) of each of this arm's parts."""
         parts = [("plans", self.plan), ("rewards", self.reward)]
         parts += [("filters", self.filter)] if self.filter else []
         parts += [("advantages", self.advantage), *(("samplers", call) for call in self.samplers)]

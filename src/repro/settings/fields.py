@@ -1,4 +1,4 @@
-"""What every section of the settings is made of."""
+"""Base class and field types of the sections of the settings."""
 
 from typing import Annotated
 

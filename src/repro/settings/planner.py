@@ -1,34 +1,34 @@
-"""What the planner takes for granted: section `planner` of params.yaml, whose comments give each number's reason."""
+"""The planner's assumptions: section `planner` of params.yaml, whose comments give the reason for each number."""
 
 from repro.settings.fields import Count, NonNegative, Positive, Section, Share
 
 
 class Assumptions(Section):
-    """All of it is ours: the papers state hours and no more.
+    """All assumptions are ours: the papers report hours only.
 
     Queries and responses
         prompt_tokens           of a competition problem with its instruction
-        mean_response_share     mean response before the limit cuts, as a share of the longest response allowed
-        groups                  of a drawn batch, which stands for a real one
-        batches                 drawn batches, which stand for the run
-        pool                    queries drawn from, in drawn batches
+        mean_response_share     mean response before truncation, as a fraction of the longest response allowed
+        groups                  of a simulated batch
+        batches                 simulated batches that represent the run
+        pool                    queries that simulated batches are drawn from
         seed                    of all draws
     Hardware, per GPU
-        peak_tflops             dense bfloat16, the maker's figure (verl counts with the same)
-        bandwidth_gbps          of its memory, in GB/s, the maker's figure
-        memory_gb               the maker's figure
-    Shares of the peak that are reached
+        peak_tflops             dense bfloat16, from the data sheet (verl uses the same)
+        bandwidth_gbps          memory bandwidth in GB/s, from the data sheet
+        memory_gb               from the data sheet
+    Fractions of the peak that are reached
         train_utilisation       model FLOPs of forward and backward; recomputed activations lower it and are not counted
-        score_utilisation       forward only, also of prompts
-        decode_utilisation      matrix products while decoding
-        bandwidth_utilisation   reading weights and keys and values while decoding
+        score_utilisation       forward only, including prompts
+        decode_utilisation      matrix products during decoding
+        bandwidth_utilisation   reading weights, keys and values during decoding
     Engine
-        decode_overhead_ms      of one decoding step of the whole batch, beside reading and computing
-        slots                   sequences decoded at once by a replica (verl: rollout.max_num_seqs)
+        decode_overhead_ms      of one decoding step of the whole batch, beyond reading and computing
+        slots                   sequences decoded in parallel by a replica (verl: rollout.max_num_seqs)
         replica_gpus            GPUs of one replica of the inference engine (verl: tensor_model_parallel_size)
         microbatch_tokens       tokens of a micro-batch on a GPU (verl: ppo_max_token_len_per_gpu)
-        rollout_memory          share of a GPU's memory that the inference engine may take
-        other_share             of a batch's time, in addition: weights to the inference engine, rewards, evaluation
+        rollout_memory          share of a GPU's memory available to the inference engine
+        other_share             added share of a batch's time: weights to the inference engine, rewards, evaluation
     """
 
     prompt_tokens: Count

@@ -1,4 +1,4 @@
-"""From the text of params.yaml to checked settings, or to one sentence."""
+"""Read and check params.yaml."""
 
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,20 @@ from repro.settings.schema import Settings
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a mapping with the same key twice; plain YAML readers keep the last and drop the first in silence."""
+    """Rejects duplicate keys; plain YAML readers silently keep only the last."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key, (mark, _) in zip(keys, node.value, strict=True):
             if keys.count(key) > 1:
                 raise SettingsError(
-                    f"params.yaml: the key {key!r} stands twice, again near line {mark.start_mark.line + 1}"
+                    f"params.yaml: duplicate key {key!r}, the second near line {mark.start_mark.line + 1}"
                 )
         return super().construct_mapping(node, deep)
 
 
 def load(path: Path = PARAMS, **overrides: Any) -> Settings:
-    """The settings of `path`, its scale merged in; `overrides` replace top-level keys first (`scale="smoke"`)."""
+    """The settings of `path` with its scale merged in; `overrides` first replace top-level keys (`scale="smoke"`)."""
     try:
         raw = yaml.load(path.read_text(), _UniqueKeys)
     except yaml.YAMLError as error:
@@ -34,14 +34,14 @@ def load(path: Path = PARAMS, **overrides: Any) -> Settings:
 
 
 def parse(raw: dict[str, Any]) -> Settings:
-    """Settings from the mapping in params.yaml; SettingsError in one sentence."""
+    """Settings from the mapping in params.yaml; SettingsError if they are wrong."""
     scales = _mapping(raw.get("scales"), "scales")
     scale = raw.get("scale")
     if scale not in scales:
         raise SettingsError(f"params.yaml: scale: there is no scale {scale!r}{nearest(str(scale), scales)}")
     plain = {key: value for key, value in raw.items() if key != "scales"}
     checked = {}
-    for name in sorted(scales, key=lambda name: name != scale):  # the others are checked too: a slip there would wait
+    for name in sorted(scales, key=lambda name: name != scale):  # other scales are checked too
         merged = _merge(plain, _mapping(scales[name], f"scales.{name}"))
         checked[name] = _validate({**merged, "scale": name}, "" if name == scale else f" (at scale {name})")
     return checked[scale]
@@ -54,7 +54,7 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], replacements: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `replacements` laid over it, mapping by mapping; the schema refuses what does not belong."""
+    """`base` with `replacements` merged into it recursively; the schema rejects unknown keys."""
     merged = dict(base)
     for key, value in replacements.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
@@ -70,9 +70,9 @@ def _validate(plain: dict[str, Any], where: str) -> Settings:
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first complaint of pydantic as one sentence about a key of params.yaml."""
+    """Pydantic's first error as one sentence about a key of params.yaml."""
     errors = error.errors()
-    first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])  # a misspelt key is both
+    first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])  # misspelt: also missing
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         fields = _fields_at(first["loc"][:-1])

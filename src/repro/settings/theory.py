@@ -1,4 +1,4 @@
-"""The theory notebooks' parameters, a section each; the notebook `theory/<name>.ipynb` takes them as they are."""
+"""The parameters of the theory notebooks, one section for each notebook `theory/<name>.ipynb`."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from repro.settings.fields import Count, NonNegative, Positive, Section, Share
 
 
 class SgdTheory(Section):
-    """Parameters of notebooks/theory/sgd.ipynb; the paper's values were not available to us, these are ours."""
+    """Parameters of notebooks/theory/sgd.ipynb, all ours; the paper's values were not available to us."""
 
     n_points: Annotated[int, Field(ge=2)]
     dimension: Count
@@ -86,8 +86,8 @@ class ProxyTheory(Section):
 
 
 class LowerBoundTheory(Section):
-    """Parameters of notebooks/theory/lower_bound.ipynb, all our assumptions. `spread`: dearest over cheapest cost of
-    the simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
+    """Parameters of notebooks/theory/lower_bound.ipynb, all our assumptions. `spread`: highest over lowest cost of the
+    simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
 
     n_components: Annotated[int, Field(ge=2)]
     lipschitz: Positive
@@ -98,10 +98,10 @@ class LowerBoundTheory(Section):
 
 
 class SubsetTheory(Section):
-    """Parameters of notebooks/theory/subset.ipynb; the paper gives no instances, these are ours. `tail`: exponent of
-    the Pareto draws; `budgets`: shares of the sum of norms left out, rising from 0."""
+    """Parameters of notebooks/theory/subset.ipynb, all ours; the paper gives no instances. `tail`: exponent of the
+    Pareto draws; `budgets`: fractions of the sum of norms left out, increasing from 0."""
 
-    n_components: Annotated[int, Field(ge=2, le=16)]  # every set of them is tried
+    n_components: Annotated[int, Field(ge=2, le=16)]  # all subsets are enumerated
     n_instances: Count
     tail: Positive
     n_points: Annotated[int, Field(ge=2)]
@@ -114,15 +114,15 @@ class SubsetTheory(Section):
     @model_validator(mode="after")
     def budgets_rise_from_zero(self):
         if self.budgets[0] != 0 or any(a >= b for a, b in zip(self.budgets, self.budgets[1:], strict=False)):
-            raise ValueError(f"theory.subset.budgets {self.budgets} must start with 0.0 and rise; sort them")
+            raise ValueError(f"theory.subset.budgets {self.budgets} must start with 0.0 and increase; sort them")
         return self
 
 
 class VarianceTheory(Section):
     """Parameters of notebooks/theory/variance.ipynb. Group size and n (`keep`) are the paper's; the Beta distribution
-    of success rates gives its 70% of groups with a signal; everything else is ours."""
+    of success rates matches its 70% of groups with a signal; everything else is ours."""
 
-    group_size: Annotated[int, Field(ge=4, le=128)]  # every smaller binary group is enumerated: time grows as its cube
+    group_size: Annotated[int, Field(ge=4, le=128)]  # all smaller binary groups are enumerated, in cubic time
     keep: Annotated[int, Field(ge=2)]
     n_vectors: Annotated[int, Field(ge=2)]
     vocabulary: Annotated[int, Field(ge=2)]
@@ -150,10 +150,10 @@ class VarianceTheory(Section):
 
 
 class GroupSizeTheory(Section):
-    """Parameters of notebooks/theory/group_size.ipynb; the paper gives none of them, these are ours.
+    """Parameters of notebooks/theory/group_size.ipynb, all ours; the paper gives none of them.
 
     Difficulty is Beta(alpha, beta); K = samples per query; group sizes in rollouts; `unsolvable_share` of the queries
-    never solved is kept; the profile is paid over `passes`, a profiling rollout at `profile_price` training rollouts.
+    never solved is kept; the profile is amortised over `passes`, at `profile_price` training rollouts per rollout.
     """
 
     alpha: Positive

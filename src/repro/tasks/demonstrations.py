@@ -1,10 +1,10 @@
 """Demonstrations for pre-training: a mixture of styles, some of them wrong.
 
-A base policy with real entropy is what reinforcement learning needs: an almost deterministic one does not improve at
-all (docs/LOG.md). So each demonstration is drawn from a mixture: an answer at once, worked steps, or wordy steps; a
-step slips with a fixed probability (a sixteenth of it where there is one step, so that some queries are trivial). The
-style is drawn independently of the query, so that the lengths inside one group differ by a factor of two or more, and
-slips are equally likely in worked and wordy steps, so that length alone neither helps nor harms.
+Reinforcement learning needs a base policy with substantial entropy; an almost deterministic one does not improve at
+all (docs/LOG.md). So each demonstration is drawn from a mixture: a direct answer, worked steps, or wordy steps; each
+step has an error with a fixed probability (a sixteenth of it if there is one step, so that some queries are trivial).
+The style is independent of the query, so lengths within a group differ by a factor of two or more, and errors are
+equally likely in worked and wordy steps, so length by itself neither helps nor hurts.
 """
 
 import random
@@ -16,7 +16,7 @@ from repro.tasks.queries import END_OF_STEPS, Query
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the styles (the rest is worked steps) and the probabilities of a slip."""
+    """Shares of the styles (the rest is worked steps) and the error probabilities."""
 
     direct: float
     wordy: float
@@ -25,7 +25,7 @@ class Mixture:
 
 
 def demonstrate(query: Query, mixture: Mixture, rng: random.Random) -> str:
-    """One response to `query` in a random style, with random slips; ends in `#answer`."""
+    """One response to `query` in a random style, with random errors; ends in `#answer`."""
     style = rng.random()
     if style < mixture.direct:
         return END_OF_STEPS + _direct(query, mixture, rng)
@@ -42,14 +42,14 @@ def _slip(value: int, probability: float, rng: random.Random) -> int:
 
 
 def _direct(query: Query, mixture: Mixture, rng: random.Random) -> str:
-    """An answer without steps: the more digits the prompt has, the likelier it is a guess."""
+    """An answer without steps: the more digits the prompt has, the more likely it is a guess."""
     digits = sum(symbol.isdigit() for symbol in query.prompt)
     miss = 1.0 - (1.0 - mixture.slip_direct) ** max(0, digits - 2)
     return str(_slip(int(query.answer), miss, rng))
 
 
 def _sum_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
-    """Running sums. Wordy: each step is first restated from the total so far."""
+    """Running sums. Wordy: each step first restates the running total."""
     terms = re.findall(r"[+-]?\d+", query.prompt)
     total, steps = int(terms[0]), []
     for term in terms[1:]:

@@ -1,7 +1,7 @@
 """Queries from reasoning-gym, written compactly, and their verification by reasoning-gym's own scorer.
 
-A *family* is one reasoning-gym data set at one difficulty, say sums of five terms. The query mix is a list of families
-with a share each; a pool is drawn from it without repetition, so that training and evaluation pools can be disjoint.
+A *family* is one reasoning-gym data set at one difficulty, such as sums of five terms. The query mix is a list of
+families with shares; a pool is drawn from it without repetition, so that training and evaluation pools are disjoint.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-END_OF_STEPS = "#"  # what follows the last one in a response is the answer
+END_OF_STEPS = "#"  # the answer is whatever follows the last one in a response
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Query:
 
 
 def compact_prompt(dataset: str, metadata: dict[str, Any]) -> str:
-    """The question without its English: `4 - 1 - 7` becomes `4-1-7=`. Answer and scorer stay reasoning-gym's."""
+    """The question without its English: `4 - 1 - 7` becomes `4-1-7=`. Answer and scorer are reasoning-gym's."""
     if dataset in ("chain_sum", "products"):
         return metadata["expression"].replace(" ", "") + "="
     if dataset == "gcd":
@@ -33,8 +33,8 @@ def compact_prompt(dataset: str, metadata: dict[str, Any]) -> str:
 
 
 def family_seed(name: str, seed: int | list[int]) -> int:
-    """A seed for one family of one pool. reasoning-gym seeds query i with seed + i, so that neighbouring seeds would
-    share almost all queries, and families of one seed their first terms; hence the hashing."""
+    """A seed for one family of one pool. It is hashed because reasoning-gym seeds query i with seed + i: neighbouring
+    seeds would share almost all queries, and families with the same seed their first terms."""
     words = np.random.SeedSequence([*np.atleast_1d(seed).tolist(), *name.encode()]).generate_state(1)
     return int(words[0])
 
@@ -44,7 +44,7 @@ def draw_family(
 ) -> list[Query]:
     """`size` queries of one family whose prompts are not in `taken`; adds them to `taken`.
 
-    Raises ValueError when the family has too few distinct queries left (the pool would repeat itself).
+    ValueError if the family has too few distinct queries left (the pool would repeat itself).
     """
     scorer = _dataset(dataset, tuple(sorted(options.items())), family_seed(name, seed))
     queries: list[Query] = []
@@ -65,7 +65,7 @@ def draw_family(
 
 
 def draw_pool(families: dict[str, Any], size: int, seed: int | list[int], taken: set[str]) -> list[Query]:
-    """A pool of `size` queries with each family's share of it, in family order; its prompts join `taken`.
+    """A pool of `size` queries, each family with its share, in family order; adds its prompts to `taken`.
 
     `families` maps a name to an object with `dataset`, `options` and `share` (shares sum to 1). Largest-remainder
     rounding keeps the total exact.
@@ -84,8 +84,8 @@ def draw_pool(families: dict[str, Any], size: int, seed: int | list[int], taken:
 def sample_with_repetition(
     families: dict[str, Any], size: int, seed: int | list[int], excluded: set[str]
 ) -> list[Query]:
-    """About `size` queries in the families' shares, each times its emphasis, repetitions allowed, none in
-    `excluded`: for pre-training."""
+    """About `size` queries for pre-training, in the families' shares times their emphasis; repetitions allowed, none
+    in `excluded`."""
     queries: list[Query] = []
     total = sum(family.share * family.emphasis for family in families.values())
     for name, family in families.items():
@@ -100,7 +100,7 @@ def sample_with_repetition(
 
 @dataclass(frozen=True)
 class QueryPools:
-    """Training and evaluation queries (no prompt in both), and those for pre-training (none of evaluation's)."""
+    """Training and evaluation queries (disjoint prompts), and those for pre-training (disjoint from evaluation)."""
 
     train: list[Query]
     evaluation: list[Query]
@@ -108,7 +108,7 @@ class QueryPools:
 
 
 def make_pools(task: Any) -> QueryPools:
-    """The pools of `params.yaml`'s `task`; evaluation is drawn first, so as not to move with the training size."""
+    """The pools of `params.yaml`'s `task`; evaluation is drawn first, so it does not depend on the training size."""
     taken: set[str] = set()
     evaluation = draw_pool(task.families, task.evaluation_queries, [task.seed, 0], taken)
     held_out = set(taken)
@@ -118,13 +118,13 @@ def make_pools(task: Any) -> QueryPools:
 
 
 def extract_answer(response: str) -> str | None:
-    """What follows the last `#` of a finished response; None when there is none."""
+    """The text after the last `#` of a finished response; None if there is none."""
     _, mark, answer = response.rpartition(END_OF_STEPS)
     return answer if mark else None
 
 
 def verify(response: str, query: Query) -> float:
-    """1.0 if reasoning-gym gives the extracted answer its full score, else 0.0.
+    """1.0 if reasoning-gym gives the extracted answer full score, else 0.0.
 
     Its partial credit (0.01 for a wrong answer that parses) is dropped: the papers' rewards are 0 or 1.
     """
@@ -138,15 +138,15 @@ def verify(response: str, query: Query) -> float:
 
 @lru_cache(maxsize=256)
 def _dataset(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Any:
-    """One reasoning-gym data set, unbounded in size; the import takes seconds, hence here."""
+    """One reasoning-gym data set of unbounded size; imported here because the import takes seconds."""
     import importlib.util
     import sys
     import types
     import warnings
 
     if "pycosat" not in sys.modules and importlib.util.find_spec("pycosat") is None:
-        # One logic puzzle of reasoning-gym imports this solver, which is published as C source only. We do without the
-        # puzzle, so that nobody needs a compiler.
+        # One logic puzzle of reasoning-gym imports this solver, which is published as C source only. We skip the
+        # puzzle, so that no compiler is needed.
         sys.modules["pycosat"] = types.ModuleType("pycosat")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)

@@ -1,4 +1,4 @@
-"""The tokenizer: one symbol, one token, built with `tokenizers` and wrapped for `transformers`."""
+"""The tokenizer: one token per symbol, built with `tokenizers` and wrapped for `transformers`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ SYMBOLS = PAD + BOS + EOS + "0123456789+-*,=;#g"
 
 
 def build_tokenizer() -> Any:
-    """A PreTrainedTokenizerFast over SYMBOLS that puts BOS in front of every text and pads on the left."""
+    """A PreTrainedTokenizerFast over SYMBOLS that prepends BOS to every text and pads on the left."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

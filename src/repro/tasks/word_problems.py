@@ -1,4 +1,4 @@
-"""Word problems of our own in GSM8K's format: a question, and an answer of worked lines that ends in `#### 42`."""
+"""Our own word problems in GSM8K's format: a question, and an answer of worked lines that ends in `#### 42`."""
 
 import json
 import re
@@ -14,9 +14,9 @@ NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 def load_word_problems(path: Path | None = None) -> list[dict[str, str]]:
-    """The problems, each {"question", "answer"}; `path`: another file of this format, GSM8K's own for one.
+    """The problems, each {"question", "answer"}; `path`: another file of this format, such as GSM8K itself.
 
-    ValueError naming the line that is not of the format.
+    ValueError names the first line that is not in this format.
     """
     source = path or resources.files("repro.tasks") / "word_problems.jsonl"
     problems = []
@@ -32,16 +32,16 @@ def load_word_problems(path: Path | None = None) -> list[dict[str, str]]:
 
 
 def final_number(answer: str) -> float | None:
-    """The number behind the last `####` of a reference answer; None where there is none."""
+    """The number after the last `####` of a reference answer; None if there is none."""
     _, mark, tail = answer.rpartition(MARK)
     return to_number(tail) if mark else None
 
 
 def answered_number(response: str) -> float | None:
-    """The number that a response gives: the first behind its first `####`, or, where there is no such mark or no
-    number behind it, the last of the response; None where it holds none.
+    """The number that a response gives: the first one after its first `####`; without such a mark or a number after
+    it, the last number of the response; None if the response has no number.
 
-    The second reading is lenient on purpose: a small model often works a problem out and forgets the mark.
+    The fallback is lenient on purpose: a small model often solves a problem and forgets the mark.
     """
     head, _, tail = response.partition(MARK)
     numbers = NUMBER.findall(tail)
@@ -52,22 +52,22 @@ def answered_number(response: str) -> float | None:
 
 
 def to_number(text: str) -> float | None:
-    """A text that is one number, thousands set off by commas or not."""
+    """A text that is a single number, with or without thousands commas; None for any other."""
     return _plain(text.strip()) if NUMBER.fullmatch(text.strip()) else None
 
 
 def score_word_problem(response: str, answer: str) -> float:
-    """1.0 where the response's number is the reference answer's, else 0.0."""
+    """1.0 if the response's number is that of the reference answer, else 0.0."""
     return float(answered_number(response) == final_number(answer))
 
 
 def on_one_line(answer: str) -> str:
-    """A reference answer as an example to imitate, its lines joined: a response ends at its first newline."""
+    """A reference answer as a few-shot example, its lines joined: a response ends at its first newline."""
     return " ".join(line.strip() for line in answer.splitlines())
 
 
 def word_problem_queries(problems: list[dict[str, str]], prompt: Any) -> list[Query]:
-    """As queries; `prompt(question)` is what the model reads."""
+    """The problems as queries; `prompt(question)` is the model's input."""
     return [Query(prompt(entry["question"]), entry["answer"], FAMILY, entry) for entry in problems]
 
 

@@ -1,9 +1,9 @@
-"""Train one arm by verl's own main loop on this machine's CPU (on GPUs: `python -m repro.paper_scale run`).
+"""Train one arm with verl's main loop on this machine's CPU (on GPUs: `python -m repro.paper_scale run`).
 
     python -m repro.verl --arm cost-aware --steps 3
     python -m repro.verl --arm d3s --seed 1 --ranks 2 --scale smoke trainer.save_freq=-1
 
-`key=value` at the end are verl's own settings. The tables go to `<output>/<arm>`.
+Trailing `key=value` arguments are verl's own settings. The tables go to `<output>/<arm>`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from repro.settings import Settings, SettingsError, load
 from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
 from repro.verl.version import NAME, UnsupportedVerl, require_plugin, require_verl
 
-# Before verl is imported, for this process and, through Ray, for all others.
+# Set before verl is imported, for this process and, through Ray, for all others.
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_ENGINE_DEVICE": "cuda",
@@ -26,11 +26,11 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_worker_prestart": "0",  # a process for each of the CPUs that we pretend to have
+    "RAY_enable_worker_prestart": "0",  # else one process for each of our nominal CPUs
     "REPRO_ROOT": str(ROOT),
 }
 
-RAY_STARTS = 3  # Ray gives a node 30 s to come up, which cannot be set; a busy machine may need longer
+RAY_STARTS = 3  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,45 +38,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m repro.verl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--arm", required=True, help="of params.yaml")
+    parser.add_argument("--arm", required=True, help="an arm of params.yaml")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=_positive, help="instead of the settings' own")
-    parser.add_argument("--scale", help="a scale of params.yaml instead of its own")
-    parser.add_argument("--settings", type=Path, help="instead of params.yaml: a dump of the settings, as runs keep it")
-    parser.add_argument("--ranks", type=_positive, default=1, help="processes of data parallelism")
-    parser.add_argument("--policy", type=Path, help="folder of the base policy; else stage policy's, or one made here")
-    parser.add_argument("--profiles", type=Path, help="folder of stage profile's profiles; else measured, if needed")
+    parser.add_argument("--steps", type=_positive, help="overrides the settings")
+    parser.add_argument("--scale", help="overrides the scale of params.yaml")
+    parser.add_argument("--settings", type=Path, help="a dump of the settings, as stored by runs, replaces params.yaml")
+    parser.add_argument("--ranks", type=_positive, default=1, help="data-parallel processes")
+    parser.add_argument("--policy", type=Path, help="folder of the base policy; default: stage policy's, else shipped")
+    parser.add_argument("--profiles", type=Path, help="folder of stage profile's profiles; default: measure if needed")
     parser.add_argument("--output", type=Path, default=BUILD / "verl")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output")
-    parser.add_argument("--end-with-parent", action="store_true", help="stop when the process that started it is gone")
+    parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint in the output")
+    parser.add_argument("--end-with-parent", action="store_true", help="exit when the parent process is gone")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
-    asked = parser.parse_args(arguments)
-    if asked.end_with_parent:
+    chosen = parser.parse_args(arguments)
+    if chosen.end_with_parent:
         from repro.engine.workers import end_with
 
         end_with(os.getppid())
-    settings = _settings(asked)
-    if asked.steps:
-        settings = with_steps(settings, asked.arm, asked.steps)
-    how = {"ranks": asked.ranks, "resume": asked.resume, "overrides": asked.overrides, "profiles": asked.profiles}
-    folder = train(asked.arm, asked.seed, settings, asked.output.resolve(), asked.policy, **how)
-    print(f"tables of {asked.arm}: {folder}")
+    settings = _settings(chosen)
+    if chosen.steps:
+        settings = with_steps(settings, chosen.arm, chosen.steps)
+    options = {name: getattr(chosen, name) for name in ("ranks", "resume", "overrides", "profiles")}
+    folder = train(chosen.arm, chosen.seed, settings, chosen.output.resolve(), chosen.policy, **options)
+    print(f"tables of {chosen.arm}: {folder}")
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
     return int(text)
 
 
-def _settings(asked: argparse.Namespace) -> Settings:
-    if asked.settings:
-        return Settings.model_validate_json(asked.settings.read_text())
-    settings = load(**({"scale": asked.scale} if asked.scale else {}))
+def _settings(chosen: argparse.Namespace) -> Settings:
+    if chosen.settings:
+        return Settings.model_validate_json(chosen.settings.read_text())
+    settings = load(**({"scale": chosen.scale} if chosen.scale else {}))
     if settings.scale.startswith("paper-"):
         raise SettingsError(
             f"scale {settings.scale} is a paper's and trains on GPUs: `python -m repro.paper_scale run "
-            f"{settings.scale} {asked.arm}`; the small policy trains here with --scale cpu"
+            f"{settings.scale} {chosen.arm}`; the small policy trains here with --scale cpu"
         )
     return settings
 
@@ -100,9 +100,9 @@ def train(
     profiles: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> Path:
-    """One run on this machine's CPU. Its folder is `<output>/<arm>/seed-<seed>`; `<output>/<arm>`, which is returned,
-    holds the tables of all seeds trained so far with these settings, as repro.study reads them. SettingsError, before
-    anything is made, where verl cannot train the arm or the folder holds a run that this is not to go on with."""
+    """One run on this machine's CPU, in the folder `<output>/<arm>/seed-<seed>`. Returns `<output>/<arm>`, with the
+    tables of all seeds trained so far with these settings. SettingsError, before anything is written, if verl does not
+    support the arm or the folder holds a run that cannot be resumed."""
     require_verl()
     check_arm(arm, build(arm, settings.arm(arm)))
     if settings.engine.rollouts_per_step % ranks:
@@ -111,7 +111,7 @@ def train(
         )
     folder = output / arm / f"seed-{seed}"
     if (folder / SETTINGS).exists() and not resume:
-        raise SettingsError(f"{folder} holds a run: --resume goes on with it; to train anew, remove the folder")
+        raise SettingsError(f"{folder} holds a run: resume it with --resume, or remove the folder to start over")
     begun_alike(settings, arm, folder)
     os.environ.update(ENVIRONMENT)
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
@@ -120,15 +120,14 @@ def train(
     from repro.verl.record import gather
 
     policy = policy or policy_for()
-    how = {"ranks": ranks, "profiles": profiles, "overrides": overrides}
-    run(prepare(arm, seed, settings, policy, folder, **how))
-    alike = [path for path in (output / arm).glob("seed-*/tables") if not changed(settings, arm, path.parent)]
-    gather(sorted(alike), output / arm)
+    run(prepare(arm, seed, settings, policy, folder, ranks=ranks, profiles=profiles, overrides=overrides))
+    same = [path for path in (output / arm).glob("seed-*/tables") if not changed(settings, arm, path.parent)]
+    gather(sorted(same), output / arm)
     return output / arm
 
 
 def run(config: Any) -> None:
-    """What verl's main does, with our trainer. Ray is stopped afterwards if it was started here."""
+    """verl's main with our trainer. Ray is stopped afterwards if it was started here."""
     require_plugin()
     import ray
     from omegaconf import open_dict
@@ -139,7 +138,7 @@ def run(config: Any) -> None:
     with open_dict(config):
         config.trainer.v1.trainer_mode = NAME
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    mine = not ray.is_initialized()
+    started_here = not ray.is_initialized()
     for start in range(1, RAY_STARTS + 1):
         try:
             run_ppo(config, task_runner_class=task_runner())
@@ -149,12 +148,12 @@ def run(config: Any) -> None:
                 raise
             print(f"Ray was too slow to start, trying again ({start})", flush=True)
         finally:
-            if mine:
+            if started_here:
                 ray.shutdown()
 
 
 def task_runner() -> Any:
-    """verl's task runner, which knows the trainer `repro`: it must be registered in the process that runs it."""
+    """verl's task runner with the trainer `repro`, which must be registered in the process that runs it."""
     import ray
     from verl.trainer import main_ppo
 
@@ -175,4 +174,4 @@ if __name__ == "__main__":
     except (UnsupportedVerl, SettingsError, OSError) as error:
         raise SystemExit(f"repro.verl: {error}") from None
     except KeyboardInterrupt:
-        raise SystemExit("repro.verl: interrupted; the same command with --resume goes on") from None
+        raise SystemExit("repro.verl: interrupted; the same command with --resume continues") from None

@@ -1,6 +1,6 @@
-"""One step's rollouts between verl's queue and the samplers: read as `Rollouts`, handed back as rows to train on.
+"""Convert one step's rollouts: from verl's queue to `Rollouts` for the samplers, and back to rows to train on.
 
-verl keeps a rollout under the key `{uid}_{session}_{output}`, its fields as nested tensors without padding.
+verl stores a rollout under the key `{uid}_{session}_{output}`, with its fields as nested tensors without padding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,17 @@ from tensordict import TensorDict
 
 from repro.methods.rollouts import Rollouts
 
-# What an update reads of a rollout, beside what the samplers decide. Others (texts, tool calls) stay where they are.
+# Fields of a rollout that an update reads, besides those set by samplers; others (texts, tool calls) are not copied.
 TRAINED = ("prompts", "responses", "input_ids", "position_ids", "attention_mask", "old_log_probs", "ref_log_prob")
 OPTIONAL = ("rollout_is_weights", "rollout_log_probs", "routed_experts", "multi_modal_inputs")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """N responses with the verifier's verdicts, whether trained on or not: what was paid for.
+    """N responses with the verifier's verdicts, whether trained on or not; all are charged.
 
-    group_N (int, 0, 0, 1, …), query_N (what the data set calls each query), prompt_tokens_N, response_tokens_N,
-    verdicts_N (float), finished_N (bool: it ended by itself).
+    group_N (int, 0, 0, 1, …), query_N (the data set's index of each query), prompt_tokens_N, response_tokens_N,
+    verdicts_N (float), finished_N (bool: not truncated).
     """
 
     group_N: np.ndarray
@@ -38,8 +38,8 @@ class Scored:
 
     @classmethod
     def read(cls, keys: Sequence[str], fields: TensorDict, eos: int, limit: int) -> "Scored":
-        """From the queue's rows of `keys`, which stand group by group. A response of `limit` tokens that does not end
-        with `eos` was cut off; a shorter one ended with whatever the model ends with."""
+        """From the queue's rows of `keys`, ordered by group. A response of `limit` tokens that does not end with `eos`
+        was truncated; a shorter one ended with one of the model's stop tokens."""
         uids = [key.split("_")[0] for key in keys]
         places = {uid: place for place, uid in enumerate(dict.fromkeys(uids))}
         responses = rows_of(fields["responses"])
@@ -54,7 +54,7 @@ class Scored:
 
 
 def in_plan_order(keys: Sequence[str], place: Mapping[str, int]) -> list[str]:
-    """Keys by the place of their group in the plan, then by session and output: an order that no timing changes."""
+    """Keys sorted by their group's place in the plan, then session and output: an order independent of timing."""
 
     def order(key: str) -> tuple[int, int, int]:
         uid, session, output = key.rsplit("_", 2)
@@ -64,18 +64,18 @@ def in_plan_order(keys: Sequence[str], place: Mapping[str, int]) -> list[str]:
 
 
 def plain(field: Any) -> list[Any]:
-    """A field of plain values as a list, whichever of its wrappers the queue gave back."""
+    """A field of plain values as a list, whichever wrapper the queue returned."""
     return field.tolist() if hasattr(field, "tolist") else list(field)
 
 
 def rows_of(field: torch.Tensor) -> list[torch.Tensor]:
-    """The rows of a field, nested or, where all are of one length, plain."""
+    """The rows of a field, a nested tensor or, if all lengths are equal, a plain one."""
     return list(field.unbind())
 
 
 def nested(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Rows of any lengths as one nested tensor. (`nested_tensor_from_jagged` would forget the longest length, and verl
-    then pads to the sum of them.)"""
+    """Rows of any lengths as one nested tensor. (`nested_tensor_from_jagged` would not record the maximum length, and
+    verl would then pad to the sum of lengths.)"""
     return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
@@ -88,7 +88,7 @@ def padded(rows: Sequence[torch.Tensor], dtype: Any) -> np.ndarray:
 
 
 def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advantages_N: np.ndarray) -> Rollouts:
-    """What samplers see. Entropy and log-probability are those that verl's scoring pass gave; 0 where it left one out
+    """The samplers' input. Entropy and log-probability come from verl's scoring pass; 0 if it did not compute them
     (`bypass_mode` gives no entropy)."""
     mask_N_T = padded(rows_of(fields["response_mask"]), bool)
     signals = {}
@@ -107,12 +107,12 @@ def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advan
 
 
 def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
-    """The rows of one mini-batch as verl trains on them, equally many for each of `ranks` and of like cost.
+    """The rows of one mini-batch in verl's format, with equal numbers and similar cost for each of `ranks`.
 
-    A rollout drawn twice is two rows. Its weight multiplies its advantage (see repro.methods.rollouts: the clip
-    commutes with it), the tokens that count are `response_mask` and, for verl's token-mean, `loss_mask`. Where
-    `ranks` do not divide the mini-batch, copies of its shortest row without a token that counts fill it up: they add
-    0 to every sum.
+    A rollout drawn twice is two rows. Its weight multiplies its advantage (which commutes with the clip, see
+    repro.methods.rollouts); the mask of tokens in the loss is `response_mask` and, for verl's token-mean, `loss_mask`.
+    If `ranks` does not divide the mini-batch, it is padded with copies of its shortest row with all tokens masked: they
+    add 0 to every sum.
     """
     from verl.utils.tensordict_utils import index_select_tensor_dict
 
@@ -135,13 +135,13 @@ def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
 
 
 def loss_of(value: float, part: Rollouts) -> float:
-    """verl's loss of a mini-batch; 0, as on the embedded engine, where a token mask has left no token in it: verl's
-    mean over tokens is then 0/0, while its gradient is 0."""
+    """verl's loss of a mini-batch; 0, as in the embedded engine, if token selection leaves no token in it: verl's mean
+    over tokens is then 0/0, while its gradient is 0."""
     return value if part.response_mask_N_T.any() else 0.0
 
 
 def balanced(costs_M: np.ndarray, ranks: int) -> np.ndarray:
-    """An order of the rows in which each of `ranks` equal chunks costs about the same (verl's own partition)."""
+    """An order of the rows in which `ranks` equal chunks have about the same cost (by verl's partition)."""
     from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
     if ranks == 1:

@@ -1,6 +1,6 @@
-"""verl's whole configuration for one run on a CPU, from the settings that the embedded engine has too.
+"""verl's complete configuration for one run on a CPU, from the same settings as the embedded engine.
 
-verl's defaults are composed by Hydra; what our settings say is laid over them, then what the caller says.
+Hydra composes verl's defaults; our settings override them, and the caller's overrides come last.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgent
 
 @dataclass(frozen=True)
 class Files:
-    """What verl reads (the policy, plan and held-out queries as parquet, the agent's registration, our settings, the
-    profile behind the plan or None, and, for an arm that profiles again, all training queries) and where it writes."""
+    """The files that verl reads (the policy, plan and held-out queries as parquet, the agent's registration, our
+    settings, the plan's profile or None, and, for an arm that profiles again, all training queries) and writes."""
 
     policy: Path
     train: Path
@@ -32,9 +32,9 @@ class Files:
 
 
 def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
-    """verl's default configuration with `values` ({dotted key: value}) and then `overrides` ("key=value") laid over it.
+    """verl's default configuration, overridden by `values` ({dotted key: value}) and then `overrides` ("key=value").
 
-    SettingsError names an override that is none, or of a key that verl does not have.
+    SettingsError names an override that is malformed, or of a key that verl does not have.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -47,11 +47,11 @@ def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
         OmegaConf.update(config, key, value, merge=True, force_add=True)
     for override in overrides:
         if "=" not in override:
-            raise SettingsError(f"{override}: a setting of verl's is KEY=VALUE")
+            raise SettingsError(f"{override}: write a verl setting as KEY=VALUE")
         try:
             config.merge_with_dotlist([override])
         except OmegaConfBaseException:
-            raise SettingsError(f"{override}: verl has no such setting, or not with such a value") from None
+            raise SettingsError(f"{override}: verl has no such setting, or does not accept this value") from None
     return config
 
 
@@ -66,7 +66,7 @@ def cpu_values(
     groups: int,
     ranks: int,
 ) -> dict[str, Any]:
-    """What a run of `arm` says to verl. `groups`: of a typical step; `ranks`: processes of data parallelism."""
+    """verl's settings for a run of `arm`. `groups`: in a typical step; `ranks`: data-parallel processes."""
     engine, evaluation = settings.engine, settings.evaluation
     values = {
         "repro": {
@@ -137,7 +137,7 @@ def _actor(settings: Settings, method: Method) -> dict[str, Any]:
         "strategy": "fsdp2",
         "use_dynamic_bsz": True,
         "ppo_max_token_len_per_gpu": engine.slice_tokens,
-        "ppo_mini_batch_size": 1,  # mini-batches are ours to form
+        "ppo_mini_batch_size": 1,  # our trainer forms mini-batches
         "optim.lr": engine.learning_rate,
         "optim.weight_decay": engine.weight_decay,
         "optim.clip_grad": engine.gradient_clip,
@@ -152,7 +152,7 @@ def _actor(settings: Settings, method: Method) -> dict[str, Any]:
 def _rollout(settings: Settings, seed: int, files: Files) -> dict[str, Any]:
     return {
         "name": "hf",
-        "n": 1,  # the plan's rows say how many
+        "n": 1,  # group sizes are in the plan's rows
         "seed": seed,
         "temperature": settings.engine.temperature,
         "tensor_model_parallel_size": 1,
@@ -191,9 +191,9 @@ def _trainer(settings: Settings, arm: str, seed: int, files: Files, ranks: int) 
 
 
 def _ray(ranks: int) -> dict[str, Any]:
-    """A cluster of its own on this machine; `num_gpus` are slots of our CPU platform."""
+    """A separate local cluster; `num_gpus` are slots of our CPU platform."""
     return {
-        "address": "local",  # even where another cluster is up
+        "address": "local",  # even if another cluster is running
         "num_cpus": 16,
         "num_gpus": ranks,
         "include_dashboard": False,

@@ -1,8 +1,8 @@
 """An arm's plan as verl's data set: one row per group, in the plan's order, with its size.
 
-verl reads the order (`data.shuffle: false`) and the group size (column `__rollout_n__`) from the rows, so that a
-curriculum and group sizes per query need nothing else. How many groups make a step is decided where they are trained
-on, by the same rule as in the embedded engine: as many, in order, as fit `rollouts_per_step`.
+verl reads the order (`data.shuffle: false`) and the group size (column `__rollout_n__`) from the rows, so a curriculum
+and group sizes per query need nothing else. The trainer decides how many groups form a step, by the same rule as the
+embedded engine: as many, in order, as fit `rollouts_per_step`.
 """
 
 import json
@@ -21,7 +21,7 @@ SOURCE = "repro"  # data_source of the queries of repro.tasks
 
 
 def query_rows(queries: Sequence[Query], source: str = SOURCE) -> list[dict[str, Any]]:
-    """A row in verl's format for each query of a pool; `extra_info.index` is its place in the pool."""
+    """One row in verl's format per query of a pool; `extra_info.index` is its index in the pool."""
     return [
         {
             "data_source": source,
@@ -35,14 +35,14 @@ def query_rows(queries: Sequence[Query], source: str = SOURCE) -> list[dict[str,
 
 
 def query_name(source: str, extra: Mapping[str, Any]) -> Any:
-    """What the tables call a held-out query: its place in our own pool, else its id or its place in its data set."""
+    """The name of a held-out query in tables: its index in our own pool, else its id or index in its data set."""
     return extra["index"] if source == SOURCE else extra.get("id") or f"{source}-{extra.get('index', 0)}"
 
 
 def planned_groups(groups: Iterator[PlannedGroup], steps: int, budget: int, rounds: int = 1) -> list[PlannedGroup]:
-    """The groups of `steps` steps of `budget` rollouts, and one step more: what does not fit ends the last one.
+    """The groups of `steps` steps of `budget` rollouts and one more, since the first that does not fit ends a step.
 
-    `rounds`: how many times as many, for an arm whose filter drops groups; verl starts over where they do not suffice.
+    `rounds`: a factor for arms whose filter drops groups; verl starts over if the groups do not suffice.
     """
     stream, taken = PlanStream(groups), []
     for _ in range(steps * rounds + 1):
@@ -51,14 +51,14 @@ def planned_groups(groups: Iterator[PlannedGroup], steps: int, budget: int, roun
 
 
 def plan_table(rows: Sequence[dict[str, Any]], groups: Sequence[PlannedGroup]) -> pd.DataFrame:
-    """The rows of the planned queries in the plan's order; one query may stand in it many times."""
+    """The rows of the planned queries in the plan's order; a query may occur many times."""
     return pd.DataFrame([{**rows[group.query], SIZE: group.size} for group in groups])
 
 
 def groups_that_fit(sizes_G: Sequence[int], start: int, budget: int) -> int:
-    """How many groups from place `start` on fit `budget` rollouts; past the end it goes on from the beginning.
+    """The number of groups from position `start` on that fit into `budget` rollouts; wraps around at the end.
 
-    ValueError where not even one does: no step could ever be filled.
+    ValueError if not even one fits: no step could ever be filled.
     """
     count = used = 0
     while used + (size := int(sizes_G[(start + count) % len(sizes_G)])) <= budget:
@@ -74,23 +74,23 @@ def with_samples(batches: Iterator[dict[str, Any]], samples: int) -> list[dict[s
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the tables say of a query."""
+class QueryInfo:
+    """The columns that tables show for a query."""
 
     prompt: str
     family: str
 
     @classmethod
-    def by_index(cls, rows: Any) -> dict[int, "Asked"]:
-        """{index: what was asked} of training data."""
-        return {extra["index"]: asked for _, extra, asked in cls._each(rows)}
+    def by_index(cls, rows: Any) -> dict[int, "QueryInfo"]:
+        """{index: info} of training data."""
+        return {extra["index"]: info for _, extra, info in cls._each(rows)}
 
     @classmethod
-    def by_name(cls, rows: Any) -> dict[Any, "Asked"]:
-        """{name: what was asked} of held-out data, which may come from several sources."""
-        return {query_name(source, extra): asked for source, extra, asked in cls._each(rows)}
+    def by_name(cls, rows: Any) -> dict[Any, "QueryInfo"]:
+        """{name: info} of held-out data, which may come from several sources."""
+        return {query_name(source, extra): info for source, extra, info in cls._each(rows)}
 
     @classmethod
-    def _each(cls, rows: Any) -> Iterator[tuple[str, dict[str, Any], "Asked"]]:
+    def _each(cls, rows: Any) -> Iterator[tuple[str, dict[str, Any], "QueryInfo"]]:
         for prompt, source, extra in zip(rows["prompt"], rows["data_source"], rows["extra_info"], strict=True):
             yield source, extra, cls(prompt[-1]["content"], extra.get("family") or source)

@@ -1,8 +1,7 @@
 """A rollout replica for verl that needs no inference server: the embedded engine's sampler in a Ray actor.
 
-For small policies on a CPU; vLLM is the replica of everything else. Responses are drawn by the code that the embedded
-engine draws with (repro.engine.generate). Which requests share a batch depends on when they arrive, so that a
-run is not the same twice.
+For small policies on a CPU; everything else uses vLLM. Responses are sampled by the same code as in the embedded engine
+(repro.engine.generate). Which requests share a batch depends on their arrival times, so runs are not reproducible.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-PAUSE = 0.05  # seconds without a new request, after which those that wait are generated together
+PAUSE = 0.05  # seconds without a new request, after which the waiting ones are generated together
 
 
 def server_name(replica: int) -> str:
@@ -24,15 +23,15 @@ def server_name(replica: int) -> str:
 
 
 class HFServer:
-    """One model, one queue of requests. Its weights come from the trainer before the first request."""
+    """One model and one queue of requests. The trainer sends its weights before the first request."""
 
     def __init__(self, config: Any, model_path: str, replica: int):
         from transformers import AutoConfig, AutoModelForCausalLM
 
         torch.set_num_threads(1)
         self.config = config
-        own = AutoConfig.from_pretrained(model_path)
-        self.model = AutoModelForCausalLM.from_config(own, attn_implementation="sdpa").eval()
+        architecture = AutoConfig.from_pretrained(model_path)
+        self.model = AutoModelForCausalLM.from_config(architecture, attn_implementation="sdpa").eval()
         self.generator = torch.Generator().manual_seed(config.seed + replica)
         self.version: int | None = None
         self.waiting: list[tuple[list[int], float, int, asyncio.Future]] = []
@@ -42,17 +41,17 @@ class HFServer:
         return ray.util.get_node_ip_address()
 
     async def load_weights(self, weights: dict[str, torch.Tensor], version: int | None) -> None:
-        """Take over all weights; RuntimeError names one that is missing."""
+        """Load all weights; RuntimeError names a missing one."""
         missing, _ = self.model.load_state_dict(weights, strict=False)
         tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
         if lacking := set(missing) - tied:
-            raise RuntimeError(f"the trainer sent no weights for {sorted(lacking)[0]}; is it of the same model?")
+            raise RuntimeError(f"the trainer sent no weights for {sorted(lacking)[0]}; does it train the same model?")
         self.version = version
 
     async def generate(
         self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
     ) -> TokenOutput:
-        """One response, sampled from the whole distribution at the temperature asked for."""
+        """One response, sampled from the whole distribution at the requested temperature."""
         if sampling_params.get("top_p", 1.0) != 1.0 or sampling_params.get("top_k", -1) not in (-1, 0, None):
             raise ValueError("rollout hf samples the whole distribution: set top_p to 1 and top_k to -1, or use vllm")
         limit = int(sampling_params.get("max_tokens") or self.config.response_length)
@@ -82,7 +81,7 @@ class HFServer:
                         answer.set_exception(error)
 
     def _sample(self, prompts_N: list[list[int]], temperature: float, limit: int) -> list[TokenOutput]:
-        """Requests with one prompt are a group: its prefill is shared."""
+        """Requests with the same prompt form a group and share its prefill."""
         from repro.engine.generate import generate
 
         rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -111,7 +110,7 @@ class HFServer:
         return outputs
 
     async def _nothing(self, *_: Any, **__: Any) -> None:
-        """The model stays in memory: nothing to free, nothing to bring back."""
+        """The model stays in memory: nothing to free or restore."""
 
     wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     resume_generation = start_profile = stop_profile = abort_all_requests = _nothing

@@ -1,8 +1,8 @@
-"""An arm's objective as a loss of verl: verl's own where it is the same function, else ours under the name `repro`.
+"""An arm's objective as a verl loss: verl's own if it is the same function, else ours under the name `repro`.
 
-The three objectives of the papers are verl's own, value and gradient (tests/test_verl_losses.py); aggregations are its
-`loss_agg_mode`s. An objective of your own (a file in repro/objectives) is sent to the workers by `set_loss_fn`, and
-reaches verl's ppo_loss through its registry of policy losses, so that KL and entropy terms stay verl's.
+The papers' three objectives equal verl's in value and gradient (tests/test_verl_losses.py); aggregations are its
+`loss_agg_mode`s. A new objective (a file in repro/methods/objectives) is sent to the workers by `set_loss_fn` and
+registered as a policy loss for verl's ppo_loss, so that KL and entropy terms remain verl's.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any
 from repro.methods.method import Method
 from repro.verl.version import NAME
 
-OWN = NAME  # policy_loss.loss_mode for an objective that verl has not
+OWN = NAME  # policy_loss.loss_mode for an objective that verl does not have
 LOSSES = {"grpo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 AGGREGATIONS = {
     "sequence-mean": "seq-mean-token-mean",
@@ -23,8 +23,8 @@ NO_DUAL_CLIP = 1e9  # verl bounds the loss at A < 0 by clip_ratio_c times |A|, w
 
 
 def actor_settings(method: Method, max_tokens: int) -> dict[str, Any]:
-    """Keys of verl's `actor_rollout_ref.actor` that say the arm's objective and aggregation; `max_tokens`: the longest
-    response there can be."""
+    """Keys of verl's `actor_rollout_ref.actor` for the arm's objective and aggregation; `max_tokens`: the maximum
+    response length."""
     objective = method.objective
     name = getattr(objective, "func", objective).__name__
     settings = {"policy_loss.loss_mode": LOSSES.get(name, OWN), "loss_agg_mode": AGGREGATIONS[method.aggregation]}
@@ -66,7 +66,7 @@ def policy_loss(objective: Callable[..., Any]) -> Callable[..., tuple[Any, dict[
 
 
 def arm_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, objective: Callable) -> Any:
-    """verl's ppo_loss, its policy loss being `objective`; called in the workers."""
+    """verl's ppo_loss with `objective` as its policy loss; called in the workers."""
     from verl.trainer.ppo.core_algos import register_policy_loss
     from verl.workers.utils.losses import ppo_loss
 
@@ -75,7 +75,7 @@ def arm_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any,
 
 
 def own_loss(method: Method, actor_config: Any) -> Callable | None:
-    """What to give to the workers' `set_loss_fn`; None where the arm's objective is verl's own."""
+    """The argument of the workers' `set_loss_fn`; None if the arm's objective is one of verl's."""
     if actor_config.policy_loss.loss_mode != OWN:
         return None
     return partial(arm_loss, config=actor_config, objective=method.objective)

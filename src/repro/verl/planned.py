@@ -1,4 +1,4 @@
-"""verl's synchronous trainer, its steps filled from an arm's plan: how many groups, and what generating them cost."""
+"""verl's synchronous trainer with steps filled from an arm's plan: how many groups, and what their generation cost."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from repro.settings import SettingsError
 from repro.verl.batch import Scored, in_plan_order, plain
-from repro.verl.data import SIZE, Asked, groups_that_fit
+from repro.verl.data import SIZE, QueryInfo, groups_that_fit
 from repro.verl.run import RunOnVerl, check_config
 from repro.verl.version import require_verl
 
@@ -18,10 +18,10 @@ SCORED = ("index", "prompts", "responses", "rm_scores")
 
 
 class PlannedTrainer(PPOTrainerSync):
-    """Steps hold as many groups of the plan, in order, as fit `engine.rollouts_per_step`; verl would hold
-    `data.train_batch_size` of them, whatever their sizes. Groups that verl's filter throws away are remembered."""
+    """A step has as many groups of the plan, in order, as fit `engine.rollouts_per_step`; in verl it would have
+    `data.train_batch_size`, whatever their sizes. Groups discarded by verl's filter are recorded."""
 
-    # verl takes every mode but "sync" for an asynchronous one (replay buffer, checkpoints, dataloader).
+    # verl treats every mode except "sync" as asynchronous (replay buffer, checkpoints, dataloader).
     trainer_mode = property(lambda self: "sync", lambda self, value: None)
 
     def __init__(self, config: Any):
@@ -29,17 +29,17 @@ class PlannedTrainer(PPOTrainerSync):
         self.run = RunOnVerl.of(config)
         check_config(config, self.run.method)
         with open_dict(config):
-            config.data.gen_batch_size = 1  # a step holds any number of groups
+            config.data.gen_batch_size = 1  # a step may have any number of groups
         self.discarded: list[Scored] = []
         self.place: dict[str, int] = {}  # of each group of this step in the plan
         self.cursor = self.refills = self.expected = 0  # expected: rollouts of the groups that train
         super().__init__(config)
 
     def _build_replay_buffer(self) -> Any:
-        """verl's own, which also tells what its filter throws away (it was paid for), and chooses by the plan."""
+        """verl's replay buffer, which also records the groups that its filter discards, and follows plans."""
         buffer = super()._build_replay_buffer()
         if self.config.actor_rollout_ref.rollout.name == "hf":
-            buffer.poll_interval = 0.05  # seconds; verl's 2 would outlast a small step, but a poll lists every response
+            buffer.poll_interval = 0.05  # seconds; verl's 2 would exceed a small step, but a poll lists every response
         clear, select = buffer._clear_groups, buffer._select_prompt_uids
 
         def clear_groups(partition_id: str, uids: set[str]) -> None:
@@ -61,8 +61,8 @@ class PlannedTrainer(PPOTrainerSync):
         return buffer
 
     def _that_fit(self, uids: set[str]) -> list[str]:
-        """Of the groups that may train, as many as fit a step's rollouts, in the plan's order. After a refill there are
-        more than enough; verl would take any of them, and as many groups as there were, whatever their sizes."""
+        """As many of the available groups as fit a step's rollouts, in the plan's order. After a refill there are more
+        than enough; verl would take any of them, and always the same number, whatever their sizes."""
         ordered = sorted(uids, key=self.place.__getitem__)
         sizes_G = [self._size(uid) for uid in ordered]
         return ordered[: int((np.cumsum(sizes_G) <= self.run.rollouts_per_step).sum())]
@@ -74,15 +74,15 @@ class PlannedTrainer(PPOTrainerSync):
         return Scored.read(keys, fields, self.tokenizer.eos_token_id, self.config.data.max_response_length)
 
     def _init_dataloader(self) -> None:
-        """verl moves its learning-rate schedule once per call of `update_actor`; ours makes a call per mini-batch."""
+        """Also scales verl's learning-rate schedule: it advances per call of `update_actor`, here per mini-batch."""
         super()._init_dataloader()
         rows = self.train_dataset.dataframe
         same = [self.config.actor_rollout_ref.rollout.n] * len(rows)
         if SIZE in rows.column_names and self.config.data.shuffle:
-            raise SettingsError("data.shuffle would undo the order of the plan in data.train_files: set it to false")
+            raise SettingsError("data.shuffle would destroy the order of the plan in data.train_files: set it to false")
         self.sizes_G = list(rows[SIZE]) if SIZE in rows.column_names else same
-        self.steps_per_epoch = max(1, self.steps_per_epoch)  # a short plan of large groups is less than verl's batch
-        self.queries, self.held_out = Asked.by_index(rows), Asked.by_name(self.val_dataset.dataframe)
+        self.steps_per_epoch = max(1, self.steps_per_epoch)  # a short plan may be less than one of verl's batches
+        self.queries, self.held_out = QueryInfo.by_index(rows), QueryInfo.by_name(self.val_dataset.dataframe)
         optim = self.config.actor_rollout_ref.actor.optim
         with open_dict(self.config):
             optim.total_training_steps *= self.run.updates

@@ -1,7 +1,7 @@
-"""The CPU as a platform of verl: what its FSDP engine asks of a device, answered for the CPU; gloo for communication.
+"""The CPU as a platform of verl: the device interface that its FSDP engine needs, with gloo for communication.
 
-The engine itself is not bound to a device. Ray's resource is called "GPU" still, a name for a slot, of which
-`ray_init.num_gpus` says how many there are: one process, one slot, one rank of data parallelism.
+The engine itself is device-independent. Ray's resource is still called "GPU"; here it means a slot, of which there are
+`ray_init.num_gpus`: one process and one data-parallel rank per slot.
 """
 
 import os
@@ -12,7 +12,7 @@ import torch
 
 
 class _Device(types.ModuleType):
-    """torch.cpu, and the questions about memory and random numbers that verl asks of torch.cuda."""
+    """torch.cpu with the functions for memory and random numbers that verl expects of torch.cuda."""
 
     def __getattr__(self, name):
         return getattr(torch.cpu, name)
@@ -37,7 +37,7 @@ class _Device(types.ModuleType):
 
 
 def register_platform() -> None:
-    """Make `VERL_PLATFORM=cpu` known, and adapt two things that assume an accelerator."""
+    """Register `VERL_PLATFORM=cpu`, and adapt two functions that assume an accelerator."""
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")  # the key under which verl registers its FSDP engine
@@ -94,7 +94,7 @@ def register_platform() -> None:
 
 
 def _plain_gloo() -> None:
-    """verl asks for the backend "cpu:gloo,<device>:<its own>", which torch refuses where the device is the CPU."""
+    """verl requests the backend "cpu:gloo,<device>:<its own>", which torch rejects if the device is the CPU."""
     from verl.utils import distributed
 
     original = distributed.initialize_global_process_group_ray

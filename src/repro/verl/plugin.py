@@ -1,8 +1,8 @@
 """Loaded by `import verl` in every process (entry point of the group verl.plugins).
 
-It registers what a process may need before it knows its task: the CPU as a platform where VERL_PLATFORM asks for it,
-and the rollout replica `hf`; and it keeps a TRL that is too new for verl out of its way. The trainer is registered
-where it runs (repro.verl.__main__), because it imports most of verl, which is not ready yet here.
+It registers what any process may need: the CPU as a platform if VERL_PLATFORM requests it, and the rollout replica
+`hf`; and it hides a TRL that is too new for verl. The trainer is registered where it runs (repro.verl.__main__),
+because it imports most of verl, which is not fully loaded here.
 """
 
 import os
@@ -13,11 +13,11 @@ from repro.verl.version import UnsupportedVerl, require_verl
 
 
 def register() -> None:
-    """A warning, and nothing else, on a verl that we do not know: other people's runs go on."""
+    """On an unsupported verl, only warn, so that other users' runs are not affected."""
     try:
         require_verl()
     except UnsupportedVerl as error:
-        warnings.warn(f"repro's plugin stays out: {error}", stacklevel=2)
+        warnings.warn(f"repro's plugin is disabled: {error}", stacklevel=2)
         return
     if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
         from repro.verl.platform_cpu import register_platform
@@ -28,12 +28,12 @@ def register() -> None:
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     RolloutReplicaRegistry.register("hf", _hf_replica)
-    base._ROLLOUT_REGISTRY["hf", "async"] = "repro.verl.hf_rollout.HFAdapter"  # verl has no public way for this half
+    base._ROLLOUT_REGISTRY["hf", "async"] = "repro.verl.hf_rollout.HFAdapter"  # verl has no public API for this part
 
 
 def _trl_without_value_head() -> None:
-    """verl patches TRL's model with a value head wherever TRL is installed, and fails on a TRL that has none any more,
-    such as that of our extra. Only critics need it."""
+    """verl patches TRL's model with a value head if TRL is installed, and fails on a TRL that no longer has it, such as
+    that of our extra. Only critics need it."""
     from verl.utils import import_utils
 
     installed = import_utils.is_trl_available

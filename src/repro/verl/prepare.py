@@ -1,4 +1,4 @@
-"""From an arm's name to everything that verl reads: files in a folder, and the configuration that names them."""
+"""From an arm's name to verl's inputs: files in a folder, and the configuration that refers to them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +31,10 @@ def prepare(
     profiles: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> Any:
-    """verl's configuration for one run of `arm` on this machine's CPU, its data written to `folder`.
+    """verl's configuration for one run of `arm` on this machine's CPU; writes its data to `folder`.
 
-    `ranks`: processes of data parallelism. `profiles`: the folder of stage `profile`'s profiles, for an arm with one;
-    None: measured here, as the embedded engine does. `overrides`: verl's own keys, "key=value", last word.
+    `ranks`: data-parallel processes. `profiles`: the folder of stage `profile`'s profiles, for an arm with one; None
+    measures one here, as in the embedded engine. `overrides`: verl's own keys, "key=value", applied last.
     """
     method = build(arm, settings.arm(arm))
     check_arm(arm, method)
@@ -66,15 +66,15 @@ def prepare(
     longest = max(map(len, prompts))
     values = cpu_values(settings, arm, seed, method, files, longest_prompt=longest, groups=groups, ranks=ranks)
     config = compose(values, overrides)
-    write_text(settings.model_dump_json(indent=2) + "\n", files.settings)  # from now on the folder holds a run
+    write_text(settings.model_dump_json(indent=2) + "\n", files.settings)  # last: it marks the folder as a run
     return config
 
 
 def write_plan(
     method: Method, settings: Settings, arm: str, seed: int, known: Queries, queries: Sequence[Query], path: Path
 ) -> int:
-    """The plan that the embedded engine would make with this seed, as verl's training data; the groups of a typical
-    step are returned."""
+    """Write the plan that the embedded engine would make with this seed as verl's training data, and return the number
+    of groups in a typical step."""
     engine = settings.engine
     rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
     plan = method.plan(known, engine.rollouts_per_step, rng)
@@ -86,7 +86,7 @@ def write_plan(
 
 
 def write_rows(queries: Sequence[Query], path: Path) -> None:
-    """Queries to be sampled as they stand; how many samples of each is said when they are."""
+    """Write queries without group sizes; the number of samples is set when they are sampled."""
     import pandas as pd
 
     write_parquet(pd.DataFrame(query_rows(queries)), path)

@@ -1,9 +1,9 @@
-"""What a run on verl leaves: the tables and the ledger of the embedded engine, so that the same reports read them.
+"""The output of a run on verl: the tables and the ledger of the embedded engine, so that the same reports apply.
 
-Where the engines differ: `scored_tokens` also counts verl's pass for π_old, which the embedded engine does not make;
-`clipped` is a mean over micro-batches; `entropy` is of the rollouts that passed the filter, since verl scores no
-others; `padding` is not measured, and `kl` is where verl has the reference policy at hand anyway (a KL term); both are
-NaN elsewhere. Seconds are wall-clock of the controller.
+Differences between the engines: `scored_tokens` also counts verl's pass for π_old, which the embedded engine does not
+need; `clipped` is a mean over micro-batches; `entropy` covers only rollouts that passed the filter, since only they are
+scored; `padding` is not measured, and `kl` only if verl evaluates the reference policy anyway (for a KL term);
+otherwise both are NaN. Seconds are wall time of the controller.
 """
 
 import json
@@ -24,7 +24,7 @@ from repro.methods.advantages import groups_without_signal
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
 from repro.verl.batch import Scored
-from repro.verl.data import Asked
+from repro.verl.data import QueryInfo
 
 PHASES = {
     "profile": "profile",
@@ -41,7 +41,7 @@ PHASES = {
 
 @dataclass
 class Record:
-    """Log and ledger of one run. `every`: steps between two looks at single rollouts; `kept`: how many keep a text."""
+    """Log and ledger of one run. `every`: steps between logs of single rollouts; `kept`: how many of them with text."""
 
     seed: int
     every: int
@@ -51,7 +51,7 @@ class Record:
     log: Log = field(default_factory=Log)
 
     def charge(self, scored: Scored) -> None:
-        """Generation of whole groups."""
+        """Charge the generation of whole groups."""
         _, first = np.unique(scored.group_N, return_index=True)
         sizes = np.bincount(scored.group_N)
         self.ledger.charge_generation(self.flops, scored.prompt_tokens_N[first], sizes, scored.response_tokens_N)
@@ -59,7 +59,7 @@ class Record:
     def add_step(
         self, step: int, metrics: Mapping[str, float], selected: Rollouts | None, updates: Sequence[Mapping[str, float]]
     ) -> None:
-        """A training step: `metrics` on all that was generated, what was selected, what each update measured."""
+        """A training step: `metrics` over everything generated, the selection, and the metrics of each update."""
         row = {"seed": self.seed, "step": step, "skipped": selected is None, **metrics}
         row |= dict.fromkeys((*SELECTED, *UPDATED), float("nan"))
         if selected is not None:
@@ -72,12 +72,12 @@ class Record:
         self,
         step: int,
         scored: Scored,
-        queries: Mapping[int, Asked],
+        queries: Mapping[int, QueryInfo],
         rollouts: Rollouts,
         selected: Rollouts | None,
         texts: Sequence[str],
     ) -> None:
-        """The rollouts of a step in numbers, some as texts."""
+        """The rollouts of a step in numbers, some with texts."""
         at = {"seed": self.seed, "step": step}
         rows = selection_rows(at, scored.query_N, queries, rollouts, selected)
         self.log.selection += rows
@@ -92,12 +92,12 @@ class Record:
         step: int,
         samples: int,
         infos: Mapping[str, Sequence[float]],
-        queries: Mapping[int, Asked],
+        queries: Mapping[int, QueryInfo],
         *,
         diverged: bool,
         last: bool,
     ) -> None:
-        """An evaluation from the reward manager's words on every sample; per question too at the last one."""
+        """An evaluation from the reward manager's output for every sample; the last one also per question."""
         unknown = [float("nan")] * len(infos["acc"])
         columns = {"successes": infos["acc"]}
         columns |= {"tokens": infos.get("response_tokens", unknown), "truncated": infos.get("truncated", unknown)}
@@ -109,15 +109,15 @@ class Record:
         row = {"seed": self.seed, "step": step, "samples": samples, **summary, "diverged": diverged}
         self.log.evaluations.append({**row, **self.ledger.row()})
         if last:
-            self.log.questions = []  # of a shorter run that goes on
+            self.log.questions = []  # of a shorter run that was extended
             for name, counts in table.groupby("query", sort=True).sum().iterrows():
                 query = int(name) if isinstance(name, int | np.integer) else name
-                asked = {"query": query, "family": queries[query].family, "prompt": queries[query].prompt}
+                info = {"query": query, "family": queries[query].family, "prompt": queries[query].prompt}
                 totals = {column: int(counts[column]) for column in columns if np.isfinite(counts[column])}
-                self.log.questions.append({"seed": self.seed, **asked, "samples": samples, **totals})
+                self.log.questions.append({"seed": self.seed, **info, "samples": samples, **totals})
 
     def add_seconds(self, step: int, timing: Mapping[str, float]) -> None:
-        """verl's timings of one step, by the phases of the embedded engine."""
+        """verl's timings of one step, mapped to the phases of the embedded engine."""
         totals: dict[str, float] = {}
         for name, phase in PHASES.items():
             if name in timing:
@@ -127,24 +127,24 @@ class Record:
         ]
 
     def write(self, folder: Path) -> None:
-        """One parquet for each table that has rows."""
+        """Write one parquet per non-empty table."""
         for name, table in tables_of([self.log]).items():
             if len(table):
                 write_parquet(table, folder / f"{name}.parquet")
 
     def save(self, path: Path, **more: Any) -> None:
-        """Beside a checkpoint of verl's; `more`: whatever else a resumed run must know."""
+        """Save the state beside a verl checkpoint; `more`: anything else a resumed run needs."""
         write_text(json.dumps({"log": asdict(self.log), "ledger": self.ledger.row(), **more}, default=float), path)
 
     def restore(self, path: Path) -> dict[str, Any]:
-        """What `save` wrote; all of it is returned."""
+        """Restore what `save` wrote, and return all of it."""
         state = json.loads(path.read_text())
         self.log, self.ledger = Log(**state["log"]), Ledger.from_row(state["ledger"])
         return state
 
 
 def describe(parts: Sequence[tuple[Scored, np.ndarray]]) -> dict[str, float]:
-    """Numbers on all that was generated in a step, kept or not: (responses, rewards_N) of each part."""
+    """Metrics over everything generated in a step, kept or not, from (responses, rewards_N) of each part."""
     groups, seen = [], 0
     for scored, _ in parts:
         groups.append(scored.group_N + seen)
@@ -178,7 +178,7 @@ def mean_update(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def gather(runs: Sequence[Path], folder: Path) -> None:
-    """The tables of several runs, one folder each (seeds of one arm), as one arm's: what repro.study reads."""
+    """Concatenate the tables of several runs (the seeds of one arm, a folder each) into the tables of the arm."""
     for name in asdict(Log()):
         parts = [pd.read_parquet(run / f"{name}.parquet") for run in runs if (run / f"{name}.parquet").exists()]
         if parts:
@@ -186,7 +186,7 @@ def gather(runs: Sequence[Path], folder: Path) -> None:
 
 
 def flop_counter(model_path: str) -> FlopCounter:
-    """Of the model that verl trains, counted without its weights."""
+    """The FLOP counter of the model that verl trains, made without loading weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,8 +1,8 @@
 """The verifier's verdict on one response, as a reward manager of verl.
 
-The queries of `repro.tasks` are verified by their own scorer, and a response that does not end by itself earns nothing,
-as in the embedded engine. For any other data source verl's custom reward function is asked (a function of data_source,
-solution_str, ground_truth and extra_info, that returns a number or a dict with `score`), truncated or not.
+The queries of `repro.tasks` are verified by their own scorer, and a truncated response gets 0, as in the embedded
+engine. Any other data source uses verl's custom reward function (of data_source, solution_str, ground_truth and
+extra_info, returning a number or a dict with `score`), truncated or not.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from repro.verl.data import SOURCE, query_name
 
 
 class Verdict(RewardManagerBase):
-    """Beside the score, what the tables need: acc, truncated, response_tokens, query (repro.verl.record)."""
+    """Returns the score and the columns of our tables: acc, truncated, response_tokens, query (repro.verl.record)."""
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_: Any):
         super().__init__(config, tokenizer, compute_score)
@@ -31,23 +31,23 @@ class Verdict(RewardManagerBase):
         row = item.non_tensor_batch
         extra = row.get("extra_info") or {}
         if row["data_source"] == SOURCE:
-            verdict = self._own(ids, ended, row, extra)
+            verdict = self._verify(ids, ended, row, extra)
         else:
-            verdict = await self._asked(self.tokenizer.decode(ids, skip_special_tokens=True), row, extra)
+            verdict = await self._custom_score(self.tokenizer.decode(ids, skip_special_tokens=True), row, extra)
         cut = not ended and tokens >= self.config.data.max_response_length
-        told = {"acc": float(verdict == 1.0), "truncated": float(cut), "response_tokens": tokens}
-        told["query"] = query_name(row["data_source"], extra)
-        return {"reward_score": verdict, "reward_extra_info": told}
+        info = {"acc": float(verdict == 1.0), "truncated": float(cut), "response_tokens": tokens}
+        info["query"] = query_name(row["data_source"], extra)
+        return {"reward_score": verdict, "reward_extra_info": info}
 
-    def _own(self, ids: list[int], ended: bool, row: dict[str, Any], extra: dict[str, Any]) -> float:
-        if not ended or self.special.intersection(ids[:-1]):  # a special token reads differently to a person
+    def _verify(self, ids: list[int], ended: bool, row: dict[str, Any], extra: dict[str, Any]) -> float:
+        if not ended or self.special.intersection(ids[:-1]):  # as in repro.engine.sample.decode
             return 0.0
         query = Query("", row["reward_model"]["ground_truth"], extra["family"], json.loads(extra["entry"]))
         return verify(self.tokenizer.decode(ids[:-1]), query)
 
-    async def _asked(self, text: str, row: dict[str, Any], extra: dict[str, Any]) -> float:
-        asked = {"data_source": row["data_source"], "solution_str": text, "extra_info": extra}
-        call = partial(self.compute_score, **asked, ground_truth=row["reward_model"]["ground_truth"])
-        slow = not inspect.iscoroutinefunction(self.compute_score)
-        score = await (self.loop.run_in_executor(None, call) if slow else call())
+    async def _custom_score(self, text: str, row: dict[str, Any], extra: dict[str, Any]) -> float:
+        fields = {"data_source": row["data_source"], "solution_str": text, "extra_info": extra}
+        call = partial(self.compute_score, **fields, ground_truth=row["reward_model"]["ground_truth"])
+        blocking = not inspect.iscoroutinefunction(self.compute_score)
+        score = await (self.loop.run_in_executor(None, call) if blocking else call())
         return float(score["score"] if isinstance(score, dict) else score)

@@ -1,17 +1,17 @@
-"""What verl's configuration says of our part: section `repro`, beside verl's own.
+"""Section `repro` of verl's configuration, and checks of the rest of it.
 
     repro:
       arm: cost-aware             # a name under `arms` of params.yaml
       seed: 0
-      scale: paper-qwen3-4b       # of params.yaml; null: its own
+      scale: paper-qwen3-4b       # null: the scale set in params.yaml
       settings: settings.json     # instead of params.yaml: a dump of the settings (`Settings.model_dump_json`)
       output: folder              # of the run's tables; null: `tables` beside verl's checkpoints
-      profile: folder             # the profile behind the plan, as `Profile.save` writes it; null: none
+      profile: folder             # the plan's profile, written by `Profile.save`; null: none
       queries: queries.parquet    # all training queries, a row each, for an arm that profiles them again; null: none
-      rollouts_per_step: 160      # null: data.train_batch_size × rollout.n, and
-      minibatch: 40               # null: actor.ppo_mini_batch_size × rollout.n, as verl itself counts them
+      rollouts_per_step: 160      # null: data.train_batch_size × rollout.n
+      minibatch: 40               # null: actor.ppo_mini_batch_size × rollout.n, as in verl
 
-Only `arm` must be there.
+Only `arm` is required.
 """
 
 from dataclasses import dataclass
@@ -25,27 +25,27 @@ from repro.settings import Settings, SettingsError, load
 from repro.verl.loss import actor_settings
 
 PROFILE = "profile"  # name of the profile's files in its folder
-SETTINGS = "settings.json"  # in a run's folder: those that it was begun with
-WORDS = {"title", "about", "group"}  # of an arm; no number depends on them
+SETTINGS = "settings.json"  # in a run's folder: the settings it was started with
+WORDS = {"title", "about", "group"}  # fields of an arm that no number depends on
 
 
 @dataclass(frozen=True)
 class RunOnVerl:
-    """One training run: its arm's functions, and the sizes that our trainer keeps."""
+    """One training run: its arm's functions and its sizes."""
 
     arm: str
     seed: int
     settings: Settings
     method: Method
     rollouts_per_step: int
-    updates: int  # optimiser steps per batch, unless a sampler says otherwise
+    updates: int  # optimiser steps per batch, unless a sampler sets them
     output: Path
     profile: Profile | None
     queries: Path | None
 
     @classmethod
     def of(cls, config: Any) -> "RunOnVerl":
-        """From verl's configuration; SettingsError where section `repro` is missing or asks for what verl cannot do."""
+        """From verl's configuration; SettingsError if section `repro` is missing or verl does not support the arm."""
         section = config.get("repro", None)
         if not section or not section.get("arm"):
             raise SettingsError("verl's configuration has no `repro.arm`: name an arm of params.yaml")
@@ -57,7 +57,7 @@ class RunOnVerl:
         per_step = section.get("rollouts_per_step") or config.data.train_batch_size * rollout.n
         minibatch = section.get("minibatch") or actor.ppo_mini_batch_size * rollout.n
         if per_step % minibatch:
-            raise SettingsError(f"{per_step} rollouts a step are no multiple of the mini-batch, {minibatch} rollouts")
+            raise SettingsError(f"{per_step} rollouts a step are not a multiple of the mini-batch of {minibatch}")
         output = Path(section.get("output") or Path(config.trainer.default_local_dir) / "tables")
         profile = None
         if arm.profile and section.get("profile"):
@@ -77,7 +77,7 @@ def settings_of(section: Any) -> Settings:
 
 
 def check_arm(name: str, method: Method) -> None:
-    """SettingsError where an arm does what verl's trainer has no place for."""
+    """SettingsError if verl's trainer does not support an arm."""
     filter = method.filter
     if filter is not None and getattr(filter, "func", filter).__name__ != "zero_variance":
         raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")
@@ -86,16 +86,15 @@ def check_arm(name: str, method: Method) -> None:
 
 
 def begun_alike(now: Settings, arm: str, folder: Path) -> None:
-    """SettingsError where `folder` holds a run of other settings, which would go on half one arm and half another."""
+    """SettingsError if `folder` holds a run with other settings, which must not be resumed with these."""
     if differences := changed(now, arm, folder):
-        told = "; ".join(differences)
         raise SettingsError(
-            f"{folder} was begun with other settings ({told}): remove it to train anew, or put them back"
+            f"{folder} was begun with other settings ({'; '.join(differences)}): restore them, or remove the folder"
         )
 
 
 def changed(now: Settings, arm: str, folder: Path) -> list[str]:
-    """What a run depends on that was otherwise when `folder` was begun, as "engine.steps: 3 → 60"; [] for a new one."""
+    """The settings that changed since the run in `folder` was started, as "engine.steps: 3 → 60"; [] for a new one."""
     path = folder / SETTINGS
     if not path.exists():
         return []
@@ -114,7 +113,7 @@ def _relevant(settings: Settings, arm: str) -> dict[str, Any]:
 
 
 def check_config(config: Any, method: Method) -> None:
-    """SettingsError where verl's configuration would quietly do something else than the arm says."""
+    """SettingsError if verl's configuration would silently differ from the arm."""
     from omegaconf import OmegaConf
 
     actor, algorithm, v1 = config.actor_rollout_ref.actor, config.algorithm, config.trainer.v1
@@ -124,22 +123,22 @@ def check_config(config: Any, method: Method) -> None:
         f"algorithm.filter_groups.enable={str(method.filter is not None).lower()}": (
             bool(algorithm.filter_groups.enable) == (method.filter is not None)
         ),
-        "actor_rollout_ref.actor.use_dynamic_bsz=true": actor.use_dynamic_bsz,  # mini-batches come in any size
+        "actor_rollout_ref.actor.use_dynamic_bsz=true": actor.use_dynamic_bsz,  # mini-batches vary in size
         "actor_rollout_ref.actor.ppo_epochs=1": actor.ppo_epochs == 1,
         "trainer.critic_warmup=0": config.trainer.critic_warmup == 0,
-        "trainer.v1.sampler.custom_sampler.path=null": not v1.sampler.custom_sampler.path,  # our steps are the plan's
+        "trainer.v1.sampler.custom_sampler.path=null": not v1.sampler.custom_sampler.path,  # steps follow the plan
         "algorithm.rollout_correction.bypass_mode=false": (  # it has no entropy for samplers
             not (algorithm.rollout_correction.bypass_mode and method.samplers)
         ),
     }
-    if method.profile_again:  # verl samples a profile as it samples to evaluate
+    if method.profile_again:  # profiles are sampled like evaluations
         rollout = config.actor_rollout_ref.rollout
         for key in ("temperature", "top_p", "top_k"):
             demands[f"actor_rollout_ref.rollout.val_kwargs.{key}={rollout[key]}"] = (
                 rollout.val_kwargs[key] == rollout[key]
             )
     for key, value in actor_settings(method, config.data.max_response_length).items():
-        if key != "clip_ratio_c":  # the second clip, which the papers' runs had
+        if key != "clip_ratio_c":  # the dual clip, which the papers' runs had
             demands[f"actor_rollout_ref.actor.{key}={value}"] = OmegaConf.select(actor, key) == value
     if failed := [demand for demand, met in demands.items() if not met]:
         raise SettingsError(f"the trainer `repro` needs {', '.join(failed)} in verl's configuration")

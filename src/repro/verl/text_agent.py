@@ -1,4 +1,4 @@
-"""Prompts as they are: verl's single-turn agent without a chat template, for base models and our small policy."""
+"""Plain prompts: verl's single-turn agent without a chat template, for base models and our small policy."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 
 
 class TextAgentLoop(SingleTurnAgentLoop):
-    """The prompt's tokens are those of the text of its one message, as the embedded engine reads it."""
+    """The prompt's tokens are those of the text of its only message, as in the embedded engine."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
-        super().__init__(*args, hf_model_type=None, **kwargs)  # or verl looks for this family's chat tokens
+        super().__init__(*args, hf_model_type=None, **kwargs)  # else verl looks for the model family's chat tokens
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], **_: Any) -> list[int]:
         return self._cap_text_prompt_length(self.tokenizer(messages[0]["content"])["input_ids"])

@@ -1,8 +1,8 @@
 """verl's trainer with an arm's samplers between advantage and actor update.
 
-Advantages, selection and the forming of mini-batches are the embedded engine's, drawn from the same random streams, so
-that one batch gives one selection on both engines. Each mini-batch is one call of verl's `update_actor`, however many
-rollouts it holds. All else (generation, scoring, losses, optimiser, weights to the replicas, checkpoints) is verl's.
+Advantages, selection and mini-batches use the embedded engine's code and random streams, so the same batch gives the
+same selection on both engines. Each mini-batch is one call of verl's `update_actor`, however many rollouts it has.
+Everything else (generation, scoring, losses, optimiser, weights to the replicas, checkpoints) is verl's.
 """
 
 import itertools
@@ -35,13 +35,13 @@ from repro.verl.version import NAME
 
 log = logging.getLogger(__name__)
 
-SELECTED = "selected"  # the queue's partition for the rows that train
+SELECTED = "selected"  # the queue's partition for the selected rows
 STATE = "repro.json"  # beside each of verl's checkpoints
 
 
 @register_trainer(NAME)  # trainer.v1.trainer_mode
 class ArmTrainer(ReplannedTrainer):
-    """One run of one arm. The methods stand in the order in which verl calls them."""
+    """One run of one arm. The methods are in the order in which verl calls them."""
 
     def __init__(self, config: Any):
         super().__init__(config)
@@ -74,12 +74,12 @@ class ArmTrainer(ReplannedTrainer):
         self.record.ledger.charge_scoring(self.record.flops, costs_N)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's (for its metrics and its importance weights), then the arm's over the same rollouts."""
+        """verl's advantage (for its metrics and importance weights), then the arm's on the same rollouts."""
         batch = super()._compute_advantage(batch, metrics)
         real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         keys = in_plan_order(real, self.place)
         metrics["training/rollouts_failed"] = failed = max(0, self.expected - len(keys))
-        if failed:  # verl goes on without them
+        if failed:  # verl continues without them
             log.warning("step %d: %d of %d rollouts failed, see above", self.global_steps, failed, self.expected)
         wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
         self.fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=sorted(wanted))
@@ -102,10 +102,10 @@ class ArmTrainer(ReplannedTrainer):
         updates = self._train_on(selected) if selected is not None else []
         self._write_step(step, selected, updates)
         metrics.update(_for_verl(updates))
-        return batch  # the whole of it: verl measures it, then clears exactly its keys
+        return batch  # all of it: verl measures it, then clears exactly its keys
 
     def _select(self, step: int) -> Rollouts | None:
-        progress = step / self.run.settings.steps_of(self.run.arm)  # a run that is cut short keeps its schedule
+        progress = step / self.run.settings.steps_of(self.run.arm)  # a shortened run keeps its schedule
         try:
             return apply_chain(self.run.method.samplers, self.rollouts, progress, self._rng("sample"))
         except NoSignal:
@@ -128,7 +128,7 @@ class ArmTrainer(ReplannedTrainer):
                 "calculate_entropy": actor.calculate_entropy or actor.entropy_coeff != 0.0,
                 "distillation_use_topk": False,
                 "distillation_only": False,
-                "global_batch_size": len(part),  # what sequence means divide by: rows that fill up do not count
+                "global_batch_size": len(part),  # divisor of sequence means; padding rows do not count
                 "mini_batch_size": len(rows),
                 "epochs": 1,
                 "seed": actor.data_loader_seed,
@@ -138,16 +138,16 @@ class ArmTrainer(ReplannedTrainer):
             output = self.actor_rollout_wg.update_actor(rows)
         values = {name: float(value) for name, value in reduce_metrics(dict(output["metrics"])).items()}
         values["loss"] = loss_of(values["loss"], part)
-        finite = bool(np.isfinite(values["grad_norm"]))  # verl itself leaves out an update whose gradient is not
+        finite = bool(np.isfinite(values["grad_norm"]))  # verl itself skips an update whose gradient is not
         self.record.ledger.charge_update(self.record.flops, part.costs_N, steps=int(finite))
-        if not finite:  # ends the run, as on the embedded engine
+        if not finite:  # ends the run, as in the embedded engine
             self.diverged, self.total_training_steps = True, self.global_steps
-        own = {"limit": float(actor.optim.clip_grad), "tokens": float(part.response_mask_N_T.sum())}
-        return {**values, **own, "clipped": values["actor/pg_clipfrac"]}
+        extra = {"limit": float(actor.optim.clip_grad), "tokens": float(part.response_mask_N_T.sum())}
+        return {**values, **extra, "clipped": values["actor/pg_clipfrac"]}
 
     @contextmanager
     def _queued(self, rows: Any) -> Iterator[KVBatchMeta]:
-        """Rows as a batch in the queue, under keys of their own, for as long as they train."""
+        """Put rows into the queue under new keys while they train."""
         keys = [f"{self.global_steps}_{next(self.serial)}" for _ in range(len(rows))]
         tags = [{"seq_len": len(row)} for row in rows_of(rows["input_ids"])]
         tq.kv_batch_put(keys=keys, partition_id=SELECTED, fields=rows, tags=tags)
@@ -156,7 +156,7 @@ class ArmTrainer(ReplannedTrainer):
         finally:
             tq.kv_clear(keys=keys, partition_id=SELECTED)
 
-    # what is left of it
+    # log and evaluation
 
     def _write_step(self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]) -> None:
         mask_N_T = self.rollouts.response_mask_N_T
@@ -172,15 +172,15 @@ class ArmTrainer(ReplannedTrainer):
             self.record.add_rollouts(step, self.scored, self.queries, self.rollouts, selected, texts)
 
     def _kl(self) -> float:
-        """KL(π‖base policy) in nats per token by the k3 estimator, where verl computed the reference; else NaN."""
+        """KL(π‖base policy) in nats per token by the k3 estimator, if verl evaluated the reference; else NaN."""
         if "ref_log_prob" not in self.fields:
             return float("nan")
         pairs = zip(rows_of(self.fields["ref_log_prob"]), rows_of(self.fields["old_log_probs"]), strict=True)
-        gap = np.concatenate([(reference - own).float().numpy() for reference, own in pairs])
+        gap = np.concatenate([(reference - policy).float().numpy() for reference, policy in pairs])
         return float((np.exp(gap) - 1 - gap).mean())
 
     def _validate(self) -> dict[str, float]:
-        """verl's, with as many samples of each query as the settings say."""
+        """verl's validation with the number of samples per query of the settings."""
         evaluation, loader = self.run.settings.evaluation, self.val_dataloader
         self.val_dataloader = with_samples(loader, evaluation.final_samples if self._last else evaluation.samples)
         try:
@@ -195,8 +195,8 @@ class ArmTrainer(ReplannedTrainer):
     def _val_metrics_update(
         self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *_: Any, **__: Any
     ) -> dict[str, float]:
-        if self.heard is not None:
-            self.heard = reward_extra_infos_dict
+        if self.profile_infos is not None:
+            self.profile_infos = reward_extra_infos_dict
             return {}
         samples = max(Counter(sample_uids).values())  # a response that failed is missing
         self.record.add_evaluation(
@@ -211,19 +211,19 @@ class ArmTrainer(ReplannedTrainer):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         self.record.add_seconds(global_steps - 1, timing_raw)
         if (self._folder / STATE).exists():
-            self._save_record()  # with the evaluation and the seconds, which came after the checkpoint
+            self._save_record()  # again, with the evaluation and seconds that followed the checkpoint
         if global_steps % self.record.every == 0 or self._last:
             self.record.write(self.run.output)
 
     def on_train_end(self) -> None:
-        """A run that diverged leaves verl's loop this way, and one that had trained to its end when it was resumed."""
+        """Also reached by a run that diverged, and by one that was already finished when it was resumed."""
         super().on_train_end()
         self.global_steps -= 1
         if self.diverged and not self.record.evaluated(self.global_steps):
             self._validate()
         self.record.write(self.run.output)
 
-    # checkpoints: verl's, and beside them what was spent and logged
+    # checkpoints: verl's, and beside them the ledger and log
 
     @property
     def _folder(self) -> Path:
@@ -234,11 +234,11 @@ class ArmTrainer(ReplannedTrainer):
         self.record.save(self._folder / STATE, **place, diverged=self.diverged)
 
     def _save_checkpoint(self) -> None:
-        self._save_record()  # first: verl's last word is that this checkpoint is the one to go on from
+        self._save_record()  # first, since verl's last action is to mark this checkpoint as the latest
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
-        """Afterwards, verl evaluates before it trains only what the uninterrupted run would have evaluated here."""
+        """Afterwards, verl evaluates before training only if the uninterrupted run would have evaluated here."""
         super()._load_checkpoint()
         if self.global_steps > 0:
             trainer = self.config.trainer
@@ -255,7 +255,7 @@ class ArmTrainer(ReplannedTrainer):
 
 
 def _for_verl(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The updates' means under verl's names, for its own loggers."""
+    """Means over the updates under verl's names, for its loggers."""
     if not updates:
         return {}
     means = {name: float(np.mean([update[name] for update in updates])) for name in updates[0]}

@@ -1,9 +1,9 @@
-"""Which verl this is written for."""
+"""The supported version of verl."""
 
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
 SUPPORTED = "0.9.1"
-NAME = "repro"  # of our entry point in the group verl.plugins, of our trainer, of our policy loss
+NAME = "repro"  # of our entry point in the group verl.plugins, our trainer and our policy loss
 
 
 class UnsupportedVerl(RuntimeError):
@@ -11,9 +11,9 @@ class UnsupportedVerl(RuntimeError):
 
 
 def require_verl() -> None:
-    """UnsupportedVerl where verl is missing or of another version: its trainer is extended, and moves between versions.
+    """UnsupportedVerl if verl is missing or has another version: we extend its trainer, which changes between versions.
 
-    verl itself logs a plugin that fails at DEBUG alone; hence this, called wherever a person can see it.
+    verl logs a failing plugin only at DEBUG level, so this is called where users see the error.
     """
     try:
         installed = version("verl")
@@ -22,14 +22,14 @@ def require_verl() -> None:
     if installed != SUPPORTED:
         raise UnsupportedVerl(
             f"verl {installed} is installed, but repro.verl extends the trainer of verl {SUPPORTED}: "
-            f"`make extra-verl` puts that in its place"
+            f"`make extra-verl` installs it"
         )
 
 
 def require_plugin() -> None:
-    """UnsupportedVerl where verl's processes would not load our plugin."""
+    """UnsupportedVerl if verl's processes would not load our plugin."""
     if NAME not in {point.name for point in entry_points(group="verl.plugins")}:
         raise UnsupportedVerl(
-            "this installation of repro does not announce its verl plugin: `pip install --no-deps --editable .` (or "
-            "`make setup`) renews it"
+            "this installation of repro does not register its verl plugin: reinstall it with `pip install --no-deps "
+            "--editable .` (or `make setup`)"
         )

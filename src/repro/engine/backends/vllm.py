@@ -1,8 +1,8 @@
-"""Sampling with vLLM's offline engine, in a process of its own: `python -m repro.engine.backends.vllm FD ENGINE`.
+"""Sampling with vLLM's offline engine in a child process: `python -m repro.engine.backends.vllm FD ENGINE`.
 
-In its own process because vLLM fixes the number of threads, seeds torch and takes over logging where it runs, and
-because its number of threads is read once, as the process starts. The two ends send each other pickled tuples through
-one pipe; when the caller is gone, the pipe is closed and the engine ends.
+It needs a separate process because vLLM sets the number of threads, seeds torch and takes over logging, and because the
+number of threads is read only once, at start-up. Both ends exchange pickled tuples through one pipe; when the caller
+exits, the pipe is closed and the engine exits.
 """
 
 import os
@@ -24,18 +24,18 @@ from repro.engine.backends import AGREE, MAX_LENGTH, BackendError, Samples, larg
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its default is half the memory
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in the child itself, where weights can be replaced
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # run the engine in the child itself, where weights can be replaced
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    "OMP_WAIT_POLICY": "passive",  # spinning threads take 40 times as long beside a busy neighbour
+    "OMP_WAIT_POLICY": "passive",  # spinning threads are 40 times slower on a busy machine
     "TOKENIZERS_PARALLELISM": "false",
 }
 
 
 class StaleWeights(BackendError):
-    """The engine does not compute with the weights that it was given."""
+    """The engine does not use the weights that it was given."""
 
 
 class Vllm:
@@ -63,10 +63,10 @@ class Vllm:
             self._answer()
         except BackendError as error:
             self.close()
-            told = textwrap.shorten(str(error), 400, placeholder=" …")
+            reason = textwrap.shorten(str(error), 400, placeholder=" …")
             raise BackendError(
-                f"vLLM did not start with {folder} in {dtype}: see whether another program holds the memory, and "
-                f"whether this vLLM knows the model's architecture ({told})"
+                f"vLLM did not start with {folder} in {dtype}: check whether another program uses the memory, and "
+                f"whether this vLLM supports the model's architecture ({reason})"
             ) from error
 
     def sample(
@@ -80,7 +80,7 @@ class Vllm:
         seed: int,
         top_p: float = 1.0,
     ) -> Samples:
-        # Every sample is a request of its own: with n > 1 in one request, seeds have crashed vLLM 0.31.
+        # One request per sample: with n > 1 in one request, seeds have crashed vLLM 0.31.
         prompts_N = [list(prompt) for prompt in prompts_Q for _ in range(samples)]
         stops = stop_tokens(stop)
         options = {"max_tokens": max_new_tokens, "temperature": temperature, "stop_token_ids": stops, "top_p": top_p}
@@ -89,23 +89,23 @@ class Vllm:
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         whole = [[*map(int, prompt), *map(int, ids)] for prompt, ids in zip(prompts_N, ids_N, strict=True)]
-        found = self._ask("rescore", whole)
-        return [logprob[len(prompt) :] for logprob, prompt in zip(found, prompts_N, strict=True)]
+        logprobs_N = self._ask("rescore", whole)
+        return [logprob[len(prompt) :] for logprob, prompt in zip(logprobs_N, prompts_N, strict=True)]
 
     def load_weights(self, model: Any, probe_N: Sequence[Sequence[int]]) -> float:
-        """Replace the engine's weights by those of `model` (transformers, the same architecture), and hold the
-        log-probabilities of `probe_N` (token ids, at least two each) against the model's own.
+        """Replace the engine's weights with those of `model` (transformers, the same architecture), and compare the
+        log-probabilities of `probe_N` (token ids, at least two each) with the model's.
 
-        Returns their largest difference, nats. StaleWeights where it exceeds `AGREE`: vLLM keeps a packed copy of the
-        output layer, which for tied embeddings its own reload leaves as it was, silently. BackendError for an engine
-        in bfloat16, whose rounding alone is as large as what a stale layer does.
+        Returns their largest difference, nats. StaleWeights if it exceeds `AGREE`: vLLM keeps a packed copy of the
+        output layer, which its own reload silently leaves unchanged for tied embeddings. BackendError for an engine in
+        bfloat16, whose rounding error is as large as the effect of a stale layer.
         """
         from repro.engine.backends.transformers import Transformers
 
         if self.dtype != "float32":
             raise BackendError(
-                f"a vLLM engine in {self.dtype} takes no new weights: rounding would hide stale ones from the check; "
-                "open it with dtype='float32'"
+                f"cannot load weights into a vLLM engine in {self.dtype}: rounding would hide stale ones from the "
+                "check; open it with dtype='float32'"
             )
         self._send_weights(model)
         first_N, rest_N = [list(ids[:1]) for ids in probe_N], [list(ids[1:]) for ids in probe_N]
@@ -113,8 +113,8 @@ class Vllm:
         difference = largest_difference(self.rescore(first_N, rest_N), expected)
         if not difference <= AGREE:
             raise StaleWeights(
-                f"after taking new weights, vLLM's log-probabilities differ from the model's by up to {difference:.2g} "
-                f"nats, more than {AGREE:g}: it computes with others; start a new engine from a saved folder"
+                f"after loading new weights, vLLM's log-probabilities differ from the model's by up to "
+                f"{difference:.2g} nats, more than {AGREE:g}: they are stale; start a new engine from a saved folder"
             )
         return difference
 
@@ -149,7 +149,7 @@ class Vllm:
         try:
             self._pipe.send((what, arguments))
         except (BrokenPipeError, OSError) as error:
-            raise BackendError(f"vLLM's process has ended ({self._last_words()}); open the engine anew") from error
+            raise BackendError(f"vLLM's process has ended ({self._last_words()}); open a new engine") from error
         return self._answer()
 
     def _answer(self) -> Any:
@@ -157,13 +157,13 @@ class Vllm:
             failed, content = self._pipe.recv()
         except (EOFError, OSError) as error:
             self._process.wait()
-            raise BackendError(f"vLLM's process ended unasked ({self._last_words()})") from error
+            raise BackendError(f"vLLM's process ended unexpectedly ({self._last_words()})") from error
         if failed:
             raise BackendError(f"vLLM: {content}")
         return content
 
     def _last_words(self) -> str:
-        """The last error that the process wrote, or else its last line."""
+        """The last error that the process wrote, or its last line."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         lines = [line for line in lines if "Error" in line] or lines
@@ -171,7 +171,7 @@ class Vllm:
 
 
 class Engine:
-    """vLLM itself; lives in the child."""
+    """vLLM itself, in the child process."""
 
     def __init__(self, folder: str, dtype: str, max_length: str):
         from vllm import LLM
@@ -180,22 +180,22 @@ class Engine:
         self.llm = LLM(
             folder,
             dtype=dtype,
-            enforce_eager=current_platform.is_cpu(),  # on a CPU compiling costs more than a profile
+            enforce_eager=current_platform.is_cpu(),  # on a CPU, compiling takes longer than a whole profile
             max_model_len=min(int(max_length), _longest(folder, int(max_length))),
-            logprobs_mode="processed_logprobs",  # of the tempered distribution, the one that is sampled
+            logprobs_mode="processed_logprobs",  # of the tempered distribution that is sampled from
             block_size=32,  # tokens; samples of one query share whole blocks of their prompt
-            generation_config="vllm",  # the model's own sampling defaults (top-p, say) would change the distribution
+            generation_config="vllm",  # the model's sampling defaults (e.g. top-p) would change the distribution
             seed=0,
         )
-        self.rescore([[0, 0]])  # the first request compiles kernels, which may take ten seconds: part of starting
+        self.rescore([[0, 0]])  # the first request compiles kernels, up to ten seconds: count it as start-up
 
     def sample(self, prompts_N: list[list[int]], options: dict[str, Any], seed: int) -> tuple[list[tuple], float]:
         """(ids, log-probabilities) per prompt, and the seconds."""
         import torch
         from vllm import SamplingParams
 
-        # Requests without a seed of their own draw from torch's generator. With one they would crash where a prompt is
-        # prefilled in parts: CPU generators know no offset.
+        # Requests without a seed draw from torch's generator. With a seed they would crash when a prompt is prefilled
+        # in parts: CPU generators have no offset.
         torch.manual_seed(seed)
         parameters = SamplingParams(**options, logprobs=0, ignore_eos=True, detokenize=False)
         started = time.monotonic()
@@ -209,7 +209,7 @@ class Engine:
         return rows, seconds
 
     def rescore(self, whole_N: list[list[int]]) -> list[np.ndarray]:
-        """The log-probability of every token after the ones before it; NaN for the first."""
+        """The log-probability of every token given those before it; NaN for the first."""
         from vllm import SamplingParams
 
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
@@ -222,12 +222,12 @@ class Engine:
         ]
 
     def load_weights(self, path: str, repack: bool) -> None:
-        """Replace all weights by those in a safetensors file."""
+        """Replace all weights with those in a safetensors file."""
         from safetensors.torch import load_file
 
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(load_file(path).items())})
         if repack:
-            # On a CPU the output layer is kept packed as well; with tied embeddings the reload does not pack it anew.
+            # On a CPU there is also a packed output layer; with tied embeddings the reload does not repack it.
             self.llm.apply_model(_repack)
         self.llm.reset_prefix_cache()  # keys and values of the old weights
 
@@ -243,7 +243,7 @@ def _longest(folder: str, otherwise: int) -> int:
 
 
 def serve(pipe: Connection, folder: str, dtype: str, max_length: str) -> None:
-    """Answer requests (method of Engine, arguments) with (failed, result or sentence) until the pipe is closed."""
+    """Answer requests (method of Engine, arguments) with (failed, result or message) until the pipe is closed."""
 
     _stop_with_parent()
 
@@ -266,7 +266,7 @@ def serve(pipe: Connection, folder: str, dtype: str, max_length: str) -> None:
 
 
 def _stop_with_parent() -> None:
-    """End when the caller is gone, in the middle of a batch too: a killed stage must leave nothing running."""
+    """Exit when the caller is gone, even in the middle of a batch: a killed stage must leave nothing running."""
     parent = os.getppid()
 
     def watch() -> None:

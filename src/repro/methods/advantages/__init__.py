@@ -1,15 +1,15 @@
-"""Advantages: what a reward is worth beside the others of its group.
+"""Advantages: how good a reward is relative to the others in its group.
 
-An advantage is a function `(rewards_N, group_N, *, parameters) -> advantages_N`, alone in a module of its own name.
+An advantage is a function `(rewards_N, group_N, *, parameters) -> advantages_N` in a module of the same name.
 """
 
 import numpy as np
 
 
 def equal_rewards(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
-    """equal_Q: zero variance, exactly: the group's largest raw reward equals its smallest. Groups in sorted order.
+    """equal_Q: whether a group has zero variance: its largest raw reward equals its smallest. Groups in sorted order.
 
-    Exact, since a threshold on the standard deviation depends on the rewards' scale and on rounding.
+    The comparison is exact, since a threshold on the standard deviation depends on the rewards' scale and on rounding.
     """
     rewards_N = np.asarray(rewards_N, float)
     _, index_N = np.unique(group_N, return_inverse=True)
@@ -20,5 +20,5 @@ def equal_rewards(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
 
 
 def groups_without_signal(rewards_N: np.ndarray, group_N: np.ndarray) -> float:
-    """Share of groups whose raw rewards are all equal; 1 minus D³S's sample usefulness rate of the whole batch."""
+    """Fraction of groups whose raw rewards are all equal: 1 minus D³S's sample usefulness rate of the whole batch."""
     return float(equal_rewards(rewards_N, group_N).mean())

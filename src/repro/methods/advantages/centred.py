@@ -1,4 +1,4 @@
-"""Rewards centred within the group, their spread left as it is."""
+"""Rewards centred within the group, without dividing by their standard deviation."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from repro.methods.advantages import equal_rewards
 def centred(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     """A_N: A_i = r_i − mean_group, Dr. GRPO's advantage (Liu et al., 2025); in units of the reward.
 
-    Without the division by the standard deviation, nearly solved and nearly unsolvable groups are no longer magnified.
-    Dr. GRPO's other change, a loss that is not divided by the response's length, is `aggregation: constant-length`. A
-    group whose rewards are all equal gets exactly 0. Raises ValueError on a reward that is not finite.
+    Without the division by the standard deviation, groups that are nearly solved or nearly unsolvable are no longer
+    magnified. Dr. GRPO's other change, not dividing the loss by the response length, is `aggregation: constant-length`.
+    A group whose rewards are all equal gets exactly 0. ValueError on a reward that is not finite.
     """
     rewards_N = np.asarray(rewards_N, float)
     if not np.isfinite(rewards_N).all():

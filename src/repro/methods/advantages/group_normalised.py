@@ -14,7 +14,7 @@ def group_normalised(
     """A_N: A_i = (r_i − mean_group) / (std_group + δ), GRPO's advantage (Shao et al., 2024; Cost-Aware Learning §5.2).
 
     The standard deviation is the population's (divides by G), as in D³S eq. 35; D³S eq. 2 has no δ. A group whose
-    rewards are all equal gets exactly 0, not rounding noise divided by δ. Raises ValueError on a reward that is not
+    rewards are all equal gets exactly 0 rather than rounding noise divided by δ. ValueError on a reward that is not
     finite.
     """
     rewards_N = np.asarray(rewards_N, float)

@@ -1,5 +1,5 @@
-"""Filters: which groups count. The engine refills the batch with further groups until it is full, and pays for them.
+"""Filters: which groups to keep. The engine refills the batch with new groups until it is full; they are charged too.
 
-A filter is a function `(rewards_N, group_N, *, parameters) -> keep_Q` (bool, groups in sorted order), alone in a module
-of its own name.
+A filter is a function `(rewards_N, group_N, *, parameters) -> keep_Q` (bool, groups in sorted order) in a module of the
+same name.
 """

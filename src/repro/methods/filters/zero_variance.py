@@ -1,4 +1,4 @@
-"""Zero-variance filtering: a group whose rewards are all equal cannot teach."""
+"""Zero-variance filtering: a group whose rewards are all equal carries no learning signal."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ def zero_variance(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     """keep_Q: the groups whose raw rewards are not all equal (dynamic sampling: DAPO, Yu et al., 2025; ZVF in
     Cost-Aware Learning §5.3).
 
-    Equal means exactly equal: the largest raw reward of the group is its smallest
-    (`repro.methods.advantages.equal_rewards`); no threshold on a standard deviation, and not read off the advantages.
-    Rewards that differ by rounding differ.
+    Equal means exactly equal: the group's largest raw reward is its smallest
+    (`repro.methods.advantages.equal_rewards`). There is no threshold on a standard deviation, and advantages are not
+    consulted; rewards that differ by rounding count as different.
 
-    Refill, by the engine: while the batch is not full and `engine.refill_rounds` are not used up, as many further
-    groups as are missing are taken from the plan and generated; every one is paid for in the ledger, kept or not.
-    Deviation: DAPO generates whole batches and throws away what is over; we generate what is missing, so nothing is.
+    The engine refills: while the batch is not full and `engine.refill_rounds` are not used up, it generates as many
+    further groups of the plan as are missing. The ledger is charged for every group, kept or not.
+    Deviation: DAPO generates whole batches and discards the surplus; we generate only what is missing.
     """
     return ~equal_rewards(rewards_N, group_N)

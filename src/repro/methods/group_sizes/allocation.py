@@ -1,10 +1,10 @@
-"""Group sizes of greatest total gain under a budget of rollouts, where a further rollout brings ever less.
+"""Group sizes that maximise the total gain under a rollout budget, with diminishing returns per rollout.
 
-A gain table gains_Q_G holds what a group of each size in sizes_G brings for query Q: `expected_informative` of its
-posterior, say. Size 0 (the query is left out) gains nothing and needs no column. The first step of a query, from
-nothing to its smallest group, is a lump; from then on a step is one rollout. Gains per rollout must not rise along a
-query's steps. Then taking the steps in falling order of gain per rollout is optimal: exactly so wherever every step
-fits (Fox 1966), and up to the gain of less than one lump where the last ones do not.
+A gain table gains_Q_G holds the gain of a group of each size in sizes_G for each query, for instance
+`expected_informative` of its posterior. Size 0 (the query is left out) gains nothing and needs no column. A query's
+first step, from nothing to its smallest group, is a lump; every later step is one rollout. Gains per rollout must not
+increase along a query's steps. Taking the steps in decreasing order of gain per rollout is then optimal: exactly so if
+every step fits (Fox 1966), and otherwise to within the gain of one lump.
 
 Array names: Q queries (or classes of queries), G group sizes.
 """
@@ -22,9 +22,9 @@ from repro.methods.group_sizes.rule import Array
 def allocate(gains_Q_G: ArrayLike, sizes_G: Sequence[int], budget: int, *, drop: bool = True) -> NDArray[np.int64]:
     """sizes_Q: the group size of each query, 0 where it is left out; the sum is at most `budget` rollouts.
 
-    With `drop` false every query gets at least the smallest size, and the result is an exact optimum. Otherwise it is
-    one as long as no lump was passed over for want of budget, and else within one lump of it. Ties go to the earlier
-    query. ValueError where gains are not as the module says, or the budget does not hold the smallest groups.
+    With `drop` false every query gets at least the smallest size, and the result is an exact optimum. With `drop` true
+    it is exact unless the budget was too small for some lump, and then within one lump of the optimum. Ties go to the
+    earlier query. ValueError if a gain per rollout increases, or the budget is too small for the smallest groups.
     """
     steps = _steps(gains_Q_G, sizes_G)
     n_queries, lump = len(steps.density_Q_G), int(sizes_G[0])
@@ -41,7 +41,7 @@ def allocate(gains_Q_G: ArrayLike, sizes_G: Sequence[int], budget: int, *, drop:
         cost = int(steps.cost_G[place])
         if left == 0 or steps.density_Q_G[query, place] <= 0:
             break
-        follows = sizes_Q[query] == sizes_G[place] - cost  # false where the lump did not fit, or is taken already
+        follows = sizes_Q[query] == sizes_G[place] - cost  # false if the lump did not fit or is already taken
         if follows and cost <= left:
             sizes_Q[query] += cost
             left -= cost
@@ -57,9 +57,9 @@ def allocate_profile(
     population: tuple[float, float] | None = None,
     drop: bool = True,
 ) -> NDArray[np.int64]:
-    """sizes_Q of most informative groups in expectation, for a profile of successes in K samples; see `allocate`.
+    """sizes_Q that maximise the expected number of informative groups, given successes in K samples; see `allocate`.
 
-    `population` is the (α, β) of the queries' difficulty, fitted to the profile where it is not given.
+    `population` is the (α, β) of the queries' difficulty, fitted to the profile by default.
     """
     alpha, beta = population or fit_population(successes_Q, samples)
     a_Q, b_Q = posterior(successes_Q, samples, alpha, beta)
@@ -74,11 +74,11 @@ class Frontier:
     gain_N: Array
 
     def gain(self, rollouts: ArrayLike) -> Array:
-        """Gain at so many rollouts per query; that of the last corner beyond it."""
+        """Gain at this many rollouts per query; constant beyond the last corner."""
         return np.interp(rollouts, self.rollouts_N, self.gain_N)
 
     def rollouts(self, gain: ArrayLike) -> Array:
-        """Fewest rollouts per query for this gain; infinite where no number suffices."""
+        """Fewest rollouts per query for this gain; infinite if no number suffices."""
         return np.interp(gain, self.gain_N, self.rollouts_N, right=np.inf)
 
     def price(self, rollouts: float) -> float:
@@ -90,9 +90,9 @@ class Frontier:
 
 
 def frontier(gains_Q_G: ArrayLike, sizes_G: Sequence[int], weights_Q: ArrayLike) -> Frontier:
-    """The exact optimum for a large population: class Q is a share weights_Q of the queries, and may be split.
+    """The exact optimum for a large population: class Q is a fraction weights_Q of the queries, and may be split.
 
-    Without lumps that do not fit, the greedy order is optimal at every budget.
+    Since every lump fits, the greedy order is optimal at every budget.
     """
     steps = _steps(gains_Q_G, sizes_G)
     weights_Q = np.asarray(weights_Q, dtype=np.float64)
@@ -103,7 +103,7 @@ def frontier(gains_Q_G: ArrayLike, sizes_G: Sequence[int], weights_Q: ArrayLike)
 
 
 def sizes_at_price(gains_Q_G: ArrayLike, sizes_G: Sequence[int], price: float) -> NDArray[np.int64]:
-    """sizes_Q: each query's size of greatest gain − price · rollouts, 0 where none pays; needs no common budget."""
+    """sizes_Q: each query's size that maximises gain − price · rollouts, 0 if none pays; needs no shared budget."""
     taken_Q = (_steps(gains_Q_G, sizes_G).density_Q_G > price).sum(axis=1)
     return np.where(taken_Q > 0, np.asarray(sizes_G)[np.maximum(taken_Q, 1) - 1], 0)
 
@@ -112,7 +112,7 @@ def sizes_at_price(gains_Q_G: ArrayLike, sizes_G: Sequence[int], price: float) -
 class _Steps:
     cost_G: Array  # rollouts of each step
     density_Q_G: Array  # gain per rollout of each step
-    order: NDArray[np.int64]  # flat places in density_Q_G, best first; a query's own steps in order
+    order: NDArray[np.int64]  # flat indices into density_Q_G, best first; the steps of one query in order
 
 
 def _steps(gains_Q_G: ArrayLike, sizes_G: Sequence[int]) -> _Steps:
@@ -129,5 +129,5 @@ def _steps(gains_Q_G: ArrayLike, sizes_G: Sequence[int]) -> _Steps:
     density_Q_G = np.diff(gains_Q_G, axis=1, prepend=0.0) / cost_G
     if (rise := np.diff(density_Q_G, axis=1).max(initial=0.0)) > 1e-9 * np.abs(density_Q_G).max() + 1e-10:
         raise ValueError(f"gains per rollout rise by {rise:.3g} along a query: being greedy on them is not optimal")
-    density_Q_G = np.minimum.accumulate(density_Q_G, axis=1)  # rounding aside, they fall already
+    density_Q_G = np.minimum.accumulate(density_Q_G, axis=1)  # already decreasing, up to rounding
     return _Steps(cost_G, density_Q_G, np.argsort(-density_Q_G, axis=None, kind="stable"))

@@ -1,4 +1,4 @@
-"""What K samples say of a query's success probability p (sGPO's profile): posterior, bias of 1/p̂, wrong classes.
+"""Inference on a query's success probability p from K samples (sGPO's profile): posterior, bias of 1/p̂, misfiling.
 
 Queries have p ~ Beta(α, β), the population; s ~ Bin(K, p) of a query's K samples succeed, p̂ = s/K. The posterior is
 Beta(α + s, β + K − s). sGPO calls p̂ = 1 trivial and p̂ = 0 unsolvable. All closed forms are ours; the paper gives none.
@@ -18,7 +18,7 @@ from repro.methods.group_sizes.rule import SMALLEST, Array, binomial, probabilit
 
 
 def posterior(successes_Q: ArrayLike, samples: int, alpha: float, beta: float) -> tuple[Array, Array]:
-    """(a_Q, b_Q) of Beta(α + s, β + K − s), what is known of p after s of K samples succeeded."""
+    """(a_Q, b_Q) of Beta(α + s, β + K − s), the posterior of p after s of K samples succeeded."""
     success_Q = _counts(successes_Q, samples)
     alpha, beta = _parameters(alpha, beta)
     return alpha + success_Q, beta + samples - success_Q
@@ -27,7 +27,7 @@ def posterior(successes_Q: ArrayLike, samples: int, alpha: float, beta: float) -
 def beta_binomial(a: ArrayLike, b: ArrayLike, size: int) -> Array:
     """P(S = s), s = 0 ... G, for S ~ Bin(G, p) and p ~ Beta(a, b); a's shape and then (G + 1,).
 
-    With the population's α, β and G = K: the share of queries that are profiled to each count of successes.
+    With the population's α, β and G = K: the fraction of queries with each count of successes in a profile.
     """
     a, b = (array[..., None] for array in _parameters(a, b))
     success_S = np.arange(rollouts(size) + 1)
@@ -38,7 +38,7 @@ def beta_binomial(a: ArrayLike, b: ArrayLike, size: int) -> Array:
 def expected_informative(a: ArrayLike, b: ArrayLike, size: int) -> Array:
     """E I(p, G) over p ~ Beta(a, b): 1 − B(a+G, b)/B(a, b) − B(a, b+G)/B(a, b); groups. Concave over G = 0, 2, 3, ...
 
-    A mean of functions that are, and so what an allocation under a budget can be greedy on.
+    Concave as a mean of concave functions, so that a greedy allocation under a budget is optimal.
     """
     a, b = _parameters(a, b)
     if rollouts(size) < SMALLEST:
@@ -54,7 +54,7 @@ def expected_mean_advantage(a: ArrayLike, b: ArrayLike, size: int) -> Array:
 
 
 def expected_best_advantage(a: ArrayLike, b: ArrayLike, size: int) -> Array:
-    """E of a group's greatest advantage over p ~ Beta(a, b): E[√((G−S)/S); 0 < S < G], S beta-binomial."""
+    """E of a group's largest advantage over p ~ Beta(a, b): E[√((G−S)/S); 0 < S < G], S beta-binomial."""
     success_S = np.arange(1, max(rollouts(size), 1))
     return beta_binomial(a, b, size)[..., 1 : max(size, 1)] @ np.sqrt((size - success_S) / success_S)
 
@@ -62,15 +62,15 @@ def expected_best_advantage(a: ArrayLike, b: ArrayLike, size: int) -> Array:
 def gain_table(
     a_Q: ArrayLike, b_Q: ArrayLike, sizes_G: Sequence[int], gain: Callable[..., Array] = expected_informative
 ) -> Array:
-    """gains_Q_G: the expected gain of a group of each size on each query, given its posterior."""
+    """gains_Q_G: the expected gain of a group of each size for each query, given its posterior."""
     return np.stack([gain(a_Q, b_Q, int(size)) for size in sizes_G], axis=-1)
 
 
 def inverse_ratio(p: ArrayLike, samples: int) -> Array:
-    """E[1/p̂ | s > 0] · p: how many times 1/p the rule's 1/p̂ is on average.
+    """E[1/p̂ | s > 0] · p: the mean of the rule's 1/p̂, as a multiple of 1/p.
 
-    Above 1 by (1−p)/(Kp) for large Kp (Jensen); below 1 where p < 1/K, since no p̂ but 0 is below 1/K: the rule never
-    asks for more than K rollouts on a query that was solved once.
+    Above 1 by (1−p)/(Kp) for large Kp (Jensen); below 1 for p < 1/K, since no p̂ other than 0 is below 1/K: the rule
+    never asks for more than K rollouts on a query that was solved once.
     """
     weights_S = binomial(p, samples)[..., 1:]
     inverse_S = samples / np.arange(1, samples + 1)
@@ -78,7 +78,7 @@ def inverse_ratio(p: ArrayLike, samples: int) -> Array:
 
 
 def add_one_ratio(p: ArrayLike, samples: int) -> Array:
-    """E[(K+1)/(s+1)] · p = 1 − (1−p)^(K+1): the shrunken estimate of 1/p, defined at s = 0, is never above on average.
+    """E[(K+1)/(s+1)] · p = 1 − (1−p)^(K+1): the shrunken estimate of 1/p, defined at s = 0, is biased downwards.
 
     Exact: (K+1)/(s+1) · C(K, s) = C(K+1, s+1) ((K+1)/(s+1) absorbs into the binomial coefficient).
     """
@@ -86,10 +86,10 @@ def add_one_ratio(p: ArrayLike, samples: int) -> Array:
 
 
 def misfiled(samples: int, alpha: float, beta: float, margin: float) -> dict[str, float]:
-    """Shares of the population: filed as trivial (all K solved) and as unsolvable (none), and how much of it wrongly.
+    """Fractions of the population classified as trivial (all K solved) or unsolvable (none), and those misclassified.
 
-    Wrongly: p < 1 − margin among those filed as trivial, p > margin among those filed as unsolvable. Keys: trivial,
-    trivial_wrongly, unsolvable, unsolvable_wrongly; each a share of all queries.
+    Misclassified: p < 1 − margin among the trivial, p > margin among the unsolvable. Keys: trivial, trivial_wrongly,
+    unsolvable, unsolvable_wrongly; each a fraction of all queries.
     """
     none, every = (float(share) for share in beta_binomial(alpha, beta, samples)[[0, -1]])
     return {
@@ -101,9 +101,9 @@ def misfiled(samples: int, alpha: float, beta: float, margin: float) -> dict[str
 
 
 def fit_population(successes_Q: ArrayLike, samples: int) -> tuple[float, float]:
-    """(α, β) of greatest likelihood for a profile, each within [0.01, 1000]: the prior for `posterior`.
+    """Maximum-likelihood (α, β) for a profile, each within [0.01, 1000]: the prior for `posterior`.
 
-    A profile with one sample per query says nothing of the spread: ValueError below two samples.
+    A profile with one sample per query carries no information about the spread: ValueError below two samples.
     """
     success_Q = _counts(successes_Q, samples)
     if samples < 2 or success_Q.size == 0:

@@ -1,7 +1,7 @@
 """sGPO's group size, the inverse of the success rate, and the binomial of a group's successes.
 
-p is a scalar or an array of any shape; G one whole number; values have p's shape. ValueError where p is no probability
-or G no whole number of rollouts.
+p is a scalar or an array of any shape, G a single integer; results have p's shape. ValueError if p is not a probability
+or G not a whole number of rollouts.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
 Array = NDArray[np.float64]
-SMALLEST = 2  # the least group that can have an advantage
+SMALLEST = 2  # the smallest group that can have an advantage
 
 
 def rule_size(p: ArrayLike, smallest: int = SMALLEST, largest: int | None = None) -> NDArray[np.int64]:
-    """clip(⌈1/p⌉, smallest, largest), sGPO's group size; rollouts. p = 0 takes `largest`, and needs it."""
+    """clip(⌈1/p⌉, smallest, largest), sGPO's group size; rollouts. p = 0 gives `largest`, which must then be set."""
     p = probabilities(p)
     if largest is None and (p == 0).any():
         raise ValueError("p = 0 has no inverse: give the largest group size")
@@ -23,7 +23,7 @@ def rule_size(p: ArrayLike, smallest: int = SMALLEST, largest: int | None = None
 
 
 def probabilities(p: ArrayLike) -> Array:
-    """`p` as floats; ValueError naming the first that is not in [0, 1]."""
+    """`p` as floats; ValueError naming the first one outside [0, 1]."""
     p = np.asarray(p, dtype=np.float64)
     if (bad := ~((p >= 0) & (p <= 1))).any():
         raise ValueError(f"p = {p[bad].flat[0]}: a success probability lies in [0, 1]")
@@ -31,14 +31,14 @@ def probabilities(p: ArrayLike) -> Array:
 
 
 def rollouts(size: int) -> int:
-    """`size` as an int; ValueError where it is negative or not whole."""
+    """`size` as an int; ValueError if it is negative or not whole."""
     if size < 0 or size != int(size):
         raise ValueError(f"G = {size}: a group size is a whole number of rollouts, at least 0")
     return int(size)
 
 
 def binomial(p: ArrayLike, size: int) -> Array:
-    """P(S = s) for s = 0 ... G; p's shape and then (G + 1,)."""
+    """P(S = s) for s = 0 ... G; shape p.shape + (G + 1,)."""
     p, success_S = probabilities(p)[..., None], np.arange(size + 1)
     ways_S = gammaln(size + 1) - gammaln(success_S + 1) - gammaln(size - success_S + 1)
     return np.exp(ways_S + xlogy(success_S, p) + xlog1py(size - success_S, -p))

@@ -1,4 +1,4 @@
-"""How token losses add up to the loss of a mini-batch."""
+"""How token losses are aggregated into the loss of a mini-batch."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -6,20 +6,20 @@ Aggregation = Literal["sequence-mean", "token-mean", "constant-length"]
 
 
 class TokenLoss(NamedTuple):
-    """loss_N_T, and clipped_N_T: whether the clip took the token's gradient away (bool, for the clip share)."""
+    """loss_N_T, and clipped_N_T: whether clipping removed the token's gradient (bool, for the clip fraction)."""
 
     loss_N_T: Any
     clipped_N_T: Any
 
 
 def token_coefficients(mask_N_T: Any, aggregation: Aggregation, max_tokens: int | None = None) -> Any:
-    """coefficient_N_T by which each token's loss is multiplied and then summed; works on numpy and torch alike.
+    """coefficient_N_T: the weight of each token's loss in the sum over tokens; works on numpy and torch alike.
 
-    sequence-mean: 1/(N · tokens of its sequence), GRPO's own (Shao et al., 2024). Its normaliser does not depend on
+    sequence-mean: 1/(N · tokens of its sequence), as in GRPO (Shao et al., 2024). Its normaliser does not depend on
     which rollouts were drawn, which is what makes importance-weighted draws unbiased.
     token-mean: 1/(tokens of the mini-batch), DAPO's and verl's default; a ratio estimator under sampling.
-    constant-length: 1/(N · max_tokens), Dr. GRPO's (Liu et al., 2025): a token weighs the same in a short response as
-    in a long one, and `max_tokens`, the longest response there can be, is a constant. ValueError without it.
+    constant-length: 1/(N · max_tokens), as in Dr. GRPO (Liu et al., 2025): a token weighs the same in a short response
+    as in a long one, and `max_tokens`, the maximum response length, is a constant. ValueError without it.
     A sequence without a masked token contributes nothing but counts in N.
     """
     if aggregation == "token-mean":

@@ -1,4 +1,4 @@
-"""CISPO: the token ratio is clipped as a weight, so that no token loses its gradient."""
+"""CISPO: the token ratio is clipped as a weight, so no token loses its gradient."""
 
 from typing import Annotated, Any
 
@@ -19,14 +19,14 @@ def cispo(
     """−sg(clip(r, 1 − clip_low, 1 + clip_high)) A log π per token, r = π/π_old (MiniMax-M1: Chen et al., 2025).
 
     Both clips are distances from 1, as in verl and NeMo-RL: clip_high = 5 bounds the weight at 6. In TRL, ε_high = 5 is
-    the bound itself, 5. The defaults are Cost-Aware Learning's (App. G.4: clip ratio low 0.0, high 5.0), read as verl
-    does, on which the paper ran: the weight lies in [1, 6], so a token that became less likely keeps the weight 1. That
-    is not "no lower bound", which MiniMax-M1 and ScaleRL have and which is clip_low = 1 here: a weight in [0, 6].
+    the bound itself, 5. The defaults are Cost-Aware Learning's (App. G.4: clip ratio low 0.0, high 5.0) as verl, on
+    which the paper ran, interprets them: the weight lies in [1, 6], so a token that became less likely has weight 1.
+    MiniMax-M1 and ScaleRL instead have no lower bound, which is clip_low = 1 here: a weight in [0, 6].
 
-    The value is a log-probability, not comparable with another objective's; the gradient −weight·A is. All arrays are
-    torch tensors; log-probabilities in nats. Clipped is a token with A ≠ 0 whose weight the clip changed: its gradient
-    is rescaled, not gone, so this share is no measure of lost tokens as that of GRPO is. With clip_low = 0 every token
-    below r = 1 counts, however little below, rounding included.
+    The value is a log-probability, not comparable across objectives; the gradient −weight·A is. All arrays are torch
+    tensors; log-probabilities in nats. A token counts as clipped if A ≠ 0 and clipping changed its weight: its gradient
+    is rescaled, not lost, so unlike GRPO's this fraction does not measure lost tokens. With clip_low = 0 every token
+    with r < 1 counts, even if only by rounding.
     """
     ratio_N_T = (logprob_N_T - old_logprob_N_T).detach().exp()
     weight_N_T = ratio_N_T.clamp(1.0 - clip_low, 1.0 + clip_high)

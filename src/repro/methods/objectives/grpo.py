@@ -18,9 +18,9 @@ def grpo(
 ) -> TokenLoss:
     """−min(r A, clip(r, 1 − clip_low, 1 + clip_high) A) per token, r = π/π_old (Shao et al., 2024, eq. 3).
 
-    clip_high above clip_low is DAPO's clip-higher, used by Cost-Aware Learning (App. G.4: 0.2 and 0.28); D³S clips at
-    0.2 on both sides (Table 5). All arrays are torch tensors; log-probabilities in nats. A token counts as clipped
-    where the clipped term is the smaller one.
+    clip_high > clip_low is DAPO's clip-higher, used by Cost-Aware Learning (App. G.4: 0.2 and 0.28); D³S clips at 0.2
+    on both sides (Table 5). All arrays are torch tensors; log-probabilities in nats. A token counts as clipped if the
+    clipped term is the smaller one.
     """
     ratio_N_T = (logprob_N_T - old_logprob_N_T).exp()
     advantages_N_1 = advantages_N[:, None]

@@ -1,4 +1,4 @@
-"""GSPO: the clip on the ratio of the whole sequence, the gradient through its tokens."""
+"""GSPO: the ratio of the whole sequence is clipped; the gradient flows through its tokens."""
 
 from typing import Annotated, Any
 
@@ -18,16 +18,16 @@ def gspo(
 ) -> TokenLoss:
     """−min(s A, clip(s, 1 − clip_low, 1 + clip_high) A) per token, s_t = sg(s_i) π_t/sg(π_t) (D³S, eq. 3).
 
-    s_i = (π(y_i|x)/π_old(y_i|x))^{1/|y_i|}, the geometric mean of the token ratios, so a sequence is clipped whole or
-    not at all. This is the GSPO-token form of Zheng et al. (2025). D³S prints sg(π_old,t) below π_t, which would count
-    the token's ratio twice; verl and we divide by sg(π_t). The clip's defaults are Zheng et al.'s; D³S (Table 5) gives
-    ε = 0.2, at which hardly a sequence is ever clipped.
+    s_i = (π(y_i|x)/π_old(y_i|x))^{1/|y_i|}, the geometric mean of the token ratios, so a sequence is clipped as a
+    whole. This is the GSPO-token form of Zheng et al. (2025). D³S prints sg(π_old,t) below π_t, which would count the
+    token's ratio twice; verl and we divide by sg(π_t). The default clips are Zheng et al.'s; D³S (Table 5) gives
+    ε = 0.2, at which almost no sequence is ever clipped.
 
-    s_i and |y_i| run over the tokens in the mask. Where a sampler has narrowed it (D³S keeps the tokens with the
-    largest |A|·H), they are the kept tokens, as in verl for a narrowed response_mask; D³S does not say. The loss then
-    stays the clipped ratio of what is trained, with its exact gradient, whereas eq. 3's ratio over the whole response
-    would mostly measure tokens that are not. Kept tokens are those whose ratio moves most: at equal clips, expect more
-    sequences clipped than without a selection.
+    s_i and |y_i| run over the tokens in the mask. If a sampler narrows it (D³S keeps the tokens with the largest
+    |A|·H), these are the kept tokens, as in verl with a narrowed response_mask; D³S does not specify it. The loss is
+    then the clipped ratio of the trained tokens, with its exact gradient, whereas eq. 3's ratio over the whole response
+    would mostly measure untrained tokens. The kept tokens are those whose ratio moves most, so at equal clips expect
+    more clipped sequences than without token selection.
 
     Meant for `sequence-mean`, where the sum over a sequence is s_i A / N; `token-mean` weights it by its length. All
     arrays are torch tensors; log-probabilities in nats. All masked tokens of a clipped sequence count as clipped.

@@ -1,7 +1,7 @@
-"""Query plans: which queries, in which order, with what group size; decided before rollouts.
+"""Query plans: which queries, in which order, with which group size; decided before rollouts.
 
-A plan is a function `(queries, rollouts_per_step, rng, *, parameters) -> iterator of PlannedGroup`, alone in a module
-of its own name. The iterator never ends: steps take from it what fits their budget (`fill_step`), and an arm that
+A plan is a function `(queries, rollouts_per_step, rng, *, parameters) -> iterator of PlannedGroup` in a module of the
+same name. The iterator is infinite: each step takes as many groups as fit its budget (`fill_step`), and an arm that
 refills its batch takes more.
 """
 
@@ -13,11 +13,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Queries:
-    """What a plan may know of the training pool of Q queries.
+    """What a plan may know about the training pool of Q queries.
 
     prompt_tokens_Q      int    tokens of each prompt
     successes_Q          int    successes in profiling the base policy; None for an arm that has no profile
-    samples_Q            int    samples of each query in that profile; None likewise
+    samples_Q            int    samples of each query in that profile; None without a profile
     """
 
     prompt_tokens_Q: np.ndarray
@@ -27,7 +27,7 @@ class Queries:
     def __post_init__(self):
         if self.successes_Q is None and self.samples_Q is None:
             return
-        shapes = [np.shape(counts) for counts in (self.successes_Q, self.samples_Q)]  # () for one that is missing
+        shapes = [np.shape(counts) for counts in (self.successes_Q, self.samples_Q)]  # () if missing
         if shapes != [(len(self),)] * 2:
             raise ValueError(
                 f"queries: {len(self)} are trained on, but the profile's successes and samples have shapes {shapes[0]} "
@@ -46,7 +46,7 @@ class Queries:
 
     @property
     def rate_Q(self) -> np.ndarray:
-        """p̂, the success rate in profiling; ValueError where there is no profile."""
+        """p̂, the success rate in the profile; ValueError without a profile."""
         if self.successes_Q is None:
             raise ValueError(
                 "this plan needs a profile of the training queries (successes and samples of each), and there is none: "
@@ -64,18 +64,18 @@ class PlannedGroup:
 
 
 class PlanStream:
-    """A plan's groups as they are consumed; `taken` counts them, so that a resumed run can skip what was used."""
+    """A plan's groups as they are consumed; `taken` counts them, so a resumed run can skip those already used."""
 
     def __init__(self, groups: Iterator[PlannedGroup]):
         self._groups, self._waiting, self.taken = groups, None, 0
 
     def skip(self, count: int) -> None:
-        """Pass over the first `count` groups."""
+        """Skip the first `count` groups."""
         for _ in range(count):
             self._next()
 
     def fill_step(self, budget: int) -> list[PlannedGroup]:
-        """The next groups, in order, as long as their rollouts fit into `budget`; the first that does not fit opens the
+        """The next groups, in order, while their rollouts fit into `budget`; the first that does not fit starts the
         next step. ValueError if not even one fits: no step could ever be filled."""
         step: list[PlannedGroup] = []
         used = 0

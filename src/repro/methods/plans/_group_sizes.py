@@ -1,6 +1,6 @@
-"""Group sizes from a profile: sGPO's rule and those that it is compared with.
+"""Group sizes from a profile: sGPO's rule and the alternatives it is compared with.
 
-Imports of scipy are late: it takes its time, and equal sizes do without.
+scipy is imported late: importing it is slow, and equal sizes do not need it.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Allocation = Literal["inverse", "shrunken", "informative", "equal"]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The smallest and the largest group, in rollouts; the size of all where they are to be equal."""
+    """The smallest and largest group size, and the common size for allocation "equal"; rollouts."""
 
     smallest: int
     largest: int
@@ -26,8 +26,8 @@ class Bounds:
 def group_sizes(queries: Queries, allocation: Allocation, bounds: Bounds) -> Callable[[np.ndarray], np.ndarray]:
     """A function from an epoch's queries order_E (indices) to their group sizes_E, in rollouts; 0 leaves one out.
 
-    Only "informative" looks at what else the epoch holds. ValueError where "shrunken" and "informative" cannot fit the
-    population of difficulties: samples that differ in number between queries, or one sample of each.
+    Only "informative" depends on the rest of the epoch. ValueError if "shrunken" or "informative" cannot fit the
+    population of difficulties: numbers of samples that differ between queries, or a single sample of each.
     """
     if allocation == "informative":
         return _informative(queries, bounds)
@@ -46,7 +46,7 @@ def _inverse(queries: Queries, bounds: Bounds) -> np.ndarray:
 
 
 def _shrunken(queries: Queries, bounds: Bounds) -> np.ndarray:
-    """The same of the posterior mean (α+s)/(α+β+K) in place of p̂ = s/K; α, β of greatest likelihood."""
+    """The same with the posterior mean (α+s)/(α+β+K) in place of p̂ = s/K; α, β by maximum likelihood."""
     from repro.methods.group_sizes.posterior import posterior
     from repro.methods.group_sizes.rule import rule_size
 
@@ -55,9 +55,9 @@ def _shrunken(queries: Queries, bounds: Bounds) -> np.ndarray:
 
 
 def _informative(queries: Queries, bounds: Bounds) -> Callable[[np.ndarray], np.ndarray]:
-    """As many informative groups in expectation as the rollouts can bring that "inverse" would spend on the epoch.
+    """The most informative groups in expectation for the number of rollouts that "inverse" would spend on the epoch.
 
-    The population is fitted to all queries, not to those that a filter left, whose rates would be a biased sample.
+    The population is fitted to all queries, not only to those that pass a filter, whose rates are a biased sample.
     """
     from repro.methods.group_sizes.allocation import allocate_profile
 

@@ -1,47 +1,47 @@
-"""sGPO: one profile decides which queries are trained on, with what group size, in which order.
+"""sGPO: one profile decides which queries are trained on, with which group size, in which order.
 
 Sudalairaj, Xu, Srivastava and Giannone (2026), "sGPO: Trading Inference FLOPs for Training Efficiency in RLVR". Only
-the abstract is known here: "removing trivial queries and sub-sampling unsolvable ones", a group size "the inverse of
-this success rate", "scheduling queries from easy to hard". All else is an ASSUMPTION; this is the list.
+the abstract was available to us: "removing trivial queries and sub-sampling unsolvable ones", a group size "the inverse
+of this success rate", "scheduling queries from easy to hard". Everything else is an ASSUMPTION, listed here.
 
 p̂ = s/K, with s successes in K samples of the base policy.
 
-1. Trivial is p̂ = 1, unsolvable p̂ = 0: "already solves" and "never solves" to the letter. A threshold in between
-   would be a further parameter that the abstract does not name.
+1. Trivial means p̂ = 1, unsolvable p̂ = 0: "already solves" and "never solves", taken literally. A threshold in between
+   would be a further parameter that the abstract does not mention.
 
 2. Sub-sampling keeps `unsolvable_share` of the unsolvable queries, rounded to the nearest whole number but at least one
-   where the share is not 0. They are drawn anew each epoch, without replacement: it costs what a fixed subset costs,
-   but K failures prove little, and with a fixed subset a query that the policy has learnt to solve meanwhile would
-   never be seen. The share is a number of queries; of rollouts it is larger, by 4.
+   if the share is not 0. They are redrawn each epoch, without replacement: this costs the same as a fixed subset, but
+   K failures prove little, and with a fixed subset a query that the policy has since learnt to solve would never be
+   seen. The share refers to queries; measured in rollouts it is larger, because of 4.
 
-3. G = clip(⌈1/p̂⌉, `smallest`, `largest`): whole, rounded up, so that one success is expected. One rollout has no
-   advantage within its group, so `smallest` is 2 or more; 2 is what all of p̂ ≥ ½ get. Such a group is not degenerate,
-   but coarse: where its rewards differ, with probability 2p(1−p), its advantages are +1 and −1 whatever p is; else 0.
+3. G = clip(⌈1/p̂⌉, `smallest`, `largest`), rounded up so that one success is expected. A single rollout has no
+   advantage within its group, so `smallest` is at least 2, the size for all p̂ ≥ ½. Such a group is not degenerate but
+   coarse: if its rewards differ, with probability 2p(1−p), its advantages are +1 and −1 whatever p is; otherwise 0.
 
-4. p̂ = 0 has no inverse: G is `largest`, the rule's limit. No other p̂ asks for more than K, so with K ≤ `largest` the
-   unsolvable queries have the largest groups by far, and what is left of them by 2 can still take most rollouts.
+4. p̂ = 0 has no inverse, so G is `largest`, the rule's limit. No other p̂ asks for more than K, so with K ≤ `largest`
+   the unsolvable queries have by far the largest groups, and those kept by 2 can still take most rollouts.
 
-5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order drawn anew each epoch. Later epochs
-   start from the easiest again, by the same p̂, since there is one profile; hence an epoch's last steps hold
-   unsolvable queries alone. Without the curriculum the order is random, as in `uniform`.
+5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order redrawn each epoch. Later epochs
+   start again from the easiest by the same p̂, since there is only one profile; hence an epoch's last steps hold only
+   unsolvable queries. Without the curriculum the order is random, as in `uniform`.
 
-6. An epoch has each kept query once, and the next follows at once. Steps are filled in order (`PlanStream.fill_step`):
-   groups are taken while they fit the rollouts of a step, and the first that does not opens the next step. So a step
-   never exceeds its budget, falls short of it by less than one group, and may hold the end of one epoch and the start
-   of the next (a query twice, then, where few are left). Packing steps to the brim would break the curriculum.
+6. An epoch visits each kept query once, and the next epoch follows immediately. Steps are filled in order
+   (`PlanStream.fill_step`): groups are taken while they fit a step's rollouts, and the first that does not fit starts
+   the next step. So a step never exceeds its budget, falls short of it by less than one group, and may span two epochs
+   (and then repeat a query, if few are left). Packing steps more tightly would break the curriculum.
 
-Each part can be switched off by itself: the filter by `drop_trivial` false and `unsolvable_share` 1, the group sizes by
-`allocation` equal, the order by `curriculum` false. All off is `uniform`, group by group. Orders are drawn first and
-for all queries, and what is sub-sampled comes from a generator of its own: at one seed an epoch without the curriculum
-is `uniform`'s less the queries left out.
+Each part can be switched off separately: the filter by `drop_trivial` false and `unsolvable_share` 1, the group sizes
+by `allocation` equal, the order by `curriculum` false. With all off, this is `uniform`, group by group. Orders are
+drawn first and for all queries, and sub-sampling uses a separate generator: at a given seed, an epoch without the
+curriculum is that of `uniform` without the dropped queries.
 
-Other allocations, for comparison; filter and curriculum go by p̂ in all of them:
+Other allocations, for comparison; filter and curriculum use p̂ in all of them:
 
-"shrunken"     3. with the posterior mean of p in place of p̂, for queries of p ~ Beta(α, β), fitted to the profile.
+"shrunken"     3. with the posterior mean of p in place of p̂, for queries with p ~ Beta(α, β), fitted to the profile.
 
-"informative"  the most groups with differing rewards that can be expected of the rollouts which "inverse" would spend
-               on the same epoch. Equal rollouts per epoch and equal filter: only their division differs. A query that
-               gets none is left out of that epoch; where equals compete, the order drawn decides.
+"informative"  the most groups with differing rewards in expectation, for the number of rollouts that "inverse" would
+               spend on the same epoch. Rollouts per epoch and filter are equal; only the allocation differs. A query
+               that gets none is left out of that epoch; ties are broken by the order drawn.
 
 "equal"        `group_size` rollouts for each.
 """
@@ -73,10 +73,10 @@ def sgpo(
     smallest: Size = 2,
     largest: Size = 32,
 ) -> "Epochs":
-    """Epochs of groups, easy before hard, ⌈1/p̂⌉ rollouts each; see the module for every choice.
+    """Epochs of groups, easy before hard, ⌈1/p̂⌉ rollouts each; the module explains every choice.
 
-    `group_size` is for allocation "equal" alone, `smallest` and `largest` for the others. ValueError where there is no
-    profile, a largest group exceeds a step's rollouts or is below the smallest, or the filter leaves no query.
+    `group_size` applies to allocation "equal" only, `smallest` and `largest` to the others. ValueError without a
+    profile, if the largest group exceeds a step's rollouts or is below the smallest, or if the filter drops everything.
     """
     rate_Q = queries.rate_Q
     name, most = ("group_size", group_size) if allocation == "equal" else ("largest", largest)
@@ -101,9 +101,9 @@ def sgpo(
 
 @dataclass(eq=False)
 class Epochs(Iterator[PlannedGroup]):
-    """Groups without end, or by `draw` an epoch at a time.
+    """An infinite stream of groups; `draw` returns one epoch at a time.
 
-    rate_Q decides the order, always_Q (bool) who is in every epoch; `lots` of those with rate 0 join each epoch.
+    rate_Q determines the order, always_Q (bool) the queries of every epoch; `lots` of those with rate 0 join each one.
     """
 
     rate_Q: np.ndarray
@@ -111,7 +111,7 @@ class Epochs(Iterator[PlannedGroup]):
     lots: int
     sizes: Callable[[np.ndarray], np.ndarray]
     curriculum: bool
-    rng: np.random.Generator  # orders: one permutation of all queries an epoch, as `uniform` draws it
+    rng: np.random.Generator  # orders: one permutation of all queries per epoch, as in `uniform`
     lottery: np.random.Generator  # which unsolvable queries are kept
     _waiting: deque[PlannedGroup] = field(default_factory=deque)
 
@@ -133,5 +133,5 @@ class Epochs(Iterator[PlannedGroup]):
 
 
 def _whole(share: float, count: int) -> int:
-    """`share` of `count`, rounded; at least 1 where neither is 0."""
+    """`share` of `count`, rounded; at least 1 unless one of them is 0."""
     return max(int(share * count + 0.5), 1) if share > 0 and count > 0 else 0

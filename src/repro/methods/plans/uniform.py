@@ -1,4 +1,4 @@
-"""Every query alike: shuffled epochs, one group size."""
+"""All queries treated alike: shuffled epochs, one group size."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -16,10 +16,10 @@ def uniform(
     *,
     group_size: Annotated[int, Field(ge=2)] = 8,
 ) -> Iterator[PlannedGroup]:
-    """rollouts_per_step / group_size queries a step; each epoch visits every query once, in an order of its own.
+    """rollouts_per_step / group_size queries per step; each epoch visits every query once, in a new random order.
 
-    No query comes twice in an epoch and none is lost: an epoch's tail opens the next step. Raises ValueError when the
-    budget is not a multiple of the group size, or holds more groups than there are queries.
+    No query is repeated or lost within an epoch: its tail starts the next step. ValueError if the budget is not a
+    multiple of the group size, or holds more groups than there are queries.
     """
     groups, rest = divmod(rollouts_per_step, group_size)
     if rest or groups == 0:

@@ -1,5 +1,5 @@
-"""Rewards: what the training sees of the verifier's verdict.
+"""Rewards: how the verifier's verdict is presented to training.
 
-A reward is a function `(rewards_N, rng, *, parameters) -> rewards_N`, alone in a module of its own name. Evaluation
-always uses the verifier's own.
+A reward is a function `(rewards_N, rng, *, parameters) -> rewards_N` in a module of the same name. Evaluation always
+uses the verifier's reward.
 """

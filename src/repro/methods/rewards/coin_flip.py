@@ -1,4 +1,4 @@
-"""A control: rewards that know nothing of the response."""
+"""A control: rewards that are independent of the response."""
 
 from typing import Annotated
 
@@ -10,5 +10,5 @@ def coin_flip(
     rewards_N: np.ndarray, rng: np.random.Generator, *, probability: Annotated[float, Field(gt=0, lt=1)] = 0.5
 ) -> np.ndarray:
     """rewards_N: 1 with `probability`, else 0, whatever the response (the random reward of Shao et al., 2025, "Spurious
-    rewards"). What an arm gains by it owes nothing to the verifier: clipping, regularisation, chance."""
+    rewards"). Any gain of such an arm is due to clipping, regularisation or chance, not to the verifier."""
     return (rng.random(len(rewards_N)) < probability).astype(float)

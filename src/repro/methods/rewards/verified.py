@@ -1,8 +1,8 @@
-"""The verifier's reward, as it is."""
+"""The verifier's reward, unchanged."""
 
 import numpy as np
 
 
 def verified(rewards_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """rewards_N: 1 for a finished response whose answer is right, else 0."""
+    """rewards_N: 1 for a finished response with the correct answer, else 0."""
     return rewards_N

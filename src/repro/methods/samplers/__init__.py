@@ -1,9 +1,9 @@
 """Samplers: which rollouts train the policy, with what weight, and which of their tokens.
 
-A sampler is a pure function `(rollouts, progress, rng, *, parameters) -> rollouts`, alone in a module of its own name;
-`progress` is the share of training steps done, from 0 to (steps − 1)/steps. Samplers chain: each sees what the one
-before it left. To add one, write `samplers/my_sampler.py` with a function `my_sampler` and name it in an arm of
-`params.yaml`; nothing else.
+A sampler is a pure function `(rollouts, progress, rng, *, parameters) -> rollouts` in a module of the same name;
+`progress` is the fraction of training steps done, from 0 to (steps − 1)/steps. Samplers chain: each gets the output of
+the one before. To add one, write `samplers/my_sampler.py` with a function `my_sampler` and name it in an arm of
+`params.yaml`; nothing else is needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Sampler = Callable[[Rollouts, float, np.random.Generator], Rollouts]
 
 
 def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
-    """What is left to train on after every sampler; NoSignal if that is nothing, or nothing with an advantage."""
+    """The output of the last sampler; NoSignal if it is empty or has no advantage other than zero."""
     for sampler in chain:
         name = getattr(getattr(sampler, "func", sampler), "__name__", sampler)
         try:
@@ -34,5 +34,5 @@ def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, r
 
 
 def effective_sample_size(weights_N: np.ndarray) -> float:
-    """Kish's (Σw)²/Σw²: how many equally weighted rollouts the weighted ones are worth; N when all are equal."""
+    """Kish's (Σw)²/Σw²: the number of equally weighted rollouts the weighted ones are worth; N if all are equal."""
     return float(weights_N.sum() ** 2 / np.square(weights_N).sum())

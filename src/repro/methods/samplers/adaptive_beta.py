@@ -1,4 +1,4 @@
-"""Smoothed cost-aware sampling whose β is set at every step from the effective sample size."""
+"""Smoothed cost-aware sampling with β set at every step from the effective sample size."""
 
 import numpy as np
 
@@ -17,20 +17,20 @@ def adaptive_beta(
     recentre: Recentre = "constant",
     tokens: Budget = None,
 ) -> Rollouts:
-    """Cost-aware sampling with the least smoothing for which the weights' effective sample size reaches a target share.
+    """Cost-aware sampling with the least smoothing at which the weights' effective sample size reaches a target.
 
         p^β = (1−β) p + β/N,   p_i ∝ |A_i|/√c_i,   β = min{β : s(p^β) ≥ target},   s(p) = S²/Σ_{p_i>0} (1/p_i)
 
     s is the expected Kish effective sample size per draw: weights w = 1/(S p_i), S = #{p_i > 0}, have E_p[w] = 1 and
     E_p[w²] = 1/s, so that E(Σw)²/E Σw² = 1 + (M−1) s for M draws: s + (1−s)/M of M. (A ratio of expectations; the
-    expected ratio differs from it by O(1/M).) On (0, 1] s rises with β to 1, so β is found by bisection.
+    expected ratio differs from it by O(1/M).) On (0, 1] s increases with β up to 1, so β is computed by bisection.
 
-    β > 0 also draws rollouts without an advantage, at large weights while β is small, and these count in s although
-    their gradient is zero: s falls to 0 as β → 0 where there are any, while at β = 0 they are out of S. So β jumps from
-    0 to a value that serves them. Put `zero_variance` before it to smooth over the groups with a signal alone; then β
-    is continuous in the target.
+    β > 0 also draws rollouts with zero advantage, with large weights while β is small, and they count in s although
+    their gradient is zero: if there are any, s → 0 as β → 0, whereas at β = 0 they are not in S. So β jumps from 0 to a
+    value large enough for them. Put `zero_variance` first to smooth over groups with a signal only; β is then
+    continuous in the target.
 
-    Source: ours; the paper names a β set while training as future work. `recentre` and `tokens` as in
+    Source: ours; the paper mentions setting β during training as future work. `recentre` and `tokens` as in
     `repro.methods.selection.importance.draw`. NoSignal if every advantage is 0.
     """
     p_N = probabilities(rollouts)

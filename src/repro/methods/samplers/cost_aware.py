@@ -1,4 +1,4 @@
-"""Cost-aware sampling: draw rollouts in proportion to signal per root of cost."""
+"""Cost-aware sampling: draw rollouts with probability proportional to signal / √cost."""
 
 import numpy as np
 
@@ -24,19 +24,19 @@ def cost_aware(
 
         p_i = (|A_i| / √c_i) / Σ_j (|A_j| / √c_j),   p^β = (1−β) p + β/N,   c_i = prompt + response tokens
 
-    N draws with replacement fill as many mini-batches as the whole batch would have. A draw of i carries the weight
+    N draws with replacement fill as many mini-batches as the whole batch would have. A draw of i has the weight
     1/(N p_i), divided by its expectation E_p[1/(N p_i)] = #{p_i > 0}/N so that weights average 1 (App. G.2). That
     divisor is a constant of the batch, so the mean weighted gradient estimates the full-batch mean gradient times
-    N/#{p_i > 0}: its direction is unbiased, its length is not that of the full-batch gradient, as in the paper. Under
-    Adam this factor all but cancels; it matters where the gradient norm is clipped.
+    N/#{p_i > 0}: its direction is unbiased, its norm is not that of the full-batch gradient, as in the paper. Adam
+    almost cancels this factor; it matters when the gradient norm is clipped.
 
-    recentre "mean": weights are divided by their mean over the whole draw instead (not over each mini-batch: the engine
-    forms these afterwards); the gradient is then self-normalised, and biased by O(1/N).
-    tokens: instead of N draws, draws until they cost this share of the batch's tokens, the last one included. Their
-    number is then random, and weights carry a factor that keeps the direction unbiased (selection.importance.draw).
+    recentre "mean": divide the weights by their mean over the whole draw instead (not over each mini-batch, since the
+    engine forms those later); the gradient is then self-normalised and biased by O(1/N).
+    tokens: instead of N draws, draw until they cost this fraction of the batch's tokens, the last draw included. Their
+    number is then random, and the weights get a factor that keeps the direction unbiased (selection.importance.draw).
 
-    Deviations: none known at the defaults, but Algorithm 2 is missing from our copy: drawing with replacement, N times,
-    and re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` is ours. The paper's β values were not
-    available to us; ours are parameters.
+    Deviations: none known at the defaults, but Algorithm 2 is missing from our copy: N draws with replacement and
+    re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` is ours. The paper's β values were not available
+    to us; ours are parameters.
     """
     return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens)

@@ -12,14 +12,14 @@ def d1s(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share:
 
         Ŝ = argmax_{S ⊂ group, |S| = N_s} Var(A_S),   N_s = share · G, rounded half up, at least 2
 
-    The advantages stay those of the whole group, so Var(A_Ŝ) ≥ (N_s−1)/N_s · G/(G−1), up to δ, where the group has a
-    signal: Lemma 1 as it holds, see `repro.methods.selection.max_variance`. A group whose advantages are all equal
-    keeps its first N_s rollouts; equal advantages are taken in batch order. Every weight is 1 and nothing corrects
-    for the selection, as in the paper: the gradient is biased by design. The number of optimiser steps stays that of
-    the whole batch. NoSignal if every advantage is 0.
+    Advantages are those of the whole group, so Var(A_Ŝ) ≥ (N_s−1)/N_s · G/(G−1), up to δ, if the group has a signal:
+    the corrected Lemma 1, see `repro.methods.selection.max_variance`. A group whose advantages are all equal keeps its
+    first N_s rollouts; equal advantages are taken in batch order. Every weight is 1 and nothing corrects for the
+    selection, as in the paper: the gradient is biased by design. The number of optimiser steps is that of the whole
+    batch. NoSignal if every advantage is 0.
 
-    Deviations: N_s is given as a share of the group, so that it transfers between group sizes; the paper's table has
-    N_s from 8 to 32 of G = 32 and does not say which of them D¹S, which has no schedule, uses; we take 8, a quarter.
+    Deviations: N_s is given as a fraction of the group, so that it transfers between group sizes; the paper's table has
+    N_s from 8 to 32 of G = 32 and does not state which of them D¹S, which has no schedule, uses; we take 8, a quarter.
     """
     keep_Q = group_quotas(rollouts.group_N, share)
     return require_signal(rollouts.take(max_variance_rows(rollouts.advantages_N, rollouts.group_N, keep_Q)))

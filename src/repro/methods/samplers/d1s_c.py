@@ -13,11 +13,11 @@ def d1s_c(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, shar
         Ŝ = argmax_{S ⊂ batch, |S| = N} Var(A_S),   N = B · N_s,   N_s = share · G, rounded half up, at least 2
 
     Groups may differ in size: N = Σ N_s(G), the number that D¹S keeps of the same batch. Rollouts of groups without
-    signal lie in the middle and are the first to be left out. Equal advantages are taken in batch order. Every weight
-    is 1, the gradient is biased by design, and the number of optimiser steps stays that of the whole batch. NoSignal if
-    every advantage is 0.
+    signal lie in the middle and are dropped first. Equal advantages are taken in batch order. Every weight is 1, the
+    gradient is biased by design, and the number of optimiser steps is that of the whole batch. NoSignal if every
+    advantage is 0.
 
-    Deviations: N_s as a share of the group, a quarter for want of a stated value; see `d1s`.
+    Deviations: N_s as a fraction of the group, a quarter since no value is stated; see `d1s`.
     """
     keep = group_quotas(rollouts.group_N, share).sum()
     whole_N = np.zeros(len(rollouts), int)

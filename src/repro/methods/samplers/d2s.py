@@ -1,4 +1,4 @@
-"""D²S: rollouts over the whole batch, then tokens; no schedule."""
+"""D²S: select rollouts over the whole batch, then tokens; no schedule."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from repro.methods.selection import Share
 def d2s(
     rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share: Share = 0.25, tokens: Share = 0.05
 ) -> Rollouts:
-    """D²S (D³S, eq. 7 then eq. 8): D¹S-C's rollouts, and of their tokens the share with the largest |A| · H.
+    """D²S (D³S, eq. 7 then eq. 8): D¹S-C's rollouts, and the fraction of their tokens with the largest |A| · H.
 
-    See `d1s_c` and `top_tokens`, whose order this is. Deviations: N_s as a share of the group; the defaults are the
-    initial values of the paper's table (8 of 32, 5%), since it does not say which ones D²S uses.
+    `d1s_c` followed by `top_tokens`. Deviations: N_s as a fraction of the group; the defaults are the initial values of
+    the paper's table (8 of 32, 5%), since it does not state which ones D²S uses.
     """
     return top_tokens(d1s_c(rollouts, progress, rng, share=share), progress, rng, tokens=tokens)

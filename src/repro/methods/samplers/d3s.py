@@ -1,4 +1,4 @@
-"""D³S: rollouts over the whole batch, then tokens, both relaxed while training proceeds."""
+"""D³S: select rollouts over the whole batch, then tokens, both relaxed over the course of training."""
 
 import numpy as np
 
@@ -18,17 +18,17 @@ def d3s(
     tokens_start: Share = 0.05,
     tokens_end: Share = 0.20,
 ) -> Rollouts:
-    """D³S (eq. 7, 8 and 9): N_s rollouts a group, chosen over the whole batch, then the top K of their tokens, where
+    """D³S (eq. 7, 8 and 9): N_s rollouts per group, chosen over the whole batch, then the top K of their tokens, where
 
-        [N_s, K] = (1 − p) · [N_init, K_init] + p · [N_final, K_final],   p = progress, the share of steps done
+        [N_s, K] = (1 − p) · [N_init, K_init] + p · [N_final, K_final],   p = progress, the fraction of steps done
 
-    Progress is taken before a step, from 0 to (steps − 1)/steps: the first step is at the initial values, the last one
-    step short of the final ones. N_s is rounded half up to whole rollouts, at least 2, so with a small G it rises in
-    few jumps. See `d1s_c` and `top_tokens`.
+    Progress is taken before a step, from 0 to (steps − 1)/steps: the first step uses the initial values, the last one
+    is one step short of the final ones. N_s is rounded half up to whole rollouts, at least 2, so with a small G it
+    increases in few jumps. See `d1s_c` and `top_tokens`.
 
-    Deviations: N_s as a share of the group: the paper's 8 → 32 of G = 32 is 0.25 → 1.0 of any G, and so transfers to
-    other group sizes. K from 5% to 20% as in the paper (Table 5). The loss of eq. 10 is that over the kept tokens up to
-    its factor 1/|Ŝ|; see `top_tokens`.
+    Deviations: N_s as a fraction of the group: the paper's 8 → 32 of G = 32 is 0.25 → 1.0 of any G, and so transfers to
+    other group sizes. K from 5% to 20% as in the paper (Table 5). The loss of eq. 10 is the one over the kept tokens up
+    to its factor 1/|Ŝ|; see `top_tokens`.
     """
     share, tokens = linear(progress, share_start, share_end), linear(progress, tokens_start, tokens_end)
     return d2s(rollouts, progress, rng, share=share, tokens=tokens)

@@ -1,4 +1,4 @@
-"""−LEN: draws in proportion to one over the root of cost, whatever the advantage."""
+"""−LEN: draw rollouts with probability proportional to 1/√cost, whatever the advantage."""
 
 import numpy as np
 
@@ -19,12 +19,12 @@ def length_only(
 
         p_i = (1/√c_i) / Σ_j (1/√c_j),   p^β = (1−β) p + β/N,   c_i = prompt + response tokens
 
-    Rollouts without an advantage are drawn too. Every p_i > 0, so the weights 1/(N p_i) average 1 as they are, and the
-    mean weighted gradient estimates the full-batch mean without bias, length included (`recentre: constant`, N draws).
+    Rollouts with zero advantage are drawn too. Every p_i > 0, so the weights 1/(N p_i) already average 1, and the mean
+    weighted gradient is an unbiased estimate of the full-batch mean, norm included (`recentre: constant`, N draws).
     `recentre: mean` divides by the mean weight of the whole draw instead, biased by O(1/N). `tokens` draws until that
-    share of the batch's tokens is reached instead of N times. Both: `repro.methods.selection.importance.draw`.
+    fraction of the batch's tokens is reached instead of N times. See `repro.methods.selection.importance.draw`.
 
-    Deviations: none known. The paper's −LEN has neither β nor a budget; the defaults are its own.
+    Deviations: none known. The paper's −LEN has neither β nor a budget; nor have our defaults.
     """
     p_N = distribution(1.0 / np.sqrt(rollouts.costs_N), beta)
     return draw(rollouts, p_N, rng, recentre=recentre, tokens=tokens)

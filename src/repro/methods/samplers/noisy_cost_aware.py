@@ -1,4 +1,4 @@
-"""Cost-aware sampling with a spoilt proxy: noise on |A| before p is computed."""
+"""Cost-aware sampling with a degraded proxy: noise on |A| before p is computed."""
 
 from typing import Annotated
 
@@ -23,16 +23,16 @@ def noisy_cost_aware(
 
         p_i ∝ max(0, |A_i| + ξ_i)/√c_i,   ξ_i ~ N(0, σ²),   σ = noise · std(|A|) over the batch
 
-    In units of std(|A|), `noise` fixes how good the proxy is: its Pearson correlation with |A| is 1/√(1 + noise²)
-    before the clip at 0 (Theorem D.5). Where all |A| are equal, σ is 0. The gradient keeps the true advantages, and the
-    weights are those of the p that was drawn from, so given the noise the mean weighted gradient has the direction of
-    the mean over the rollouts with p > 0. Those that the clip left out are missing from it, small |A| more often than
-    large: a bias that `cost_aware` does not have and that β > 0 removes. Rollouts without an advantage may be drawn.
-    NoSignal if every advantage is 0, or every noisy proxy.
+    In units of std(|A|), `noise` sets the quality of the proxy: its Pearson correlation with |A| is 1/√(1 + noise²)
+    before the clip at 0 (Theorem D.5). If all |A| are equal, σ is 0. The gradient uses the true advantages, and the
+    weights use the p that was drawn from, so given the noise the mean weighted gradient has the direction of the mean
+    over the rollouts with p > 0. Those clipped to 0, more often with small |A| than large, are missing from it: a bias
+    that `cost_aware` does not have and that β > 0 removes. Rollouts with zero advantage may be drawn. NoSignal if every
+    advantage is 0, or every noisy proxy.
 
-    Deviations: the paper says only that the noise has mean zero and a variance, whose values were not available to us,
-    and not how |A| is kept non-negative; the Gaussian, its standard deviation in units of std(|A|), and the clip are
-    ours. `recentre` and `tokens` as in `repro.methods.selection.importance.draw`.
+    Deviations: the paper states only that the noise has mean zero and a variance, whose values were not available to
+    us, and not how |A| is kept non-negative; the Gaussian, its standard deviation in units of std(|A|), and the clip
+    are ours. `recentre` and `tokens` as in `repro.methods.selection.importance.draw`.
     """
     proxy_N = np.abs(rollouts.advantages_N)
     if not proxy_N.any():

@@ -1,4 +1,4 @@
-"""PODS: within each group, the rollouts of maximum reward variance, normalised among themselves."""
+"""PODS: within each group, the rollouts of maximum reward variance, with advantages recomputed over them."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -24,13 +24,13 @@ def pods(
 
         Ŝ = argmax_{S ⊂ group, |S| = n} Var(r_S),   A_i = (r_i − mean_Ŝ) / (std_Ŝ + δ),   n = share · G
 
-    n is rounded half up and at least 2. The advantages that came in are replaced: they are normalised anew over the
-    subset, so that their variance is 1 in every group with a signal and 0 in one whose subset has equal rewards. Equal
-    rewards are taken in batch order; an odd n of binary rewards keeps one more success than failures where it can.
-    Every weight is 1, the number of optimiser steps stays that of the whole batch. NoSignal if every group's rewards
-    are equal.
+    n is rounded half up and at least 2. The incoming advantages are replaced: they are renormalised over the subset, so
+    their variance is 1 in every group with a signal and 0 in a group whose subset has equal rewards. Equal rewards are
+    taken in batch order; with binary rewards and odd n, one more success than failures is kept if possible. Every
+    weight is 1, and the number of optimiser steps is that of the whole batch. NoSignal if every group's rewards are
+    equal.
 
-    Deviations: n as a share of the group, a quarter, as for D³S's subsets, for want of a value in D³S's table.
+    Deviations: n as a fraction of the group, a quarter as for D³S's subsets, since D³S's table gives no value.
     """
     keep_Q = group_quotas(rollouts.group_N, share)
     taken = rollouts.take(max_variance_rows(rollouts.rewards_N, rollouts.group_N, keep_Q))

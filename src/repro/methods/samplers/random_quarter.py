@@ -1,4 +1,4 @@
-"""A control for subsets of maximum variance: as many rollouts of each group, chosen blindly."""
+"""A control for max-variance subsets: equally many rollouts of each group, chosen at random."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from repro.methods.selection.max_variance import group_quotas
 
 
 def random_quarter(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share: Share = 0.25) -> Rollouts:
-    """Of each group as many rollouts as `d1s` and `pods` keep (`group_quotas`: share · size rounded half up, at least
-    2), every subset of that size equally likely. Every weight is 1; advantages stay those of the whole group, so the
-    mean gradient estimates the whole batch's without bias. Source: ours.
+    """From each group, as many rollouts as `d1s` and `pods` keep (`group_quotas`: share · size rounded half up, at
+    least 2), every subset of that size equally likely. Every weight is 1 and advantages are those of the whole group,
+    so the mean gradient is an unbiased estimate of the whole batch's. Source: ours.
     """
     keep_Q = group_quotas(rollouts.group_N, share)
     _, index_N = np.unique(rollouts.group_N, return_inverse=True)
-    order_N = np.lexsort((rng.random(len(rollouts)), index_N))  # by group, at random within
+    order_N = np.lexsort((rng.random(len(rollouts)), index_N))  # by group, random order within
     start_Q = np.searchsorted(index_N[order_N], np.arange(len(keep_Q)))
     place_N = np.empty(len(rollouts), int)
     place_N[order_N] = np.arange(len(rollouts)) - start_Q[index_N[order_N]]

@@ -1,4 +1,4 @@
-"""A control: as many tokens as cost-aware sampling would train on, chosen blindly."""
+"""A control: as many tokens as cost-aware sampling would train on, chosen at random."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from repro.methods.samplers.cost_aware import probabilities
 
 
 def random_subset(rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
-    """A uniform draw that costs, in expectation, what `cost_aware`'s draw of this batch costs.
+    """A uniform draw with the same expected cost as `cost_aware`'s draw from this batch.
 
     The budget is B = N Σ_i p_i c_i tokens, with `cost_aware`'s p at β = 0. A number m of rollouts, E[m] = B / mean(c),
-    is drawn, so that expected tokens are exactly B and every rollout is equally likely whatever its length. Where B
-    exceeds the whole batch, every rollout trains once and the remainder is drawn anew. Every weight is 1. The number of
-    mini-batches stays that of the whole batch, as for `cost_aware`: the two arms differ in *which* rollouts train (and,
-    by the weights, in the scale of the gradient; see `cost_aware`).
+    is drawn, so the expected number of tokens is exactly B and every rollout is equally likely whatever its length. If
+    B exceeds the whole batch, every rollout trains once and the remainder is drawn in addition. Every weight is 1. The
+    number of mini-batches is that of the whole batch, as for `cost_aware`: the two arms differ in *which* rollouts
+    train (and, through the weights, in the scale of the gradient; see `cost_aware`).
     Source: ours; a control that none of the papers has. NoSignal if every advantage is 0.
     """
     costs_N = rollouts.costs_N

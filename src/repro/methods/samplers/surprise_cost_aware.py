@@ -1,4 +1,4 @@
-"""Cost-aware sampling by a better proxy of the gradient's norm: the advantage times the surprise of the tokens."""
+"""Cost-aware sampling with a better proxy for the gradient norm: the advantage times the surprise of the tokens."""
 
 import numpy as np
 
@@ -15,19 +15,19 @@ def surprise_cost_aware(
     recentre: Recentre = "constant",
     tokens: Budget = None,
 ) -> Rollouts:
-    """Cost-aware sampling (Cost-Aware Learning, eq. 5) with this in place of |A| for the gradient norm:
+    """Cost-aware sampling (Cost-Aware Learning, eq. 5) with |A| replaced by a better proxy for the gradient norm:
 
         p_i ∝ |A_i| · √(Σ_t (1 − π_t)²) / (T_i √c_i),   π_t = π(y_t | y_<t), T_i the response's tokens
 
     Under sequence-mean the gradient of rollout i is A_i/T_i Σ_t ∇log π_t. Given the past its terms have mean zero, so
     the expected square of the sum is the sum of the expected squares; each term scales with the error of the output
-    layer, onehot(y_t) − π, of which 1 − π_t is the drawn token's part. It needs only the log-probabilities kept at
-    sampling time. Meant for `aggregation: sequence-mean`; a token-mean gradient has no 1/T_i.
+    layer, onehot(y_t) − π, of which 1 − π_t is the sampled token's component. Only the log-probabilities kept at
+    sampling time are needed. Meant for `aggregation: sequence-mean`; a token-mean gradient has no 1/T_i.
 
     Weights, `beta`, `recentre` and `tokens` as in `repro.methods.selection.importance.draw`: direction unbiased. A
     response of near-certain tokens has a small p and, when drawn, a large weight; `beta` bounds it by N/(beta S), S =
-    #{p_i > 0}. Source: ours; of the proxies of stage `fidelity` the one with the least variance × cost among those
-    that need nothing but what a rollout keeps anyway. NoSignal if every advantage, or every surprise, is 0.
+    #{p_i > 0}. Source: ours; among the proxies of stage `fidelity` that use only what a rollout already stores, the one
+    with the least variance × cost. NoSignal if every advantage, or every surprise, is 0.
     """
     surprise_N_T = -np.expm1(rollouts.logprob_N_T) * rollouts.response_mask_N_T
     norm_N = np.sqrt(np.square(surprise_N_T, dtype=float).sum(1)) / rollouts.response_tokens_N

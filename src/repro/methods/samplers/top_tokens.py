@@ -1,4 +1,4 @@
-"""Token selection: the tokens where the policy is unsure and much is at stake."""
+"""Token selection: the tokens with the largest |advantage| × entropy."""
 
 import numpy as np
 
@@ -7,17 +7,17 @@ from repro.methods.selection import Share
 
 
 def top_tokens(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, tokens: Share = 0.05) -> Rollouts:
-    """D³S's token level (eq. 8): of all response tokens of the rollouts given, the share with the largest |A_i| · H_it.
+    """D³S's token level (eq. 8): the fraction of the rollouts' response tokens with the largest |A_i| · H_it.
 
         T = top_K%(y_it, key = |A_i| · H_it),   K = tokens, its number rounded half up, at least one token
 
-    One ranking over the whole batch of rollouts given; equal keys are taken in order of row, then position. H is the
-    entropy of the policy that sampled, in nats. Importance weights do not enter the key. NoSignal if every key is 0.
+    All tokens of the incoming rollouts are ranked together; ties are broken by row, then position. H is the entropy of
+    the sampling policy, in nats. Importance weights do not enter the key. NoSignal if every key is 0.
 
-    Rollouts of which no token is left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10 divides
-    by |T| and by |Ŝ|. `aggregation: token-mean` divides by |T| alone: deviation by a factor that is constant in a batch
-    and, under D³S's schedule, fourfold over training; Adam all but cancels it. Under sequence-mean each rollout
-    averages over its own kept tokens. §3.3 speaks once of a share "within each sample"; we follow eq. 8.
+    Rollouts with no token left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10 divides by |T|
+    and by |Ŝ|, `aggregation: token-mean` by |T| only: a deviation by a factor that is constant within a batch and,
+    under D³S's schedule, changes fourfold over training; Adam almost cancels it. Under sequence-mean each rollout
+    averages over its own kept tokens. §3.3 once mentions a share "within each sample"; we follow eq. 8.
     """
     mask_N_T = rollouts.response_mask_N_T
     row_K, column_K = np.nonzero(mask_N_T)

@@ -1,4 +1,4 @@
-"""Variance-optimal sampling: draws in proportion to signal, whatever the cost."""
+"""Variance-optimal sampling: draw rollouts with probability proportional to signal, whatever the cost."""
 
 import numpy as np
 
@@ -15,16 +15,16 @@ def variance_optimal(
     recentre: Recentre = "constant",
     tokens: Budget = None,
 ) -> Rollouts:
-    """The least variance a draw (Cost-Aware Learning §4.3, eq. 9, its "variance" baseline; |A| for the gradient norm).
+    """Least variance per draw (Cost-Aware Learning §4.3, eq. 9, its "variance" baseline; |A| for the gradient norm).
 
         p_i = |A_i| / Σ_j |A_j|,   p^β = (1−β) p + β/N
 
     N draws with replacement, weights 1/(N p_i) re-centred by #{p_i > 0}/N as in `cost_aware`: direction unbiased.
     `recentre: mean` divides by the mean weight of the whole draw instead, biased by O(1/N). `tokens` draws until that
-    share of the batch's tokens is reached instead of N times. Both: `repro.methods.selection.importance.draw`.
+    fraction of the batch's tokens is reached instead of N times. See `repro.methods.selection.importance.draw`.
     NoSignal if every advantage is 0.
 
-    Deviations: the paper has this distribution for SGD, not among its GRPO runs.
+    Deviations: the paper uses this distribution for SGD, not in its GRPO runs.
     """
     p_N = distribution(np.abs(rollouts.advantages_N), beta)
     return draw(rollouts, p_N, rng, recentre=recentre, tokens=tokens)

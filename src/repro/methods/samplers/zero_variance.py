@@ -1,4 +1,4 @@
-"""Zero-variance filtering: groups that cannot teach are dropped."""
+"""Zero-variance filtering: drop groups without a learning signal."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ def zero_variance(rollouts: Rollouts, progress: float, rng: np.random.Generator)
     """Zero-variance filtering (DAPO, Yu et al., 2025; ZVF in Cost-Aware Learning §5.3): drop every group whose raw
     rewards are all equal.
 
-    Equal means exactly equal: the largest raw reward of the group is its smallest
-    (`repro.methods.advantages.equal_rewards`); no threshold on a standard deviation, and not read off the advantages.
-    Rewards that differ by rounding differ. Every weight is 1. NoSignal if that drops every group.
+    Equal means exactly equal: the group's largest raw reward is its smallest
+    (`repro.methods.advantages.equal_rewards`). There is no threshold on a standard deviation, and advantages are not
+    consulted; rewards that differ by rounding count as different. Every weight is 1. NoSignal if no group is left.
 
-    Deviations: no refill. DAPO and Cost-Aware Learning generate further groups until the batch is full
-    (`repro.methods.filters.zero_variance` does); here the batch shrinks, and what is left is spread over as many
-    optimiser steps as the whole batch would get.
+    Deviations: no refill. DAPO and Cost-Aware Learning generate further groups until the batch is full (as does
+    `repro.methods.filters.zero_variance`); here the batch shrinks, and the rest is spread over as many optimiser steps
+    as the whole batch would get.
     """
     _, index_N = np.unique(rollouts.group_N, return_inverse=True)
     mixed_N = ~equal_rewards(rollouts.rewards_N, rollouts.group_N)[index_N]

@@ -1,4 +1,4 @@
-"""Selection: the mathematics that samplers share, subsets of maximum variance and importance-weighted draws."""
+"""Selection: the mathematics shared by samplers: max-variance subsets and importance-weighted draws."""
 
 from typing import Annotated
 

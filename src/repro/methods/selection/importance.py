@@ -1,6 +1,6 @@
-"""Draws of rollouts from a distribution p, weighted so that the gradient keeps its direction.
+"""Draw rollouts from a distribution p, weighted so that the gradient keeps its direction.
 
-Every sampler of the cost-aware family is a signal, hence a p, and this drawing.
+Every sampler of the cost-aware family is a signal, which defines p, followed by this draw.
 """
 
 from typing import Annotated, Literal
@@ -35,18 +35,18 @@ def draw(
     recentre: Recentre = "constant",
     tokens: float | None = None,
 ) -> Rollouts:
-    """M rollouts drawn from p with replacement, each with its importance weight; S = #{p_i > 0} of the N have one.
+    """M rollouts drawn from p with replacement, with importance weights; S = #{p_i > 0} of the N have a signal.
 
     Number: M = N, or with `tokens`, as many as it takes for their cost to reach B = tokens · Σ_i c_i, the draw that
-    crosses B included (so B is overshot by less than one rollout). The optimiser steps stay those of the whole batch.
+    crosses B included (so B is overshot by less than one rollout). The optimiser steps are those of the whole batch.
 
     Weight: 1/(N p_i), re-centred around 1 (App. G.2) in one of two ways.
     - constant: by E_p[1/(N p_i)] = S/N, giving w_i = 1/(S p_i). With M = N the mean weighted gradient has expectation
-      (1/S) Σ_i g_i over the support: exact direction. With a budget M is a stopping time, and a plain mean would be
+      (1/S) Σ_i g_i over the support: exact direction. With a budget, M is a stopping time, and a plain mean would be
       biased towards draws that end early, the expensive ones; the weights are therefore multiplied by M E_p[c]/B, and
       by Wald's identity the expectation is (1/S) Σ_i g_i · E[cost drawn]/B: exact direction again.
-    - mean: by the mean of the weights drawn, so that they average exactly 1: self-normalised, biased by O(1/M). The
-      mean is that of the whole draw, not of a mini-batch, since mini-batches are formed later, by the engine.
+    - mean: by the mean of the drawn weights, so that they average exactly 1: self-normalised, biased by O(1/M). The
+      mean is over the whole draw, not a mini-batch, since the engine forms mini-batches later.
     """
     drawn_M = _rows(rollouts.costs_N, p_N, tokens, rng)
     weights_M = 1.0 / (np.count_nonzero(p_N) * p_N[drawn_M])
@@ -58,7 +58,7 @@ def draw(
 
 
 def _rows(costs_N: np.ndarray, p_N: np.ndarray, tokens: float | None, rng: np.random.Generator) -> np.ndarray:
-    """drawn_M: positions drawn from p, N of them or until the budget is reached."""
+    """drawn_M: positions drawn from p, N of them or until the budget is spent."""
     n = len(p_N)
     if tokens is None:
         return rng.choice(n, size=n, p=p_N)
@@ -83,8 +83,8 @@ def expected_ess_share(p_N: np.ndarray) -> float:
 def beta_for_ess(p_N: np.ndarray, target: float) -> float:
     """The smallest β, to 10⁻⁹, for which p^β has an expected effective sample size of at least `target` per draw.
 
-    0 if p itself reaches the target. On (0, 1] the share rises with β (1/share is convex in β and least at β = 1,
-    where it is 1), so bisection finds it.
+    0 if p itself reaches the target. On (0, 1] the share increases with β (1/share is convex in β with its minimum, 1,
+    at β = 1), so bisection converges to it.
     """
     if expected_ess_share(p_N) >= target:
         return 0.0

@@ -1,4 +1,4 @@
-"""The subset of maximum variance, exactly, by one sort and one scan.
+"""The exact subset of maximum variance, by one sort and one scan.
 
 For a given size n it is the k smallest and the n − k largest values for some k (Xu et al., 2025, PODS; used by D³S
 §3.1). Going from k to k + 1, the value a = v[k] enters, the value b = v[G − n + k] leaves, and the sum of squared
@@ -6,18 +6,18 @@ deviations changes by
 
     (a − b) · D_k,   D_k = a + b − 2 μ_k − (a − b)/n,   μ_k the mean before the swap.
 
-a and b rise with k and μ_k falls, so D_k rises: the variance climbs while D_k < 0 and then falls. The best k follows
-from the signs of D_k, hence from prefix sums of the values alone; sums of squares, which cancel, are not needed.
+a and b increase with k and μ_k decreases, so D_k increases: the variance grows while D_k < 0 and then shrinks. The best
+k follows from the signs of D_k, that is, from prefix sums of the values; sums of squares, which cancel, are not needed.
 
-How much variance there is at least: of G values with population variance 1, some n have Var ≥ (n−1)/n · G/(G−1).
-(Leaving out one of n + 1 at random keeps the sample variance, which divides by n − 1, in expectation; so some choice
-does not lower it.) D³S's Lemma 1 has 1 in place of that bound. It fails for odd n: 3 of {−1, −1, 1, 1} have at most
-8/9, which the bound above attains. Its proof lacks a factor (n + 1)/n in eq. 44; it holds for sample variances.
+A lower bound: of G values with population variance 1, some n have Var ≥ (n−1)/n · G/(G−1). (Dropping one of n + 1 at
+random preserves the sample variance, which divides by n − 1, in expectation; so some choice does not lower it.) D³S's
+Lemma 1 has 1 in place of that bound. It fails for odd n: 3 of {−1, −1, 1, 1} have at most 8/9, which attains the bound
+above. Its proof lacks a factor (n + 1)/n in eq. 44; it holds for sample variances.
 """
 
 import numpy as np
 
-MINIMUM = 2  # a subset of one has no variance; Lemma 1 of D³S begins at two
+MINIMUM = 2  # a subset of one has no variance; Lemma 1 of D³S starts at two
 
 
 def group_quotas(group_N: np.ndarray, share: float) -> np.ndarray:
@@ -30,9 +30,9 @@ def group_quotas(group_N: np.ndarray, share: float) -> np.ndarray:
 def max_variance_rows(values_N: np.ndarray, group_N: np.ndarray, keep_Q: np.ndarray) -> np.ndarray:
     """rows_M, ascending: in every group the `keep_Q` values of maximum variance. Groups may differ in size.
 
-    keep_Q follows the groups in sorted order; pass zeros as group_N for one subset of the whole batch. Ties: among
-    equal values the first in the batch is taken; among splits that are equally good to rounding, the one with more
-    large values; so of a group of equal values the first ones are kept. ValueError on a value that is not finite or an
+    keep_Q is in sorted order of the groups; pass zeros as group_N for one subset of the whole batch. Ties: among equal
+    values the first in the batch is taken; among splits that are equally good up to rounding, the one with more large
+    values; a group of equal values therefore keeps its first ones. ValueError on a value that is not finite or an
     impossible size.
     """
     values_N, keep_Q = np.asarray(values_N, float), np.asarray(keep_Q)
@@ -59,12 +59,12 @@ def _chosen(sorted_Q_G: np.ndarray, keep: int) -> np.ndarray:
     enters_Q_k, leaves_Q_k = values_Q_G[:, :keep], values_Q_G[:, size - keep :]
     sum_Q_k = prefix_Q_G1[:, :keep] + prefix_Q_G1[:, [size]] - prefix_Q_G1[:, size - keep : size]
     d_Q_k = enters_Q_k + leaves_Q_k - (2 * sum_Q_k + enters_Q_k - leaves_Q_k) / keep
-    # Equally good splits differ by rounding: what is 0 to the last digits is no climb. Nor is D < 0 with a = b.
+    # Equally good splits differ by rounding, so a D that is 0 up to rounding is no increase. Nor is D < 0 with a = b.
     rounding_Q_1 = 1e-9 * np.abs(values_Q_G).max(1, keepdims=True)
     climbs_Q_k = (d_Q_k < -rounding_Q_1) & (enters_Q_k < leaves_Q_k)
     low_Q_1 = np.max(climbs_Q_k * np.arange(1, keep + 1), 1, keepdims=True)
     high_Q_1 = keep - low_Q_1
-    # The n − k largest, where several equal the least of them: the first of those in the batch, not the last.
+    # The n − k largest; if several equal the smallest of them, the first ones in the batch, not the last.
     least_Q_1 = np.take_along_axis(sorted_Q_G, np.minimum(size - high_Q_1, size - 1), 1)
     below_Q_1 = (sorted_Q_G < least_Q_1).sum(1, keepdims=True)
     above_Q_1 = (sorted_Q_G > least_Q_1).sum(1, keepdims=True)
