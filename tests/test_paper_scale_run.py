@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from repro.pipeline.stages import all_stages, stage
 
 from repro import paths
 from repro import settings as settings_module
@@ -28,6 +27,7 @@ from repro.paper_scale.profile import PART, profile_of
 from repro.paper_scale.ready import NotReady
 from repro.paper_scale.run import finished, train_arm
 from repro.pipeline.manifest import manifest
+from repro.pipeline.stage import all_stages, stage
 from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
 from repro.verl.run import PROFILE, RunOnVerl

@@ -6,7 +6,7 @@ import pytest
 from repro import settings as settings_module
 from repro.pipeline import run
 from repro.pipeline.__main__ import main
-from repro.pipeline.stages import stage
+from repro.pipeline.stage import stage
 
 SETTINGS = settings_module.load(scale="smoke")
 
