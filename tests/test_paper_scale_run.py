@@ -38,10 +38,10 @@ SETTINGS = settings_module.load(scale=NAME)
 
 def test_the_scale_alone_sends_training_to_verl():
     entry = stage("train", SETTINGS, "cost-aware")
-    assert entry.notebook.name == "train_on_verl.ipynb" and entry.parameters["scale"] == NAME
+    assert entry.notebook.name == "train_on_verl.ipynb" and entry.parameters(SETTINGS)["scale"] == NAME
     content = manifest(entry, SETTINGS)
-    assert content["settings"]["scale"]["train_batch"] == 256
-    assert content["settings"]["arm"]["plan"] == ["uniform", {"group_size": 16}]
+    assert content["settings"]["paper_scale"]["values"]["train_batch"] == 256
+    assert content["settings"]["paper_scale"]["arm"]["plan"] == ["uniform", {"group_size": 16}]
     read = ("verl/trainer", "verl/reward", "paper_scale/profile", "data/verify", "methods/samplers/cost_aware")
     assert {f"src/repro/{name}.py" for name in read} <= content["modules"].keys()
     cpu = settings_module.load(scale="cpu")
