@@ -216,7 +216,7 @@ def test_a_file_cut_short_and_rows_without_an_answer(mirror, tmp_path):
         ("test.jsonl", "[1]\n", "a row is list"),
         ("test.parquet", "version https://git-lfs.github.com/spec/v1\n", "cannot be read"),
         ("test.txt", "p", "is none of"),
-        ("test.json", "[]", "not one row"),
+        ("test.json", "[]", "no row with a question"),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(name, content, message, tmp_path):

@@ -22,7 +22,7 @@ def attempts(monkeypatch, tmp_path):
             raise failures.pop(0)
 
     monkeypatch.setattr(papermill, "execute_notebook", execute)
-    monkeypatch.setattr(run, "_stop_with_parent", lambda: None)
+    monkeypatch.setattr(run, "end_with", lambda owner: None)
     monkeypatch.setattr(run.paths, "EXECUTED", tmp_path / "executed")
     monkeypatch.setattr(run, "LAST_RUN", tmp_path / "last")
     return calls, failures
@@ -57,12 +57,12 @@ def test_a_failing_cell_is_not_tried_again(attempts):
     [
         (["run", "train", "grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
         (["run", "trian", "grpo"], "there is no stage 'trian'; did you mean 'train'?"),
-        (["why", "theory", "sdg"], "there is no theory group 'sdg'; did you mean 'sgd'?"),
+        (["why", "theory", "sdg"], "there is no theory group 'sdg' in params.yaml; did you mean 'sgd'?"),
         (["run", "train@grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
         (["run", "train"], "stage train needs an item"),
         (["run", "policy", "grpo"], "stage policy takes no item"),
         (["run", "fidelity", "grpo"], "stage fidelity takes no item"),
-        (["why", "regime@few-silnt"], "there is no mix 'few-silnt' under regimes.mixes; did you mean 'few-silent'?"),
+        (["why", "regime@few-silnt"], "there is no mix 'few-silnt' in params.yaml; did you mean 'few-silent'?"),
         (["run", "regimes"], "there is no stage 'regimes'; did you mean 'regime'?"),
     ],
 )

@@ -36,7 +36,7 @@ class PlannedTrainer(PPOTrainerSync):
         super().__init__(config)
 
     def _build_replay_buffer(self) -> Any:
-        """verl's replay buffer, which also records the groups that its filter discards, and follows plans."""
+        """verl's replay buffer, which also records the groups its filter discards (charged) and follows plans."""
         buffer = super()._build_replay_buffer()
         if self.config.actor_rollout_ref.rollout.name == "hf":
             buffer.poll_interval = 0.05  # seconds; verl's 2 would exceed a small step, but a poll lists every response
