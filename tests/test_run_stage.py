@@ -1,5 +1,7 @@
 """Running a stage: a kernel that does not start is tried again, a notebook that fails is not."""
 
+from pathlib import Path
+
 import papermill
 import pytest
 
@@ -20,6 +22,7 @@ def attempts(monkeypatch, tmp_path):
         calls.append(options["parameters"])
         if failures:
             raise failures.pop(0)
+        Path(target).write_text('{"cells": []}')
 
     monkeypatch.setattr(papermill, "execute_notebook", execute)
     monkeypatch.setattr(run, "end_with", lambda owner: None)
