@@ -10,8 +10,8 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from repro.pipeline.__main__ import main
 from repro.plots.style import METADATA, arm_styles, save, use_style
-from repro.report.__main__ import has_screen, main
 from repro.report.html import LIMIT, WIDGET, render
 from repro.report.index import write_index
 from repro.report.markdown import first_sentence
@@ -265,9 +265,12 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     before = path.read_bytes()
-    assert not has_screen() and main(["index", "--open", "--reports", str(folder)]) == 0
-    assert capsys.readouterr().out == f"{path.resolve()}\n" and path.read_bytes() == before
-    assert main(["index", "--reports", str(tmp_path / "none")]) == 1 and "dvc repro" in capsys.readouterr().err
+    monkeypatch.setattr(write_index, "__defaults__", (folder, None))
+    assert main(["index", "--open"]) == 0  # without a screen nothing is opened
+    assert capsys.readouterr().out == f"{path.resolve()}\n"
+    assert path.read_bytes() != before  # what params.yaml has no stage for is not listed
+    monkeypatch.setattr(write_index, "__defaults__", (tmp_path / "none", None))
+    assert main(["index"]) == 1 and "dvc repro" in capsys.readouterr().err
 
 
 def test_first_sentence():
