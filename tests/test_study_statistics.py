@@ -181,7 +181,9 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     assert "speedup_90" in pd.read_parquet(tmp_path / "clock/summary.parquet")
     curves = pd.read_csv(tmp_path / "data/curves.csv")
     assert curves.columns[:3].tolist() == ["arm", "group", "step"] and len(curves) == 38 * 6
-    assert sorted(path.stem for path in (tmp_path / "tables").iterdir()) == sorted(
+    runs = pd.read_parquet(tmp_path / "tables/evaluations.parquet")  # in git, for whoever reads the study
+    assert runs.equals(pd.read_parquet(tmp_path / "data/evaluations.parquet")) and len(runs) == len(evaluations)
+    assert sorted(path.stem for path in (tmp_path / "tables").glob("*.md")) == sorted(
         [
             "accuracy",
             "best",
