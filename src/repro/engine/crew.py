@@ -265,6 +265,7 @@ def _accept(listener: Listener, callers: queue.Queue) -> None:
 
 
 if __name__ == "__main__":
-    from repro.engine import crew  # so that pickled classes belong to this module, not to __main__
+    import importlib  # what travels must have the module's own name, not __main__'s
 
-    crew.serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    own = importlib.import_module("repro.engine.crew")
+    own.serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
