@@ -14,11 +14,11 @@ from repro.engine.backends import (
     AGREE,
     BackendError,
     Samples,
-    largest_difference,
     open_backend,
     open_best,
     why_not_vllm,
 )
+from repro.engine.backends.base import largest_difference
 from repro.engine.backends.load import fetch
 from repro.experiments.language_model.profile import newline_token
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.backends import Samples, stop_tokens
+from repro.engine.backends.base import Samples, stop_tokens
 
 BATCH_ROLLOUTS = 64  # sampled at a time, without splitting a query; a 135 M model is not faster with more
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.backends import AGREE, MAX_LENGTH, BackendError, Samples, largest_difference, stop_tokens
+from repro.engine.backends.base import AGREE, MAX_LENGTH, BackendError, Samples, largest_difference, stop_tokens
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its default is half the memory
