@@ -193,7 +193,7 @@ def small(tmp_path, monkeypatch):
     settings = SETTINGS.model_copy(update={"task": task, "engine": engine, "drift": drift})
     monkeypatch.setattr(measuring, "map_in_workers", lambda function, items, _: [function(item) for item in items])
     monkeypatch.setattr(
-        "repro.engine.measure.score", lambda texts, valid_N, queries_N: np.array([len(t) % 2 for t in texts], float)
+        "repro.engine.sample.score", lambda texts, valid_N, queries_N: np.array([len(t) % 2 for t in texts], float)
     )
     monkeypatch.setattr(snapshots, "train_results", lambda arm: tmp_path / arm)
     pool, (model, tokenizer) = measuring._pool(settings), load_policy(tmp_path / "model", "cpu")
