@@ -6,7 +6,9 @@ import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+from repro.engine.decoders import AnyDecoder, LeanDecoder
 from repro.engine.generate import generate, invert
+from repro.engine.lean import lean_of
 from repro.policy.model import build_qwen2
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 
@@ -172,13 +174,70 @@ def test_inversion_by_hand_never_draws_the_impossible():
     assert invert(p_B_V, uniform_B)[:, 0].tolist() == [1, 1, 3, 3, 3]
 
 
-def test_no_finished_row_is_computed(policy):
+@pytest.mark.parametrize("decoder", [LeanDecoder, AnyDecoder])
+def test_no_finished_row_is_computed(policy, decoder, monkeypatch):
     rows = []
-    hook = policy.register_forward_pre_hook(
-        lambda model, args, kwargs: rows.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
+
+    class Recorded(decoder):
+        def prefill(self, ids_Q_P, lengths_Q):
+            rows.append(tuple(ids_Q_P.shape))
+            return super().prefill(ids_Q_P, lengths_Q)
+
+        def step(self, token_B):
+            logits_B_V = super().step(token_B)
+            rows.append((len(token_B), len(logits_B_V)))
+            return logits_B_V
+
+    of = lean_of(policy) if decoder is LeanDecoder else policy
+    monkeypatch.setattr("repro.engine.generate.decoder_of", lambda model: Recorded(of))
     responses = sample(policy)
-    hook.remove()
     tokens_N = responses.mask_N_T.sum(1)
     assert rows[0] == (3, 10)  # every prompt once, whatever its group
-    assert [shape[0] for shape in rows[1:]] == [int((tokens_N > t).sum()) for t in range(1, len(rows))]
+    assert [row for row, _ in rows[1:]] == [int((tokens_N > t).sum()) for t in range(1, len(rows))]
+    assert all(row == logits for row, logits in rows[1:])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: build_qwen2(hidden=32, layers=2, heads=4, max_length=128),
+        lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=4, max_position_embeddings=128)),
+        lambda: LlamaForCausalLM(
+            LlamaConfig(
+                **LLAMA, num_key_value_heads=4, max_position_embeddings=128, tie_word_embeddings=True, head_dim=16
+            )
+        ),
+    ],
+    ids=["qwen2", "llama", "llama-wide-heads"],
+)
+def test_the_lean_decoder_draws_what_transformers_would(build, monkeypatch):
+    torch.manual_seed(2)
+    model = sharpen(build())
+    assert lean_of(model) is not None
+    lean = sample(model)
+    monkeypatch.setattr("repro.engine.generate.decoder_of", AnyDecoder)
+    slow = sample(model)
+    assert torch.equal(lean.ids_N_T, slow.ids_N_T) and torch.equal(lean.mask_N_T, slow.mask_N_T)
+    torch.testing.assert_close(lean.logprob_N_T, slow.logprob_N_T, atol=1e-5, rtol=0)
+    torch.testing.assert_close(lean.entropy_N_T, slow.entropy_N_T, atol=1e-5, rtol=0)
+
+
+def test_a_model_that_the_lean_pass_does_not_know_or_does_not_match_goes_through_transformers():
+    grouped = LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=2))
+    scaled = LlamaForCausalLM(
+        LlamaConfig(
+            **LLAMA, num_key_value_heads=4, rope_scaling={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+        )
+    )
+    assert lean_of(grouped) is None and lean_of(scaled) is None
+    changed = LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=4))
+    forward = changed.model.forward
+
+    def other(**inputs):
+        out = forward(**inputs)
+        out.last_hidden_state = out.last_hidden_state * 1.1  # as a subclass might do
+        return out
+
+    changed.model.forward = other
+    with pytest.warns(UserWarning, match="the lean forward pass differs from transformers'"):
+        assert lean_of(changed) is None

@@ -10,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from repro.engine import log_probabilities as scoring
 from repro.engine.generate import generate
-from repro.engine.update import (
-    Batch,
-    UpdateSettings,
-    accumulate_gradients,
-    response_log_probabilities,
-    slices_of_like_length,
-)
+from repro.engine.ledger import Ledger
+from repro.engine.log_probabilities import Batch, log_probabilities, response_log_probabilities, slices_of_like_length
+from repro.engine.update import UpdateSettings, accumulate_gradients, run_updates, silent_without_advantage
+from repro.methods.objectives.aggregate import TokenLoss
+from repro.methods.objectives.cispo import cispo
 from repro.methods.objectives.grpo import grpo
+from repro.methods.objectives.gspo import gspo
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware, probabilities
+from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 
@@ -227,3 +228,70 @@ def test_drawn_mini_batches_are_unbiased_within_their_standard_error(case):
     assert np.abs(z_P).max() < 6
     # 1 in expectation. Two thirds of the variance lie along one direction, so it strays: 99% of seeds stay inside.
     assert 0.2 < np.square(z_P).mean() < 4
+
+
+def every_row(case: Case, rollouts: Rollouts, aggregation: str, objective=grpo) -> torch.Tensor:
+    """The gradient with rollouts of zero advantage computed as well, copies apart."""
+    options = UpdateSettings(aggregation, 1.0, 0.0, 1.0, 64, MAX_TOKENS, every_row=True)
+    case.model.zero_grad(set_to_none=True)
+    accumulate_gradients(case.model, objective, case.batch, rollouts, PAD_ID, options)
+    return torch.cat([parameter.grad.flatten() for parameter in case.model.parameters()])
+
+
+@pytest.mark.parametrize("aggregation", ["sequence-mean", "token-mean", "constant-length"])
+@pytest.mark.parametrize("objective", [grpo, gspo, cispo])
+def test_rollouts_without_an_advantage_or_a_token_have_no_gradient_and_are_not_read(case, aggregation, objective):
+    rollouts = case.rollouts.take(np.array([0, 12, 5, 13, 15, 5, 2]))  # 12 to 15 have no advantage
+    mask_M_T = rollouts.response_mask_N_T.copy()
+    mask_M_T[6] = False
+    rollouts = rollouts.with_mask(mask_M_T)
+    expected = every_row(case, rollouts, aggregation, objective)
+    options = UpdateSettings(aggregation, 1.0, 0.0, 1.0, 64, MAX_TOKENS)
+    case.model.zero_grad(set_to_none=True)
+    sums = accumulate_gradients(case.model, objective, case.batch, rollouts, PAD_ID, options)
+    found = torch.cat([parameter.grad.flatten() for parameter in case.model.parameters()])
+    assert sums["rows"] == 2  # 0 and, once, 5
+    assert sums["tokens"] == rollouts.response_mask_N_T.sum()
+    assert float((found - expected).norm()) <= 1e-6 * float(expected.norm())
+
+
+def test_a_mini_batch_without_a_gradient_leaves_zeros_which_adam_counts_as_a_step(case):
+    sums = gradient(case, case.rollouts.take(np.array([12, 13])))[1]
+    assert sums["rows"] == 0 and sums["loss"] == 0.0
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in case.model.parameters())
+
+
+def test_an_objective_with_a_gradient_at_zero_advantage_reads_every_row(case):
+    def with_entropy_bonus(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
+        loss_N_T, clipped_N_T = grpo(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T)
+        return TokenLoss(loss_N_T + 0.1 * logprob_N_T, clipped_N_T)
+
+    assert all(silent_without_advantage(objective) for objective in (grpo, gspo, cispo))
+    assert not silent_without_advantage(with_entropy_bonus)
+    assert every_row(case, case.rollouts.take(np.array([12])), "sequence-mean", with_entropy_bonus).any()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_packed_log_probabilities_and_gradients_are_those_of_transformers(case, temperature, monkeypatch):
+    rows_M = np.array([3, 11, 0, 7, 14, 8])
+    found, _ = gradient(case, case.rollouts, temperature=temperature)
+    packed_M_T = log_probabilities(case.model, case.batch, rows_M, PAD_ID, temperature)
+    monkeypatch.setattr(scoring, "lean_of", lambda model: None)
+    padded_M_T = log_probabilities(case.model, case.batch, rows_M, PAD_ID, temperature)
+    expected, _ = gradient(case, case.rollouts, temperature=temperature)
+    torch.testing.assert_close(packed_M_T, padded_M_T, atol=1e-5, rtol=0)
+    assert float((found - expected).norm()) <= 1e-4 * float(expected.norm())
+
+
+def test_the_ledger_charges_what_was_read_and_keeps_the_papers_count(case):
+    rollouts = case.rollouts.take(np.array([0, 12, 5, 13, 15, 5, 2]))  # 12 to 15 have no advantage, 5 is drawn twice
+    model, ledger, flops = copy.deepcopy(case.model), Ledger(), FlopCounter.of(case.model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    options = UpdateSettings("sequence-mean", 1.0, 0.0, 1.0, 64, MAX_TOKENS)
+    parts = [rollouts.take(np.arange(4)), rollouts.take(np.arange(4, 7))]
+    metrics = run_updates(model, optimiser, grpo, case.batch, parts, PAD_ID, options, ledger, flops)
+    cost = case.rollouts.costs_N
+    assert ledger.trained_tokens == cost[0] + cost[5] + cost[5] + cost[2]  # 5 once in each mini-batch
+    assert ledger.paper_tokens == rollouts.costs_N.sum()
+    assert ledger.flops_train == pytest.approx(flops.forward_backward(cost[[0, 5, 5, 2]]))
+    assert (ledger.updates, ledger.scored_tokens, metrics["computed_rollouts"]) == (2, 0, 4)

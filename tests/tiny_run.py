@@ -30,10 +30,11 @@ ENGINE = SETTINGS.engine.model_copy(
         checkpoint_every=2,
         learning_rate=1e-2,
         kl_probe=8,
+        log_every=2,
         kept_rollouts=ROLLOUTS,
     )
 )
-EVALUATION = SETTINGS.evaluation.model_copy(update=dict(every=2, samples=2, final_samples=3))
+EVALUATION = SETTINGS.evaluation.model_copy(update=dict(budget_gflops=None, samples=2, final_samples=3))
 ARMS = {
     name: Arm(title=name, about="", group="", **parts)
     for name, parts in {

@@ -10,6 +10,8 @@ from repro.engine.sample import sample
 from repro.tasks.queries import Query
 
 BATCH_ROLLOUTS = 4096
+GREEDY = 0.01  # logits over this leave all probability to the most likely token, unless two are almost equally likely
+LOWER = 0.6
 
 
 def sample_groups(
@@ -48,4 +50,17 @@ def sample_groups(
                 }
             )
         )
+    return pd.concat(parts, ignore_index=True)
+
+
+def sample_at(
+    model: Any, tokenizer: Any, queries: Sequence[Query], *, samples: int, max_new_tokens: int, seed: int
+) -> pd.DataFrame:
+    """`samples` responses to every query at temperature `LOWER` and one at `GREEDY`: temperature, then the columns of
+    `sample_groups` but prompt and response."""
+    parts = []
+    for temperature, size in {GREEDY: 1, LOWER: samples}.items():
+        options = {"groups": 1, "group_size": size, "max_new_tokens": max_new_tokens, "seed": seed}
+        rows = sample_groups(model, tokenizer, queries, temperature=temperature, **options)
+        parts.append(rows.drop(columns=["prompt", "response"]).assign(temperature=temperature))
     return pd.concat(parts, ignore_index=True)

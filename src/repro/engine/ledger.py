@@ -15,8 +15,10 @@ class Ledger:
     prompt_tokens        tokens of prompts prefilled, once per group
     generated_tokens     response tokens sampled, discarded rollouts included
     scored_tokens        prompt + response tokens read by forward-only passes (the reference policy's, for a KL term)
-    trained_tokens       prompt + response tokens read by forward-backward passes, counting repeats: the paper's
-                         policy-optimisation tokens
+    trained_tokens       prompt + response tokens that forward-backward passes had to read: each distinct rollout of a
+                         mini-batch once, those without a gradient not at all
+    paper_tokens         the same as the papers count it (policy-optimisation tokens): every selected rollout, repeats
+                         and rollouts without a gradient included
     updates              optimiser steps
     profile_tokens       the part of generated_tokens due to profiling, repeated profiling included
     flops_generate, flops_score, flops_train   counted by repro.policy.flops
@@ -29,6 +31,7 @@ class Ledger:
     generated_tokens: int = 0
     scored_tokens: int = 0
     trained_tokens: int = 0
+    paper_tokens: int = 0
     profile_tokens: int = 0
     updates: int = 0
     flops_generate: float = 0.0
@@ -58,11 +61,12 @@ class Ledger:
         self.scored_tokens += int(np.sum(tokens_N))
         self.flops_score += flops.forward(tokens_N)
 
-    def charge_update(self, flops: FlopCounter, tokens_N: np.ndarray, steps: int = 1):
+    def charge_update(self, flops: FlopCounter, tokens_N: np.ndarray, steps: int = 1, paper_tokens: int | None = None):
         """A forward-backward pass over sequences of `tokens_N` tokens and the optimiser step on it; `steps` is 0 if the
-        gradient was not finite and no step was made."""
+        gradient was not finite and no step was made. `paper_tokens`: as the papers count; by default the same."""
         self.updates += steps
         self.trained_tokens += int(np.sum(tokens_N))
+        self.paper_tokens += int(np.sum(tokens_N) if paper_tokens is None else paper_tokens)
         self.flops_train += flops.forward_backward(tokens_N)
 
     @property
@@ -73,6 +77,11 @@ class Ledger:
     def row(self) -> dict[str, float]:
         """Totals by name, `flops` included, as one row of a table."""
         return {**asdict(self), "flops": self.flops}
+
+    def spent(self, budget_gflops: float | None) -> dict[str, float]:
+        """`row`, and `share`: the FLOPs as a share of the budget, NaN where there is none."""
+        share = 1e-9 * self.flops / budget_gflops if budget_gflops else float("nan")
+        return {**self.row(), "share": share}
 
     @classmethod
     def from_row(cls, row: dict[str, float]) -> "Ledger":

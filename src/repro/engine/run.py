@@ -47,11 +47,11 @@ def train_one(run: Run, checkpoints: Any, progress: Callable[[int, float | None]
 def make_trainer(run: Run) -> Trainer:
     """The trainer of a run before its first step."""
     settings, arm = run.settings, run.settings.arm(run.arm)
-    check_device(settings.engine.device)
+    engine = settings.engine_of(run.arm)
+    check_device(engine.device)
     pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
-    model, tokenizer = load_policy(run.policy, settings.engine.device, settings.engine.dtype)
-    reference, _ = load_policy(run.policy, settings.engine.device, settings.engine.dtype)
-    engine = settings.engine.model_copy(update={"steps": arm.steps or settings.engine.steps})
+    model, tokenizer = load_policy(run.policy, engine.device, engine.dtype)
+    reference, _ = load_policy(run.policy, engine.device, engine.dtype)
     profile, seconds = profile_for(run, reference, tokenizer, pools.train) if arm.profile else (None, 0.0)
     return Trainer(
         run.method,
@@ -70,7 +70,7 @@ def profile_for(run: Run, model: Any, tokenizer: Any, queries: Sequence[Query]) 
     """The profile that the run's arm uses, and the seconds it took: the one of its seed that stage `profile` measured,
     cut to the arm's number of samples, or without stored profiles one measured here. ProfileError if it is of another
     policy or of other queries."""
-    engine, samples = run.settings.engine, run.settings.arm(run.arm).profile.samples
+    engine, samples = run.settings.engine_of(run.arm), run.settings.arm(run.arm).profile.samples
     source = Source(hash_policy(run.policy), hash_queries(queries), engine.temperature, engine.max_new_tokens, run.seed)
     if run.profiles is None:
         started, rollouts = time.process_time(), run.settings.evaluation.batch_rollouts

@@ -21,17 +21,11 @@ from repro.engine.evaluate import evaluate
 from repro.engine.generate import generate
 from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
+from repro.engine.log_probabilities import Batch, log_probabilities
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, Source
 from repro.engine.sample import decode, score
-from repro.engine.update import (
-    UPDATED,
-    Batch,
-    Diverged,
-    UpdateSettings,
-    response_log_probabilities,
-    run_updates,
-)
+from repro.engine.update import UPDATED, Diverged, UpdateSettings, run_updates, silent_without_advantage
 from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
@@ -94,6 +88,7 @@ class Trainer:
             engine.gradient_clip,
             engine.slice_tokens,
             engine.max_new_tokens,
+            every_row=not silent_without_advantage(method.objective),
         )
         self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
         self.phases: dict[str, float] = defaultdict(float)
@@ -130,7 +125,7 @@ class Trainer:
             self.phases["profile"] += self.data.profile_seconds
         for step in range(start, self.engine.steps + 1):
             last = step == self.engine.steps
-            accuracy = self.evaluate(step, last) if last or step % self.evaluation.every == 0 else None
+            accuracy = self.evaluate(step, last) if last or self._due(step) else None
             progress(step, accuracy)
             if last:
                 break
@@ -165,11 +160,24 @@ class Trainer:
     def _charge_profile(self, profile: Profile) -> None:
         self.ledger.charge_profile(self.flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
 
+    def _due(self, step: int) -> bool:
+        """Whether to evaluate before training step `step`: before the first, and whenever the FLOPs have crossed a
+        multiple of a `budgets`-th of the budget since the last evaluation, also beyond the budget. The last evaluation
+        is in the log, so a resumed run evaluates where the uninterrupted one would have."""
+        if step == 0:
+            return True
+        if self.evaluation.budget_gflops is None:
+            return step % self.engine.log_every == 0
+        spent, before = (1e-9 * flops for flops in (self.ledger.flops, self.log.evaluations[-1]["flops"]))
+        spacing = self.evaluation.budget_gflops / self.evaluation.budgets
+        return spent // spacing > before // spacing
+
     def evaluate(self, step: int, last: bool) -> float:
         """Accuracy on the held-out queries, logged with the cost so far; also per question at the end."""
         with self.timed("evaluate"):
             summary = self.data.start if step == 0 and not last and self.data.start else self._examine(step, last)
-        row = {"seed": self.seed, "step": step, **summary, "diverged": self.diverged, **self.ledger.row()}
+        spent = self.ledger.spent(self.evaluation.budget_gflops)
+        row = {"seed": self.seed, "step": step, **summary, "diverged": self.diverged, **spent}
         self.log.evaluations.append(row)
         self._log_seconds(step)
         return summary["accuracy"]
@@ -215,7 +223,7 @@ class Trainer:
         self.log.steps.append(
             {"seed": self.seed, "step": step, "skipped": selected is None, **metrics, **self.ledger.row()}
         )
-        if groups is not None and step % self.evaluation.every == 0:
+        if groups is not None and step % self.engine.log_every == 0:
             at = {"seed": self.seed, "step": step}
             rows = selection_rows(at, groups.query_N, self.data.train, rollouts, selected)
             self.log.selection += rows
@@ -287,7 +295,7 @@ class Trainer:
         if self.engine.kl_probe == 0:
             return float("nan")
         rows = self.rng(step, "probe").choice(n, size=min(n, self.engine.kl_probe), replace=False)
-        reference_M_T, _ = response_log_probabilities(
+        reference_M_T = log_probabilities(
             self.reference, batch, rows, self.tokenizer.pad_token_id, self.engine.temperature
         )
         width = reference_M_T.shape[1]

@@ -1,0 +1,169 @@
+"""A forward pass of a Qwen2 or Llama policy in few calls, on the weights of the transformers model itself.
+
+With a small policy, transformers spends half of a step outside matrix products. Here tokens are rows: x_S_D holds S
+tokens of width D, of whichever sequences, since only attention looks from one token at another. The layers are written
+once; the caller brings its own `attend`: left-padded prompts, one new token per row on a cache, or packed sequences.
+
+The numbers are those of transformers up to rounding. The dimensions of queries and keys are permuted alike, which
+leaves their products as they are and turns the rotary embedding into one complex product. Autograd undoes the
+permutation, so gradients arrive in the model's own parameters. Forward hooks on the model are bypassed.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn import functional as F
+
+Attend = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]  # (layer, qk_S_2HW, v_S_HW) -> attended_S_HW
+KINDS = ("LlamaForCausalLM", "Qwen2ForCausalLM")  # not classes derived from them, nor wrappers
+TOLERANCE = 1e-4  # of the logits of the one comparison with transformers, relative to the largest
+
+_known: WeakKeyDictionary = WeakKeyDictionary()
+
+
+class Weights(NamedTuple):
+    """One layer's, as `Lean.run` multiplies by them: norm_D, qkv_3HW_D, qkv_3HW or None, out_D_HW, …"""
+
+    norm: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    out: torch.Tensor
+    second_norm: torch.Tensor
+    gate: torch.Tensor
+    up: torch.Tensor
+    down: torch.Tensor
+
+
+def lean_of(model: Any) -> "Lean | None":
+    """The lean view of `model`, None if it does something that this file does not; compared once with transformers."""
+    if model not in _known:
+        with torch.inference_mode(False):  # its tensors take part in training, even if first used in generation
+            _known[model] = _compared(model) if _supported(model) else None
+    return _known[model]
+
+
+def _compared(model: Any) -> "Lean | None":
+    lean = Lean(model)
+    if lean.agrees():
+        return lean
+    kind = type(model).__name__
+    warnings.warn(f"{kind}: the lean forward pass differs from transformers', used instead and slower", stacklevel=3)
+    return None
+
+
+def _supported(model: Any) -> bool:
+    if type(model).__name__ not in KINDS:
+        return False
+    config = model.config
+    return (
+        config.hidden_act == "silu"
+        and config.num_key_value_heads == config.num_attention_heads
+        and (getattr(config, "rope_parameters", None) or {}).get("rope_type") == "default"
+        and not getattr(config, "use_sliding_window", False)
+        and not getattr(config, "mlp_bias", False)
+        and model.lm_head.bias is None
+        and not (model.training and config.attention_dropout)
+        and model.device.type == "cpu"
+        and model.dtype == torch.float32
+        and all(_plain(layer) for layer in model.model.layers)
+    )
+
+
+def _plain(layer: Any) -> bool:
+    """No adapters or quantised layers in place of the linear ones, and no bias on the attention's output."""
+    attention, mlp = layer.self_attn, layer.mlp
+    linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    linear += (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    return all(type(part) is torch.nn.Linear for part in linear) and attention.o_proj.bias is None
+
+
+class Lean:
+    """A view of `model`; it holds no weights of its own."""
+
+    def __init__(self, model: Any):
+        # Without a reference to the model itself, which the dictionary above must not keep alive.
+        config, self.body, self.head = model.config, model.model, model.lm_head
+        self.heads, self.eps = config.num_attention_heads, config.rms_norm_eps
+        self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        half = torch.arange(self.width // 2)
+        pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i beside its partner x_{i + width/2}
+        qk = (torch.arange(2 * self.heads)[:, None] * self.width + pairs).flatten()
+        self.order = torch.cat([qk, torch.arange(len(qk), len(qk) * 3 // 2)])
+        positions = torch.arange(config.max_position_embeddings)[None]
+        cos, sin = self.body.rotary_emb(torch.zeros(1), positions)
+        self.rotation_L_W = torch.complex(cos[0, :, : len(half)].contiguous(), sin[0, :, : len(half)].contiguous())
+
+    def weights(self) -> list[Weights]:
+        """Read once per optimiser step; differentiable where gradients are on."""
+        return [self._layer(layer.self_attn, layer.mlp, layer) for layer in self.body.layers]
+
+    def _layer(self, attention: Any, mlp: Any, layer: Any) -> Weights:
+        parts = attention.q_proj, attention.k_proj, attention.v_proj
+        bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])[self.order]
+        return Weights(
+            layer.input_layernorm.weight,
+            torch.cat([part.weight for part in parts])[self.order],
+            bias,
+            attention.o_proj.weight,
+            layer.post_attention_layernorm.weight,
+            mlp.gate_proj.weight,
+            mlp.up_proj.weight,
+            mlp.down_proj.weight,
+        )
+
+    def run(self, weights: list[Weights], ids_S: torch.Tensor, position_S: torch.Tensor, attend: Attend):
+        """x_S_D before the last norm."""
+        split = 2 * self.heads * self.width
+        rotation_S_1_W = self.rotation_L_W[position_S][:, None]
+        embedding = self.body.embed_tokens
+        x_S_D = F.embedding(ids_S, embedding.weight, embedding.padding_idx)
+        for layer, w in enumerate(weights):
+            qkv_S = F.linear(self.normalise(x_S_D, w.norm), w.qkv, w.qkv_bias)
+            attended_S_HW = attend(layer, rotate(qkv_S[:, :split], rotation_S_1_W), qkv_S[:, split:])
+            x_S_D = torch.addmm(x_S_D, attended_S_HW, w.out.T)
+            h_S_D = self.normalise(x_S_D, w.second_norm)
+            x_S_D = torch.addmm(x_S_D, F.silu(F.linear(h_S_D, w.gate)) * F.linear(h_S_D, w.up), w.down.T)
+        return x_S_D
+
+    def logits(self, x_S_D: torch.Tensor) -> torch.Tensor:
+        """logits_S_V of the tokens that predict one."""
+        return F.linear(self.normalise(x_S_D, self.body.norm.weight), self.head.weight)
+
+    def normalise(self, x_S_D: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x_S_D, weight_D.shape, weight_D, self.eps)
+
+    @torch.no_grad()
+    def agrees(self) -> bool:
+        """Whether logits of three rows of sixteen tokens are those of transformers' own forward pass."""
+        shape = (3, min(16, len(self.rotation_L_W)))
+        vocabulary = self.head.weight.shape[0]
+        ids = torch.arange(shape[0] * shape[1]).view(shape) * 7919 % vocabulary
+        position_S = torch.arange(shape[1]).repeat(shape[0])
+        x_S_D = self.run(self.weights(), ids.flatten(), position_S, self.causal([shape]))
+        hidden = self.body(input_ids=ids, use_cache=False).last_hidden_state
+        expected = self.head(hidden).flatten(0, 1)
+        return float((self.logits(x_S_D) - expected).abs().max()) <= TOLERANCE * float(expected.abs().max())
+
+    def causal(self, shapes: list[tuple[int, int]]) -> Attend:
+        """Causal attention of packed sequences: `shapes` (rows, length) of one block of rows after the other."""
+        sizes = [rows * length for rows, length in shapes]
+
+        def block(q_S_HW, k_S_HW, v_S_HW, shape) -> torch.Tensor:
+            q, k, v = (z.reshape(*shape, self.heads, -1).transpose(1, 2) for z in (q_S_HW, k_S_HW, v_S_HW))
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(0, 1).flatten(1)
+
+        def attend(layer: int, qk_S_2HW: torch.Tensor, v_S_HW: torch.Tensor) -> torch.Tensor:
+            q_S_HW, k_S_HW = qk_S_2HW.chunk(2, -1)
+            parts = zip(*(z.split(sizes) for z in (q_S_HW, k_S_HW, v_S_HW)), shapes, strict=True)
+            return torch.cat([block(*part) for part in parts])
+
+        return attend
+
+
+def rotate(qk_S_2HW: torch.Tensor, rotation_S_1_W: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of queries and keys whose pairs stand side by side."""
+    pairs = torch.view_as_complex(qk_S_2HW.unflatten(-1, (-1, rotation_S_1_W.shape[-1], 2)))
+    return torch.view_as_real(pairs * rotation_S_1_W).flatten(-3)
