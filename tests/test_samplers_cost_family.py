@@ -148,6 +148,58 @@ def test_p_sums_to_one_weights_average_one_and_neither_order_nor_units_matter(ca
     assert p_of(sampler, batch(-factor * advantages_N, costs_N)) == pytest.approx(p_N, **tolerance)
 
 
+@given(batches(), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_systematic_counts_are_the_expected_ones_rounded_down_or_up(case, beta, seed):
+    rollouts = batch(*case)
+    drawn = cost_aware(rollouts, 0.0, np.random.default_rng(seed), beta=beta, resampling="systematic")
+    expected_N = len(rollouts) * probabilities(rollouts, beta)
+    count_N = np.bincount(drawn.row_N, minlength=len(rollouts))
+    assert len(drawn) == len(rollouts) and not count_N[expected_N == 0].any()
+    assert (count_N > expected_N - 1 - 1e-9).all() and (count_N < expected_N + 1 + 1e-9).all()
+    assert drawn.weights_N == pytest.approx(len(rollouts) / np.count_nonzero(expected_N) / expected_N[drawn.row_N])
+
+
+class Shift:
+    """Deals one number."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def random(self):
+        return self.shift
+
+
+def test_systematic_draws_expect_n_p_and_so_the_same_gradient_with_less_variance():
+    rollouts = batch([2.0, -1.0, 0.5, 0.0, 3.0], [2, 3, 5, 4, 30])
+    gradients_N, p_N = np.array([1.4, 2.0, -0.3, 7.0, 0.2]), probabilities(rollouts)
+    shifts = (np.arange(20_000) + 0.5) / 20_000  # the integral over the shift, by the midpoint rule
+    drawn = [cost_aware(rollouts, 0.0, Shift(shift), resampling="systematic") for shift in shifts]
+    counts_S_N = np.array([np.bincount(each.row_N, minlength=5) for each in drawn])
+    assert counts_S_N.mean(0) == pytest.approx(5 * p_N, abs=1e-4)
+    means_S = np.array([(each.weights_N * gradients_N[each.row_N]).mean() for each in drawn])
+    assert means_S.mean() == pytest.approx(gradients_N[p_N > 0].sum() / 4, abs=1e-4)
+    rng = np.random.default_rng(0)
+    independent = [cost_aware(rollouts, 0.0, rng) for _ in range(4000)]
+    spread = np.var([(each.weights_N * gradients_N[each.row_N]).mean() for each in independent])
+    assert means_S.var() < 0.5 * spread
+    last = cost_aware(rollouts, 0.0, Shift(1 - 2**-53), resampling="systematic")
+    assert last.row_N[-1] == 4 and len(last) == 5
+
+
+def test_uniform_with_replacement_is_beta_one():
+    drawn = cost_aware(HAND, 0.0, rng := Scripted([2, 2, 0, 3]), beta=1.0)
+    assert rng.p == pytest.approx([0.25] * 4) and drawn.weights_N == pytest.approx([1] * 4)
+    assert drawn.row_N.tolist() == [2, 2, 0, 3]
+
+
+def test_systematic_resampling_has_no_token_budget():
+    with pytest.raises(ValueError, match="fixed number of draws: leave out `tokens`"):
+        cost_aware(HAND, 0.0, np.random.default_rng(0), tokens=0.5, resampling="systematic")
+    with pytest.raises(SettingsError):
+        bind("arm", "samplers", "cost_aware", {"resampling": "stratified"})
+
+
 @pytest.mark.parametrize("sampler", FAMILY)
 def test_n_draws_are_unbiased_up_to_the_share_of_rollouts_with_a_chance(sampler):
     mean, _ = expectation(sampler, SMALL, SMALL_GRADIENTS, draws=3)

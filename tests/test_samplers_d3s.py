@@ -2,11 +2,13 @@
 
 import itertools
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from repro.arms import bind
 from repro.methods.advantages.group_normalised import group_normalised
@@ -18,7 +20,8 @@ from repro.methods.samplers.d2s import d2s
 from repro.methods.samplers.d3s import d3s
 from repro.methods.samplers.d3s_i import d3s_i
 from repro.methods.samplers.pods import pods
-from repro.methods.samplers.top_tokens import top_tokens
+from repro.methods.samplers.random_tokens import random_tokens
+from repro.methods.samplers.top_tokens import kept_tokens, top_tokens
 from repro.methods.samplers.zero_variance import zero_variance
 from repro.settings import SettingsError
 
@@ -146,16 +149,59 @@ TOKENS = batch(
     ],
 )
 def test_top_tokens_by_hand(tokens, kept):
-    left = top_tokens(TOKENS, 0.0, RNG, tokens=tokens)
+    left = top_tokens(TOKENS, 0.0, RNG, tokens=tokens, least=0)
     assert list(zip(*map(np.ndarray.tolist, np.nonzero(left.response_mask_N_T)), strict=True)) == kept
     assert left.row_N.tolist() == [0, 1, 2] and left.costs_N.tolist() == [5, 3, 4]  # rollouts and costs stay
 
 
 def test_top_tokens_ranks_only_tokens_that_still_count():
     masked = TOKENS.with_mask(np.array([[True, False, True, True], [False, True, True, True], [True] * 4]))
-    left = top_tokens(masked, 0.0, RNG, tokens=2 / 7)  # keys .1 .5 .3 | .4 | .2 .2 .05
+    left = top_tokens(masked, 0.0, RNG, tokens=2 / 7, least=0)  # keys .1 .5 .3 | .4 | .2 .2 .05
     assert list(zip(*map(np.ndarray.tolist, np.nonzero(left.response_mask_N_T)), strict=True)) == [(0, 2), (1, 1)]
     assert not (left.response_mask_N_T & ~masked.response_mask_N_T).any()
+
+
+@pytest.mark.parametrize(("least", "kept"), [(0, 1), (1, 2), (2, 4), (3, 6), (4, 6)])
+def test_at_least_some_tokens_for_each_rollout_with_an_advantage(least, kept):
+    """Two of three rollouts have one, with 4 + 2 tokens; 5% of 9 is less than one token."""
+    case = TOKENS.take([0, 1, 2])
+    case.advantages_N[2] = 0.0
+    left = top_tokens(case, 0.0, RNG, least=least)
+    assert kept_tokens(case, 0.05, least) == left.response_mask_N_T.sum() == kept
+    assert not left.response_mask_N_T[2].any()  # one ranking decides: the first tokens are those of rollouts 0 and 1
+    assert kept_tokens(case, 1.0, least) == 9  # a larger share is not cut
+
+
+def test_the_floor_never_binds_on_long_responses_and_always_has_a_default_of_four():
+    rng = np.random.default_rng(3)
+    tokens_N = rng.integers(80, 120, 16)  # 5% of 80 tokens are 4
+    entropy_N_T = rng.random((16, max(tokens_N))) * (np.arange(max(tokens_N)) < tokens_N[:, None])
+    long = batch(rng.random(16) < 0.5, np.repeat([0, 1], 8), tokens_N, entropy_N_T)
+    for sampler in (d2s, d3s, d3s_i, top_tokens):
+        plain, floored = (sampler(long, 0.0, RNG, least=least).response_mask_N_T for least in (0, 4))
+        assert (plain == floored).all()
+        assert sampler(wide_batch(), 0.0, RNG).response_mask_N_T.sum() == (
+            sampler(wide_batch(), 0.0, RNG, least=4).response_mask_N_T.sum()
+        )
+
+
+def test_random_tokens_keeps_as_many_as_top_tokens_and_every_set_is_equally_likely():
+    rng, times = np.random.default_rng(4), 6000
+    counts = Counter()
+    for _ in range(times):
+        left = random_tokens(TOKENS, 0.0, rng, tokens=0.2, least=0)  # 2 of 9, whatever their keys
+        assert left.row_N.tolist() == [0, 1, 2] and left.weights_N.tolist() == [1, 1, 1]
+        counts[tuple(np.flatnonzero(left.response_mask_N_T).tolist())] += 1
+    of_mask = np.flatnonzero(TOKENS.response_mask_N_T).tolist()
+    assert set(counts) == set(itertools.combinations(of_mask, 2))
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+    rollouts = wide_batch()
+    for share, least in ((0.05, 4), (0.3, 0), (1.0, 4)):
+        rows = d1s_c(rollouts, 0.0, rng)
+        chosen = random_tokens(rows, 0.0, rng, tokens=share, least=least)
+        known = top_tokens(rows, 0.0, rng, tokens=share, least=least)
+        assert chosen.response_mask_N_T.sum() == known.response_mask_N_T.sum()
+        assert not (chosen.response_mask_N_T & ~rows.response_mask_N_T).any()
 
 
 def test_top_tokens_without_entropy_is_no_signal():
@@ -173,7 +219,7 @@ def wide_batch(groups: int = 6, size: int = 8) -> Rollouts:
 
 def test_d2s_is_d1s_c_then_tokens():
     rollouts = wide_batch()
-    both = d2s(rollouts, 0.9, RNG, share=0.5, tokens=0.1)
+    both = d2s(rollouts, 0.9, RNG, share=0.5, tokens=0.1, least=0)
     rows = d1s_c(rollouts, 0.9, RNG, share=0.5)
     assert both.row_N.tolist() == rows.row_N.tolist()
     assert both.response_mask_N_T.sum() == int(0.1 * rows.response_mask_N_T.sum() + 0.5)
@@ -184,11 +230,12 @@ def test_d2s_is_d1s_c_then_tokens():
 
 @pytest.mark.parametrize(("sampler", "rows"), [(d3s, d1s_c), (d3s_i, d1s)])
 @pytest.mark.parametrize(("progress", "kept", "tokens"), [(0.0, 2, 0.05), (0.5, 5, 0.125), (1.0, 8, 0.2)])
-def test_the_schedule_of_d3s(sampler, rows, progress, kept, tokens):
+@pytest.mark.parametrize("least", [0, 1, 4])
+def test_the_schedule_of_d3s(sampler, rows, progress, kept, tokens, least):
     rollouts = wide_batch()
-    left = sampler(rollouts, progress, RNG)
+    left = sampler(rollouts, progress, RNG, least=least)
     assert len(left) == 6 * kept  # shares 0.25, 0.625, 1 of 8
-    expected = top_tokens(rows(rollouts, 0.0, RNG, share=kept / 8), 0.0, RNG, tokens=tokens)
+    expected = top_tokens(rows(rollouts, 0.0, RNG, share=kept / 8), 0.0, RNG, tokens=tokens, least=least)
     assert left.row_N.tolist() == expected.row_N.tolist()
     assert (left.response_mask_N_T == expected.response_mask_N_T).all()
     if sampler is d3s_i:
@@ -233,6 +280,8 @@ def test_chosen_rollouts_keep_their_rows_and_incoming_weights(sampler):
         ("d3s_i", {"share": 0.5}),
         ("pods", {"delta": -1.0}),
         ("top_tokens", {"tokens": True}),
+        ("top_tokens", {"least": -1}),
+        ("random_tokens", {"least": 1.5}),
         ("zero_variance", {"refill": True}),
     ],
 )

@@ -49,10 +49,11 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
     for name in settings.arms if names is None else names:
         arm = settings.arm(name)
         method = build(name, arm)
-        queries, budget = _some_queries(settings.task.train_queries, arm), settings.engine.rollouts_per_step
+        queries, engine = _some_queries(settings.task.train_queries, arm), settings.engine_of(name)
         try:
+            budget = engine.rollouts_per_step
             PlanStream(method.plan(queries, budget, np.random.default_rng(0))).fill_step(budget)
-            for progress in (0.0, 1.0 - 1.0 / settings.engine.steps):
+            for progress in (0.0, 1.0 - 1.0 / engine.steps):
                 try_out(method, progress)
         except Exception as error:
             kind = "" if isinstance(error, (ValueError, RuntimeError)) else f"{type(error).__name__}: "

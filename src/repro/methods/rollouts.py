@@ -27,6 +27,8 @@ class Rollouts:
     entropy_N_T        float  entropy in nats of the sampling policy at each position, 0 off the mask
     logprob_N_T        float  log-probability in nats of each token under the sampling policy, 0 off the mask
     weights_N          float  importance weight, above 0; it multiplies the advantage in the loss
+    group_weight_N     float  mean group size of the generated batch over the size of this rollout's group: each group
+                              counts equally under `group-mean` (repro.methods.objectives.aggregate); averages 1
     row_N              int    position in the generated batch; repeats after a draw with replacement
     minibatches        int    optimiser steps to spend on these rows; None: as many as the whole batch would get
     """
@@ -40,6 +42,7 @@ class Rollouts:
     entropy_N_T: np.ndarray
     logprob_N_T: np.ndarray
     weights_N: np.ndarray
+    group_weight_N: np.ndarray
     row_N: np.ndarray
     minibatches: int | None = None
 
@@ -59,6 +62,7 @@ class Rollouts:
         """The whole batch as generated, every weight 1. Without token arrays, the mask is derived from the lengths, and
         entropy and log-probability are zero."""
         lengths_N = np.asarray(response_tokens_N)
+        _, index_N, size_Q = np.unique(group_N, return_inverse=True, return_counts=True)
         if response_mask_N_T is None:
             whole_N = np.nan_to_num(lengths_N.astype(float), posinf=0.0)  # __post_init__ rejects a bad length
             response_mask_N_T = np.arange(max(1, int(np.max(whole_N, initial=1)))) < whole_N[:, None]
@@ -73,6 +77,7 @@ class Rollouts:
             entropy_N_T=np.zeros(mask_N_T.shape, np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
             logprob_N_T=np.zeros(mask_N_T.shape, np.float32) if logprob_N_T is None else np.asarray(logprob_N_T),
             weights_N=np.ones(len(lengths_N)),
+            group_weight_N=len(index_N) / max(1, len(size_Q)) / size_Q[index_N],
             row_N=np.arange(len(lengths_N)),
         )
 

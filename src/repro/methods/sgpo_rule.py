@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.methods.group_sizes.posterior import fit_population
+from repro.methods.group_sizes.posterior import fit_population, posterior
 from repro.methods.group_sizes.rule import rule_size
 from repro.methods.plans.sgpo import sgpo
 
@@ -34,20 +34,27 @@ def fitted_population(successes_Q: np.ndarray, samples: int) -> tuple[float, flo
 
 @dataclass(frozen=True)
 class Rule:
-    """Groups of clip(⌈1/p̂⌉, smallest, largest) rollouts; p̂ = 1 is dropped, a share of p̂ = 0 is kept."""
+    """Groups of clip(⌈1/p̂⌉, smallest, largest) rollouts, under allocation "shrunken" with the posterior mean in place
+    of p̂; p̂ = 1 is dropped, a share of p̂ = 0 is kept."""
 
     smallest: int
     largest: int
     unsolvable_share: float
+    allocation: str = "inverse"
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Rule":
         """With the parameters that an arm gives to its plan `sgpo`, and the plan's defaults for the others."""
         known = parameters(sgpo, given)
-        return cls(known["smallest"], known["largest"], known["unsolvable_share"])
+        return cls(known["smallest"], known["largest"], known["unsolvable_share"], known["allocation"])
 
-    def sizes(self, rate_Q: np.ndarray) -> np.ndarray:
-        """Group size of every query, trivial ones included; p̂ = 0 gets `largest`."""
+    def sizes(self, rate_Q: np.ndarray, samples: int | None = None) -> np.ndarray:
+        """Group size of every query, trivial ones included, by rates from `samples` of each; None: the rates are known,
+        not estimated, so nothing is shrunken. A rate of 0 gets `largest`."""
+        if self.allocation == "shrunken" and samples is not None:
+            successes_Q = np.rint(np.asarray(rate_Q) * samples)
+            a_Q, b_Q = posterior(successes_Q, samples, *fitted_population(successes_Q, samples))
+            rate_Q = a_Q / (a_Q + b_Q)
         return rule_size(rate_Q, self.smallest, self.largest)
 
     def kept(self, rate_Q: np.ndarray) -> np.ndarray:

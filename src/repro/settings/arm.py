@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from repro.settings.fields import Count, Section, Seeds
+from repro.settings.fields import Count, NonNegative, Positive, Section, Seeds
 
 # A module's name, or in a notebook a function, and the function's keyword parameters.
 Call = tuple[str | Callable[..., Any], dict[str, Any]]
@@ -19,14 +19,33 @@ class ProfileUse(Section):
     again: Annotated[int, Field(ge=0)] = 0
 
 
+class EngineChanges(Section):
+    """What an arm may set differently from section `engine`; None keeps the common value. Sampling settings are not
+    among them: profiles, the base policy's evaluation and the reports share them."""
+
+    steps: Count | None = None
+    rollouts_per_step: Count | None = None
+    minibatch: Count | None = None
+    refill_rounds: Count | None = None
+    learning_rate: Positive | None = None
+    weight_decay: NonNegative | None = None
+    gradient_clip: Positive | None = None
+    kl: NonNegative | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The values that are set."""
+        return self.model_dump(exclude_none=True)
+
+
 class Arm(Section):
     """plan → rollouts → reward → filter → advantage → samplers → objective; see the packages of those names.
 
     `group` groups arms in tables and figures. `aggregation`: how token losses are aggregated
     (repro.methods.objectives.aggregate). `filter`: which groups are kept; the batch is refilled until it is full
     (repro.methods.filters). `seeds`: an arm with other seeds measures the noise floor; it is left out of comparisons,
-    which pair arms by seed. `profile`: the profile its plan uses, None if it needs none. `steps`: overrides
-    engine.steps.
+    which pair arms by seed. `profile`: the profile its plan uses, None if it needs none. `engine`: what it sets
+    differently from section `engine` (`Settings.engine_of`).
     """
 
     title: str
@@ -38,10 +57,10 @@ class Arm(Section):
     advantage: Call = ("group_normalised", {})
     samplers: list[Call] = Field(default_factory=list)
     objective: Call = ("grpo", {})
-    aggregation: Literal["sequence-mean", "token-mean", "constant-length"] = "sequence-mean"
+    aggregation: Literal["sequence-mean", "token-mean", "constant-length", "group-mean"] = "sequence-mean"
     seeds: Seeds | None = None
     profile: ProfileUse | None = None
-    steps: Count | None = None
+    engine: EngineChanges = EngineChanges()
 
     @field_validator("plan", "reward", "advantage", "objective", mode="before")
     @classmethod

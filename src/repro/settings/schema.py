@@ -77,7 +77,7 @@ class Policy(Section):
 
 
 class Engine(Section):
-    """One training run, the same for every arm."""
+    """One training run; the same for every arm, unless its entry `engine` says otherwise."""
 
     device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16"]
@@ -95,11 +95,16 @@ class Engine(Section):
     kl_probe: Annotated[int, Field(ge=0)]
     workers: Count
     checkpoint_every: Count
+    log_every: Count
     kept_rollouts: Annotated[int, Field(ge=0)]
 
 
 class Evaluation(Section):
-    every: Count
+    """Held-out accuracy at `budgets` equal shares of `budget_gflops`, the baseline's total cost. None: no budget is
+    known, as at the papers' scale, and runs are evaluated every `engine.log_every` steps (on verl always)."""
+
+    budgets: Count
+    budget_gflops: Positive | None
     samples: Count
     final_samples: Count
     batch_rollouts: Count
@@ -107,8 +112,8 @@ class Evaluation(Section):
 
 
 class Statistics(Section):
-    """`levels`: fractions of the baseline's rise from start to peak at which costs are compared. Bootstrap: number of
-    resamples, confidence of the intervals, and the seed that makes them reproducible."""
+    """`levels`: fractions of the baseline's rise from start to peak at which costs are compared. `confidence`: of all
+    intervals. `resamples`: number of resamples wherever some are drawn; `seed`: theirs."""
 
     levels: list[Annotated[float, Field(gt=0, le=1)]]
     resamples: Annotated[int, Field(ge=100)]
@@ -165,10 +170,17 @@ class Settings(Section):
                     f"arms.{name}.profile.samples {arm.profile.samples} exceeds profile.samples "
                     f"{self.profile.samples}, of which the arm uses the first; raise the latter"
                 )
-        if self.parity.steps < self.evaluation.every:
-            raise ValueError("parity.steps must reach evaluation.every, or there is nothing to compare")
         if self.engine.rollouts_per_step % self.engine.minibatch:
             raise ValueError("engine.rollouts_per_step must be a multiple of engine.minibatch")
+        if self.parity.steps < self.engine.log_every:
+            raise ValueError("parity.steps must reach engine.log_every, or there is nothing to compare")
+        for name in self.arms:
+            engine = self.engine_of(name)
+            if engine.rollouts_per_step % engine.minibatch:
+                raise ValueError(
+                    f"arms.{name}.engine: {engine.rollouts_per_step} rollouts a step are no multiple of its minibatch "
+                    f"{engine.minibatch}"
+                )
         if self.policy.source is None and self.engine.max_new_tokens >= self.policy.max_length:
             raise ValueError("policy.max_length must exceed engine.max_new_tokens by the length of the longest prompt")
         return self
@@ -184,7 +196,11 @@ class Settings(Section):
 
     def steps_of(self, name: str) -> int:
         """The number of training steps of an arm."""
-        return self.arm(name).steps or self.engine.steps
+        return self.engine_of(name).steps
+
+    def engine_of(self, name: str) -> Engine:
+        """The engine's settings for an arm: section `engine` with what the arm sets itself."""
+        return self.engine.model_copy(update=self.arm(name).engine.given)
 
     def snapshots_of(self, name: str) -> list[int]:
         """The steps after which an arm's weights are saved."""
@@ -192,7 +208,7 @@ class Settings(Section):
             step
             for study in (self.fidelity, self.drift)
             if name in study.arms
-            for step in range(study.snapshot_every, self.engine.steps + 1, study.snapshot_every)
+            for step in range(study.snapshot_every, self.steps_of(name) + 1, study.snapshot_every)
         }
         return sorted(wanted)
 

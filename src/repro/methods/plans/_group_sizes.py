@@ -55,17 +55,17 @@ def _shrunken(queries: Queries, bounds: Bounds) -> np.ndarray:
 
 
 def _informative(queries: Queries, bounds: Bounds) -> Callable[[np.ndarray], np.ndarray]:
-    """The most informative groups in expectation for the number of rollouts that "inverse" would spend on the epoch.
+    """The most informative groups in expectation for the number of rollouts that "shrunken" would spend on the epoch.
 
     The population is fitted to all queries, not only to those that pass a filter, whose rates are a biased sample.
     """
     from repro.methods.group_sizes.allocation import allocate_profile
 
-    samples, population, inverse_Q = _samples(queries), _population(queries), _inverse(queries, bounds)
+    samples, population, shrunken_Q = _samples(queries), _population(queries), _shrunken(queries, bounds)
     successes_Q, sizes_G = np.asarray(queries.successes_Q), range(bounds.smallest, bounds.largest + 1)
 
     def sizes(order_E: np.ndarray) -> np.ndarray:
-        budget = int(inverse_Q[order_E].sum())
+        budget = int(shrunken_Q[order_E].sum())
         return allocate_profile(successes_Q[order_E], samples, sizes_G, budget, population=population)
 
     return sizes

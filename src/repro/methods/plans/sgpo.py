@@ -4,7 +4,8 @@ Sudalairaj, Xu, Srivastava and Giannone (2026), "sGPO: Trading Inference FLOPs f
 the abstract was available to us: "removing trivial queries and sub-sampling unsolvable ones", a group size "the inverse
 of this success rate", "scheduling queries from easy to hard". Everything else is an ASSUMPTION, listed here.
 
-p̂ = s/K, with s successes in K samples of the base policy.
+p̂ = s/K, with s successes in K samples of the base policy. The headline arm, `sgpo` in params.yaml, has the allocation
+"shrunken" below, by 4, and the loss of 7.
 
 1. Trivial means p̂ = 1, unsolvable p̂ = 0: "already solves" and "never solves", taken literally. A threshold in between
    would be a further parameter that the abstract does not mention.
@@ -14,12 +15,15 @@ p̂ = s/K, with s successes in K samples of the base policy.
    K failures prove little, and with a fixed subset a query that the policy has since learnt to solve would never be
    seen. The share refers to queries; measured in rollouts it is larger, because of 4.
 
-3. G = clip(⌈1/p̂⌉, `smallest`, `largest`), rounded up so that one success is expected. A single rollout has no
-   advantage within its group, so `smallest` is at least 2, the size for all p̂ ≥ ½. Such a group is not degenerate but
-   coarse: if its rewards differ, with probability 2p(1−p), its advantages are +1 and −1 whatever p is; otherwise 0.
+3. G = clip(⌈1/p̂⌉, `smallest`, `largest`), allocation "inverse", rounded up so that one success is expected. A single
+   rollout has no advantage within its group, so `smallest` is at least 2, the size for all p̂ ≥ ½. Such a group is not
+   degenerate but coarse: if its rewards differ, with probability 2p(1−p), its advantages are +1 and −1 whatever p is;
+   otherwise 0.
 
-4. p̂ = 0 has no inverse, so G is `largest`, the rule's limit. No other p̂ asks for more than K, so with K ≤ `largest`
-   the unsolvable queries have by far the largest groups, and those kept by 2 can still take most rollouts.
+4. p̂ = 0 has no inverse. Under "inverse" G is then `largest`, the rule's limit; no other p̂ asks for more than K, so with
+   K ≤ `largest` the unsolvable queries have by far the largest groups, and those kept by 2 can still take most
+   rollouts, though K failures do not tell 0 from 1/K. Allocation "shrunken" puts the posterior mean of p in place of p̂,
+   for queries with p ~ Beta(α, β), fitted to the profile: no group is larger than the samples support.
 
 5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order redrawn each epoch. Later epochs
    start again from the easiest by the same p̂, since there is only one profile; hence an epoch's last steps hold only
@@ -30,6 +34,10 @@ p̂ = s/K, with s successes in K samples of the base policy.
    the next step. So a step never exceeds its budget, falls short of it by less than one group, and may span two epochs
    (and then repeat a query, if few are left). Packing steps more tightly would break the curriculum.
 
+7. The loss gives every group the same weight, GRPO's mean over queries of 1/G Σ over the group: aggregation
+   `group-mean`. Otherwise a query with 8 rollouts would weigh four times one with 2, and unsolvable ones most. This is
+   the arm's choice, not the plan's; arm `sgpo-per-rollout` weighs each rollout alike (`sequence-mean`).
+
 Each part can be switched off separately: the filter by `drop_trivial` false and `unsolvable_share` 1, the group sizes
 by `allocation` equal, the order by `curriculum` false. With all off, this is `uniform`, group by group. Orders are
 drawn first and for all queries, and sub-sampling uses a separate generator: at a given seed, an epoch without the
@@ -37,9 +45,7 @@ curriculum is that of `uniform` without the dropped queries.
 
 Other allocations, for comparison; filter and curriculum use p̂ in all of them:
 
-"shrunken"     3. with the posterior mean of p in place of p̂, for queries with p ~ Beta(α, β), fitted to the profile.
-
-"informative"  the most groups with differing rewards in expectation, for the number of rollouts that "inverse" would
+"informative"  the most groups with differing rewards in expectation, for the number of rollouts that "shrunken" would
                spend on the same epoch. Rollouts per epoch and filter are equal; only the allocation differs. A query
                that gets none is left out of that epoch; ties are broken by the order drawn.
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from repro.methods.rollouts import Rollouts
-from repro.methods.selection.importance import Beta, Budget, Recentre, distribution, draw
+from repro.methods.selection.importance import Beta, Budget, Recentre, Resampling, distribution, draw
 
 
 def probabilities(rollouts: Rollouts, beta: float = 0.0) -> np.ndarray:
@@ -19,6 +19,7 @@ def cost_aware(
     beta: Beta = 0.0,
     recentre: Recentre = "constant",
     tokens: Budget = None,
+    resampling: Resampling = "independent",
 ) -> Rollouts:
     """Cost-Aware GRPO (Cost-Aware Learning, Algorithm 2; eq. 5 with |A| for the gradient norm; weights of eq. 22).
 
@@ -35,8 +36,12 @@ def cost_aware(
     tokens: instead of N draws, draw until they cost this fraction of the batch's tokens, the last draw included. Their
     number is then random, and the weights get a factor that keeps the direction unbiased (selection.importance.draw).
 
+    resampling "systematic": the same p and weights, but a row is drawn ⌊N p_i⌋ or ⌈N p_i⌉ times, N p_i on average: as
+    unbiased, with less variance (selection.importance.draw). Not together with `tokens`.
+    beta 1: uniform with replacement, the baseline of the paper's theory.
+
     Deviations: none known at the defaults, but Algorithm 2 is missing from our copy: N draws with replacement and
-    re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` is ours. The paper's β values were not available
-    to us; ours are parameters.
+    re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` and `resampling` are ours. The paper's β values
+    were not available to us; ours are parameters.
     """
-    return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens)
+    return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens, resampling=resampling)

@@ -4,16 +4,23 @@ import numpy as np
 
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.d1s_c import d1s_c
-from repro.methods.samplers.top_tokens import top_tokens
+from repro.methods.samplers.top_tokens import Least, top_tokens
 from repro.methods.selection import Share
 
 
 def d2s(
-    rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share: Share = 0.25, tokens: Share = 0.05
+    rollouts: Rollouts,
+    progress: float,
+    rng: np.random.Generator,
+    *,
+    share: Share = 0.25,
+    tokens: Share = 0.05,
+    least: Least = 4,
 ) -> Rollouts:
     """D²S (D³S, eq. 7 then eq. 8): D¹S-C's rollouts, and the fraction of their tokens with the largest |A| · H.
 
     `d1s_c` followed by `top_tokens`. Deviations: N_s as a fraction of the group; the defaults are the initial values of
-    the paper's table (8 of 32, 5%), since it does not state which ones D²S uses.
+    the paper's table (8 of 32, 5%), since it does not state which ones D²S uses; at least `least` tokens a rollout on
+    average, which matters for short responses only.
     """
-    return top_tokens(d1s_c(rollouts, progress, rng, share=share), progress, rng, tokens=tokens)
+    return top_tokens(d1s_c(rollouts, progress, rng, share=share), progress, rng, tokens=tokens, least=least)

@@ -4,6 +4,7 @@ import numpy as np
 
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.d2s import d2s
+from repro.methods.samplers.top_tokens import Least
 from repro.methods.selection import Share
 from repro.methods.selection.schedule import linear
 
@@ -17,6 +18,7 @@ def d3s(
     share_end: Share = 1.0,
     tokens_start: Share = 0.05,
     tokens_end: Share = 0.20,
+    least: Least = 4,
 ) -> Rollouts:
     """D³S (eq. 7, 8 and 9): N_s rollouts per group, chosen over the whole batch, then the top K of their tokens, where
 
@@ -27,8 +29,10 @@ def d3s(
     increases in few jumps. See `d1s_c` and `top_tokens`.
 
     Deviations: N_s as a fraction of the group: the paper's 8 → 32 of G = 32 is 0.25 → 1.0 of any G, and so transfers to
-    other group sizes. K from 5% to 20% as in the paper (Table 5). The loss of eq. 10 is the one over the kept tokens up
+    other group sizes. K from 5% to 20% as in the paper (Table 5), but at least
+    `least` tokens a rollout on average (`top_tokens`): short responses see the schedule of K only where its share is
+    above that floor. The loss of eq. 10 is the one over the kept tokens up
     to its factor 1/|Ŝ|; see `top_tokens`.
     """
     share, tokens = linear(progress, share_start, share_end), linear(progress, tokens_start, tokens_end)
-    return d2s(rollouts, progress, rng, share=share, tokens=tokens)
+    return d2s(rollouts, progress, rng, share=share, tokens=tokens, least=least)

@@ -1,18 +1,30 @@
 """Token selection: the tokens with the largest |advantage| × entropy."""
 
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field
 
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.selection import Share
 
+Least = Annotated[int, Field(ge=0)]
 
-def top_tokens(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, tokens: Share = 0.05) -> Rollouts:
+
+def top_tokens(
+    rollouts: Rollouts, progress: float, rng: np.random.Generator, *, tokens: Share = 0.05, least: Least = 4
+) -> Rollouts:
     """D³S's token level (eq. 8): the fraction of the rollouts' response tokens with the largest |A_i| · H_it.
 
-        T = top_K%(y_it, key = |A_i| · H_it),   K = tokens, its number rounded half up, at least one token
+        T = top_K%(y_it, key = |A_i| · H_it),   K = tokens, at least `least` tokens a rollout on average
 
     All tokens of the incoming rollouts are ranked together; ties are broken by row, then position. H is the entropy of
     the sampling policy, in nats. Importance weights do not enter the key. NoSignal if every key is 0.
+
+    The number of tokens, |T|, is `kept_tokens`. Deviation: the floor `least` is ours. The paper's 5% is of responses of
+    thousands of tokens, where it never binds; of a response of twenty it is a single token, and every step would train
+    on a handful. The floor is on the total, so that one ranking over the batch still decides. `least` 0 is eq. 8 as
+    printed.
 
     Rollouts with no token left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10 divides by |T|
     and by |Ŝ|, `aggregation: token-mean` by |T| only: a deviation by a factor that is constant within a batch and,
@@ -24,11 +36,20 @@ def top_tokens(rollouts: Rollouts, progress: float, rng: np.random.Generator, *,
     key_K = np.abs(rollouts.advantages_N)[row_K] * rollouts.entropy_N_T[row_K, column_K]
     if not key_K.any():
         raise NoSignal("|advantage| × entropy is zero at every token, so none can be preferred; skip the update")
-    count = max(1, int(tokens * len(key_K) + 0.5))
-    least = np.partition(key_K, len(key_K) - count)[len(key_K) - count]
-    above_K = key_K > least
-    tied = np.flatnonzero(key_K == least)[: count - np.count_nonzero(above_K)]
+    count = kept_tokens(rollouts, tokens, least)
+    edge = np.partition(key_K, len(key_K) - count)[len(key_K) - count]
+    above_K = key_K > edge
+    tied = np.flatnonzero(key_K == edge)[: count - np.count_nonzero(above_K)]
     above_K[tied] = True
     kept_N_T = np.zeros_like(mask_N_T)
     kept_N_T[row_K[above_K], column_K[above_K]] = True
     return rollouts.with_mask(kept_N_T)
+
+
+def kept_tokens(rollouts: Rollouts, tokens: float, least: int) -> int:
+    """How many tokens to keep: the larger of the share `tokens` of all, rounded half up, and `least` for each rollout
+    with an advantage, on average (the others have no token worth keeping); from 1 to those of the rollouts with an
+    advantage, where the floor decides."""
+    mask_N_T, bears_N = rollouts.response_mask_N_T, rollouts.advantages_N != 0
+    floor = min(least * int(bears_N.sum()), int(mask_N_T[bears_N].sum()))
+    return max(1, int(tokens * int(mask_N_T.sum()) + 0.5), floor)

@@ -13,6 +13,7 @@ from repro.methods.rollouts import NoSignal, Rollouts
 Beta = Annotated[float, Field(ge=0, le=1)]
 Recentre = Literal["constant", "mean"]
 Budget = Annotated[float, Field(gt=0)] | None
+Resampling = Literal["independent", "systematic"]
 
 
 def distribution(signal_N: np.ndarray, beta: float = 0.0) -> np.ndarray:
@@ -34,6 +35,7 @@ def draw(
     *,
     recentre: Recentre = "constant",
     tokens: float | None = None,
+    resampling: Resampling = "independent",
 ) -> Rollouts:
     """M rollouts drawn from p with replacement, with importance weights; S = #{p_i > 0} of the N have a signal.
 
@@ -47,8 +49,15 @@ def draw(
       by Wald's identity the expectation is (1/S) Σ_i g_i · E[cost drawn]/B: exact direction again.
     - mean: by the mean of the drawn weights, so that they average exactly 1: self-normalised, biased by O(1/M). The
       mean is over the whole draw, not a mini-batch, since the engine forms mini-batches later.
+
+    Resampling: "independent" draws, or "systematic" ones: N equally spaced points with one common random shift, on the
+    line of the N p_i laid end to end. Each row is then drawn ⌊N p_i⌋ or ⌈N p_i⌉ times, N p_i on average, so the weights
+    stay exact and only the variance falls. Its rows come in batch order; engines shuffle them into mini-batches. A
+    budget, whose weights are those of a stopping time, goes with independent draws only: ValueError.
     """
-    drawn_M = _rows(rollouts.costs_N, p_N, tokens, rng)
+    if resampling == "systematic" and tokens is not None:
+        raise ValueError("systematic resampling makes a fixed number of draws: leave out `tokens`, or `resampling`")
+    drawn_M = _systematic(p_N, rng) if resampling == "systematic" else _rows(rollouts.costs_N, p_N, tokens, rng)
     weights_M = 1.0 / (np.count_nonzero(p_N) * p_N[drawn_M])
     if tokens is not None:
         weights_M *= len(drawn_M) * float(p_N @ rollouts.costs_N) / (tokens * float(rollouts.costs_N.sum()))
@@ -68,6 +77,14 @@ def _rows(costs_N: np.ndarray, p_N: np.ndarray, tokens: float | None, rng: np.ra
     while (spent_M := np.cumsum(costs_N[drawn_M]))[-1] < budget:
         drawn_M = np.concatenate([drawn_M, rng.choice(n, size=size, p=p_N)])
     return drawn_M[: np.searchsorted(spent_M, budget) + 1]
+
+
+def _systematic(p_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """drawn_N, ascending: row i where i + u of its N points, spaced by 1, fall on its part of the line, N p_i long."""
+    n = len(p_N)
+    end_N = np.cumsum(p_N) / p_N.sum() * n
+    drawn_N = np.searchsorted(end_N, rng.random() + np.arange(n), side="right")
+    return np.minimum(drawn_N, np.flatnonzero(p_N)[-1])  # a point rounded up to the end of the line
 
 
 def expected_ess_share(p_N: np.ndarray) -> float:
