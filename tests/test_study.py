@@ -1,18 +1,18 @@
 """Curves to figures: cost to reach, pairing by seed, intervals. Hand-computed cases."""
 
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t
 
 from repro.experiments.results import tables
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
 from repro.stats.efficiency import cost_ratios, cost_to_reach, summarise
-from repro.stats.intervals import draws, mean_intervals, over_seeds, resample_counts
-from repro.stats.runs import carried_forward
+from repro.stats.intervals import mean_intervals, over_seeds, ratio_interval, resample_counts
+from repro.stats.runs import at_budgets
 from repro.stats.tables import ratio, speedup
 
 STATISTICS = Statistics(levels=[0.5, 1.0], resamples=2000, confidence=0.95, seed=0)
@@ -41,11 +41,14 @@ def study(*arms, seeds=(0, 1), statistics=STATISTICS, groups=None):
     )
 
 
+COSTS = ["trained_tokens", "paper_tokens", "generated_tokens", "flops"]
+
+
 def curve(arm, seed, costs, accuracies, diverged=False):
-    """One run's evaluations; it trains on `costs` tokens, generates as many, and takes as many FLOPs."""
+    """One run's evaluations: it trains on `costs` tokens by either count, generates as many, takes as many FLOPs."""
     columns = {"arm": arm, "seed": seed, "step": range(len(costs)), "accuracy": accuracies, "diverged": diverged}
     columns["flops_profile"] = 0.0
-    return pd.DataFrame(columns | dict.fromkeys(["trained_tokens", "generated_tokens", "flops"], costs))
+    return pd.DataFrame(columns | dict.fromkeys(COSTS, costs))
 
 
 def answers(evaluations, samples=4):
@@ -94,13 +97,41 @@ def test_profiling_counts_in_every_cost_and_its_share_is_told():
     assert table.loc["Profiled", ["FLOPs in all, the baseline's = 1", "of them profiling"]].tolist() == ["1.50", "33%"]
 
 
-def test_an_arm_that_ends_earlier_is_carried_forward_and_a_hole_is_not():
+def test_runs_evaluated_at_different_steps_are_read_off_at_the_same_tenths():
+    """Accuracy and costs linear in the share of the budget come out as they are, wherever a run was evaluated."""
+    shares = {0: [0.0, 0.13, 0.22, 1.04], 1: [0.0, 0.31, 0.98], 2: [0.05, 0.4]}  # the last pays 0.05 before it begins
+    steps = {0: [0, 5, 9, 32], 1: [0, 11, 32], 2: [0, 13]}
+    runs = pd.concat(
+        [
+            curve("arm", seed, 100 * np.array(share), 0.2 + 0.5 * np.array(share), seed == 2).assign(
+                share=share, step=steps[seed]
+            )
+            for seed, share in shares.items()
+        ]
+    )
+    found = at_budgets(runs)
+    assert found["share"].tolist() == pytest.approx([*np.arange(12) / 10] * 3)
+    for seed, share in shares.items():
+        run, expected = found[found["seed"] == seed], np.clip(np.arange(12) / 10, share[0], share[-1])
+        assert run["accuracy"].tolist() == pytest.approx(0.2 + 0.5 * expected)
+        assert run["flops"].tolist() == pytest.approx(100 * expected) == run["paper_tokens"].tolist()
+        assert run["step"].iloc[-1] == steps[seed][-1] and run["diverged"].unique().tolist() == [seed == 2]
+
+
+def test_an_arm_that_ends_earlier_keeps_where_it_ended_and_an_unfinished_run_is_refused():
     long, short = curve("long", 0, [0, 10, 20], [0.1, 0.2, 0.3]), curve("short", 0, [0, 5], [0.1, 0.4])
-    full = carried_forward(pd.concat([long, short])).set_index(["arm", "step"])
-    assert full.loc[("short", 2), ["accuracy", "flops"]].tolist() == [0.4, 5]
-    holed = pd.concat([long, curve("long", 1, [0, 10], [0.1, 0.2])])
+    full = at_budgets(pd.concat([long, short])).set_index(["arm", "share"])  # no budget: shares of the steps
+    assert full.loc[("short", 1.0), ["accuracy", "flops"]].tolist() == [0.4, 5]
+    assert full.loc[("long", 0.5), ["accuracy", "step"]].tolist() == pytest.approx([0.2, 1])
+    unfinished = pd.concat([long, curve("long", 1, [0, 10], [0.1, 0.2])])
     with pytest.raises(ValueError, match="long with seed 1 has no evaluation at step 2"):
-        carried_forward(holed)
+        at_budgets(unfinished)
+
+
+def test_the_best_checkpoint_is_an_evaluation_and_not_a_point_between():
+    shares = [0.0, 0.25, 1.0]  # the peak is at no tenth
+    runs = pd.concat([curve(arm, seed, [0, 25, 100], [0.1, 0.9, 0.3]) for arm in ("base", "arm") for seed in (0, 1)])
+    assert (summary_of(runs.assign(share=shares * 4), "base", "arm")["best"] == 0.9).all()
 
 
 def test_cost_to_reach_takes_the_first_crossing_of_a_curve_that_falls_back():
@@ -121,7 +152,7 @@ def test_ratios_are_those_of_mean_curves_and_resample_pairs():
     # mean curve of base: 0.1, 0.5, 0.7; half of its rise: 0.4, three quarters of the way to 100
     summary = summary_of(runs.assign(seconds=runs["flops"] * 3.0), "base", "arm", "slow")
     arm, slow = summary.loc["arm"], summary.loc["slow"]
-    for axis in ("trained_tokens", "total_tokens", "flops", "seconds"):
+    for axis in ("trained_tokens", "paper_tokens", "total_tokens", "flops", "seconds"):
         assert arm[f"{axis}_ratio_50"] == pytest.approx(0.5) == arm[f"{axis}_ratio_50_low"]
         assert arm[f"{axis}_ratio_50_reached"] and not arm[f"{axis}_ratio_50_open"]
         assert slow[f"{axis}_ratio_50"] == pytest.approx(200 / 75) and not slow[f"{axis}_ratio_50_reached"]
@@ -140,22 +171,41 @@ def test_an_arm_equal_to_the_baseline_has_an_interval_around_one():
     rng = np.random.default_rng(0)
     accuracies_A_S_E = 0.6 - 0.4 * np.exp(-np.arange(7) / 2) + rng.normal(0, 0.01, (2, 10, 7))
     costs_A_S_E = np.broadcast_to(np.arange(7.0), (2, 10, 7))
-    resampled = [values[:, draws(10, STATISTICS)].mean(2) for values in (costs_A_S_E, accuracies_A_S_E)]
-    ratios = cost_ratios(*resampled, 0, 0.9, 10, STATISTICS)
+    ratios = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, 0.9, 0.95)
     assert ratios["_low"][1] < 1 < ratios["_high"][1] and ratios["_reached"] == [True, True]
 
 
-def test_an_upper_end_that_many_resamples_never_reach_is_marked_open():
+def test_the_interval_of_a_cost_leaves_each_seed_out_of_arm_and_baseline():
+    rng = np.random.default_rng(1)
+    curve_A_E = np.stack([0.6 - 0.4 * np.exp(-np.arange(7) / tau) for tau in (2.0, 1.5)])
+    accuracies_A_S_E = curve_A_E[:, None] + rng.normal(0, 0.005, (2, 5, 7))
+    costs_A_S_E = rng.uniform(0.9, 1.1, (2, 5, 1)) * np.arange(7.0)
+    found = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, 0.8, 0.95)
+    ratios = []
+    for kept in ([0, 1, 2, 3, 4], *(np.delete(np.arange(5), seed) for seed in range(5))):
+        mean_A_E, costs_A_E = accuracies_A_S_E[:, kept].mean(1), costs_A_S_E[:, kept].mean(1)
+        level = mean_A_E[0, 0] + 0.8 * (mean_A_E[0].max() - mean_A_E[0, 0])
+        base, own = (crossing(costs_E, mean_E, level)[0] for costs_E, mean_E in zip(costs_A_E, mean_A_E, strict=True))
+        ratios.append(own / base)
+    assert [found[end][1] for end in ("", "_low", "_high")] == pytest.approx(ratio_interval(np.array(ratios), 0.95))
+    assert not found["_open"][1]
+
+
+def test_an_upper_end_that_lies_past_the_end_of_training_is_marked_open():
     runs = [curve("base", seed, [0, 100, 200], [0.0, 0.5, 1.0]) for seed in range(3)]
     runs += [curve("arm", 0, [0, 100, 200], [0.0, 0.1, 0.2])]
     runs += [curve("arm", seed, [0, 100, 200], [0.0, 1.0, 1.0]) for seed in (1, 2)]
     runs = pd.concat(runs)
     row = summary_of(runs.assign(seconds=runs["flops"]), "base", "arm").loc["arm"]
-    # mean curve 0, 0.7, 0.733: there at 100·0.5/0.7; but seed 0 drawn three times (1 in 27) never gets there
+    # mean curve 0, 0.7, 0.733: there at 100·0.5/0.7; the interval reaches past the 200 that it spent
     assert row["flops_ratio_50"] == pytest.approx(0.5 / 0.7) and row["flops_ratio_50_reached"]
     assert row["flops_ratio_50_open"] and row["flops_ratio_50_high"] == pytest.approx(2.0)
-    assert ratio(row, "flops_ratio_50") == "0.71 [0.50, ≥ 2.00]"
-    assert speedup(row, "speedup_50") == "1.40× [≤ 0.50, 2.00]"
+    # without one of the last two seeds it is there at 90.9, without the first at 50: the jackknife of the logarithms
+    logs = np.log([0.5, 1 / 1.1, 1 / 1.1])
+    low = 0.5 / 0.7 * np.exp(-t.ppf(0.975, 2) * np.sqrt(2 * logs.var()))
+    assert row["flops_ratio_50_low"] == pytest.approx(low)
+    assert ratio(row, "flops_ratio_50") == f"0.71 [{low:.2f}, ≥ 2.00]"
+    assert speedup(row, "speedup_50") == f"1.40× [≤ 0.50, {1 / low:.2f}]"
 
 
 def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
@@ -163,7 +213,11 @@ def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
     summary = summary_of(runs, "base", "arm").reset_index()
     assert summary["trained_tokens_ratio_50"].isna().all()
     undefined = tables.ratio_table(summary, ["trained_tokens"], [0.5])
-    assert set(undefined["trained tokens to 50% of the rise"]) == {"undefined: the baseline did not rise"}
+    assert set(undefined["trained tokens (computed) to 50% of the rise"]) == {"undefined: the baseline did not rise"}
+    # also where its first cost is above 0, a profile's, say: there is no level, and so no cost to reach it
+    falls_2_S_E = np.array([[[0.5, 0.4]] * 5, [[0.5, 0.6]] * 5])
+    ratios = cost_ratios(np.full((2, 5, 2), 10.0), falls_2_S_E, 0, 0.5, 0.95)
+    assert np.isnan([ratios[end] for end in ("", "_low", "_high")]).all()
 
 
 def test_unpaired_seeds_are_refused():
@@ -188,44 +242,20 @@ def test_a_diverged_run_stays_in_every_mean_and_an_unfinished_one_is_refused():
         summary_of(unfinished, "base", "arm")
 
 
-def test_intervals_are_rliables():
-    """The same estimator, so the bounds agree to the Monte Carlo error of 2,000 resamples, some per cent of a width."""
-    from rliable import library
-
-    scores = np.random.default_rng(3).normal(0.6, 0.05, size=10)
-    mean, low, high = mean_intervals({"arm": scores}, STATISTICS)["arm"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        points, bounds = library.get_interval_estimates(
-            {"arm": scores[:, None]},
-            lambda array: np.array([array.mean()]),
-            reps=2000,
-            random_state=np.random.RandomState(0),
-        )
-    assert mean == pytest.approx(points["arm"][0])
-    assert [low, high] == pytest.approx(bounds["arm"][:, 0], abs=0.08 * (high - low))
-
-
-def test_intervals_of_five_seeds_are_as_narrow_as_the_reports_say():
-    """Percentile bootstrap of a normal mean at n = 5: about 80 to 85% coverage in place of 95%."""
-    rng = np.random.default_rng(1)
-    quick = STATISTICS.model_copy(update={"resamples": 400})
-    bounds = [mean_intervals({"a": rng.normal(size=5)}, quick)["a"][1:] for _ in range(600)]
-    assert 0.77 < np.mean([low <= 0 <= high for low, high in bounds]) < 0.87
-
-
 def test_intervals_repeat_and_admit_what_they_do_not_know():
     values = {"a": np.array([0.1, 0.2, 0.4]), "one": np.array([0.3]), "nan": np.array([0.1, np.nan])}
-    first, second = mean_intervals(values, STATISTICS), mean_intervals(values, STATISTICS)
-    assert first["a"] == second["a"] and 0.0999 < first["a"][1] < first["a"][2] < 0.4001
-    assert first["one"][0] == 0.3 and np.isnan(first["one"][1:]).all() and np.isnan(first["nan"]).all()
+    found = mean_intervals(values, STATISTICS)
+    half = t.ppf(0.975, 2) * np.std(values["a"], ddof=1) / np.sqrt(3)
+    assert found["a"] == pytest.approx((0.7 / 3, 0.7 / 3 - half, 0.7 / 3 + half))
+    assert found["one"][0] == 0.3 and np.isnan(found["one"][1:]).all() and np.isnan(found["nan"]).all()
 
 
 def test_means_over_seeds_take_a_seeds_rows_first():
     table = pd.DataFrame({"arm": ["b", "b", "b", "a", "a"], "seed": [0, 0, 1, 0, 1], "x": [1.0, 3.0, 4.0, 5.0, 5.0]})
     found = over_seeds(table, ["arm"], STATISTICS, ["x"])
     assert found.index.tolist() == ["b", "a"] and found["x"].tolist() == [3.0, 5.0]  # b: (2 + 4)/2, not 8/3
-    assert found.loc["b", ["x_low", "x_high"]].tolist() == [2.0, 4.0] and found.loc["a", "x_low"] == 5.0
+    ends = [3 - t.ppf(0.975, 1), 3 + t.ppf(0.975, 1)]  # of 2 and 4: the error is 1
+    assert found.loc["b", ["x_low", "x_high"]].tolist() == pytest.approx(ends) and found.loc["a", "x_low"] == 5.0
     assert over_seeds(table, ["arm", "seed"], STATISTICS, ["x"]).index.names == ["arm", "seed"]
 
 

@@ -6,13 +6,37 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import t
 
-from repro.experiments.claims import Claim, Study, Untestable, claims_table, load, with_words
+from repro.experiments.claims import (
+    Claim,
+    Study,
+    Untestable,
+    claims_table,
+    load,
+    other_verdicts,
+    tally,
+    with_words,
+)
 from repro.experiments.claims import measures as by
 from repro.experiments.claims import per_seed as of
 from repro.experiments.claims.papers import Gain, paper_tables
 from repro.settings import Statistics
-from repro.stats.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, Expectation, verdict
+from repro.stats.verdicts import (
+    NOTHING,
+    OPPOSITE,
+    SAME,
+    SAME_SIZE,
+    UNTESTED,
+    Expectation,
+    at_least,
+    at_most,
+    reaches,
+    verdict,
+    within,
+)
 
 INF, NAN = math.inf, math.nan
 SEEDS = range(5)
@@ -27,7 +51,7 @@ def evaluations(arm, accuracies_S_E, costs=(0, 100, 200)):
     """One row per seed and evaluation; steps 0, 8, 16 …"""
     return pd.DataFrame(
         [
-            {"arm": arm, "seed": seed, "step": 8 * e, "accuracy": accuracy, "trained_tokens": cost}
+            {"arm": arm, "seed": seed, "step": 8 * e, "accuracy": accuracy, "trained_tokens": cost, "diverged": False}
             for seed, accuracies_E in enumerate(accuracies_S_E)
             for e, (accuracy, cost) in enumerate(zip(accuracies_E, costs, strict=True))
         ]
@@ -65,12 +89,20 @@ EQUAL = Expectation("equal", margin=1.0)
         ((0.1, -0.9, 0.9), EQUAL, SAME_SIZE),
         ((0.5, 0.2, 0.9), EQUAL, SAME_SIZE),  # a difference within the margin
         ((0.1, -0.9, 1.1), EQUAL, NOTHING),
-        ((0.9, 0.2, 1.1), EQUAL, OPPOSITE),
+        ((0.78, 0.02, 1.39), EQUAL, NOTHING),  # it excludes 0, and most of it lies within the margin
+        ((0.9, 0.2, 1.1), EQUAL, NOTHING),
+        ((-1.65, -3.02, -0.11), EQUAL, NOTHING),
+        ((1.4, 1.1, 1.7), EQUAL, OPPOSITE),
+        ((-1.4, -1.7, -1.1), EQUAL, OPPOSITE),
         ((1.0, 0.85, 1.2), Expectation("equal", kind="ratio", margin=1.25), SAME_SIZE),
         ((1.0, 0.79, 1.2), Expectation("equal", kind="ratio", margin=1.25), NOTHING),
         ((0.0, -0.9, 0.5), Expectation("not lower", margin=1.0), SAME),
         ((0.0, -1.1, 0.5), Expectation("not lower", margin=1.0), NOTHING),
-        ((-2.0, -3.0, -0.5), Expectation("not lower", margin=1.0), OPPOSITE),
+        ((-2.0, -3.0, -0.5), Expectation("not lower", margin=1.0), NOTHING),
+        ((-0.5, -0.9, -0.1), Expectation("not lower", margin=1.0), SAME),  # lower, by less than the margin
+        ((-1.51, -2.40, -0.70), Expectation("not lower", margin=1.0), NOTHING),
+        ((-2.0, -3.0, -1.1), Expectation("not lower", margin=1.0), OPPOSITE),
+        ((2.0, 1.1, 3.0), Expectation("not higher", margin=1.0), OPPOSITE),
         ((8 / 9, 8 / 9, 8 / 9), Expectation("not lower", kind="level", reference=1.0), OPPOSITE),
         ((2.0, 2.0, 2.0), Expectation("not higher", kind="level", reference=4.0), SAME),
         ((5.0, 5.0, 5.0), Expectation("not higher", kind="level", reference=4.0), OPPOSITE),
@@ -82,13 +114,56 @@ def test_the_rule(figure, expected, answer):
     assert verdict(*figure, expected) == answer
 
 
+ENDS = st.tuples(*[st.integers(-12, 12)] * 2).map(lambda pair: [end / 4 for end in sorted(pair)])
+MARGINS = st.tuples(*[st.integers(0, 12)] * 2).map(lambda pair: [end / 4 + 1 / 8 for end in sorted(pair)])  # no ties
+MIRRORED = {"higher": "lower", "lower": "higher", "not lower": "not higher", "not higher": "not lower"}
+
+
+@given(ENDS, MARGINS, st.sampled_from(["higher", "lower", "not lower", "not higher", "equal"]), st.booleans())
+def test_the_rule_is_even_handed_and_a_wider_margin_only_protects(ends, margins, direction, as_ratio):
+    """Turning every sign (for a ratio: the inverse) turns nothing; a margin protects a claim; and a theorem's rule is
+    the same one: at most, at least and within say what their expectation says."""
+    low, high = ends
+    bounded = direction not in ("higher", "lower")
+    kind, figure = ("ratio", np.exp) if as_ratio else ("level", np.float64)
+
+    def answer(least, most, direction, margin):
+        expected = Expectation(direction, None, kind, margin=float(figure(margin)) if bounded else None)
+        return verdict(*map(float, figure(np.array([(least + most) / 2, least, most]))), expected)
+
+    answers = [answer(low, high, direction, margin) for margin in margins]
+    assert answers == [answer(-high, -low, MIRRORED.get(direction, direction), margin) for margin in margins]
+    order = [OPPOSITE, NOTHING, SAME, SAME_SIZE]
+    assert order.index(answers[1]) >= order.index(answers[0])
+    wider = answer(low - 1, high + 1, direction, margins[0])
+    assert wider in (answers[0], NOTHING)  # a wider interval decides nothing that a narrower one did not
+    if bounded and not as_ratio:
+        margin = margins[0]
+        theorem = {
+            "not lower": at_least("x", -margin, 0.0, (low, high)),
+            "not higher": at_most("x", margin, 0.0, (low, high)),
+            "equal": within("x", 1.0, 1.0, (1 + low, 1 + high), margin),
+        }[direction]
+        said = {"holds": (SAME, SAME_SIZE), "refuted": (OPPOSITE,), "not shown": (NOTHING,)}[theorem.outcome]
+        assert answers[0] in said
+
+
+def test_what_rests_on_assumptions_is_reached_or_not_and_a_direction_has_no_margin():
+    for interval, outcome in (((3.0, 3.2), "reached"), ((2.9, 3.1), "not shown"), ((1.0, 2.9), "not reached")):
+        assert reaches("x", 3.0, 3.0, interval).outcome == outcome
+    with pytest.raises(ValueError, match="a claim of 'higher' has no margin"):
+        Expectation("higher", margin=1.0)
+
+
 def test_differences_are_paired_by_seed_and_in_points():
     base = [[0.2, 0.4 + 0.1 * s, 0.3 + 0.1 * s] for s in SEEDS]
     arm = [[0.2, 0.5 + 0.1 * s, 0.35 + 0.1 * s] for s in SEEDS]  # 10 and 5 points more in every seed
     tables = study(evaluations=pd.concat([evaluations("grpo", base), evaluations("arm", arm)]))
     assert by.difference(tables, of.final(), "arm", "grpo") == pytest.approx((5, 5, 5))
     assert by.difference(tables, of.best(), "arm", "grpo") == pytest.approx((10, 10, 10))
-    assert by.difference(tables, of.early(), "arm", "grpo") == pytest.approx((10, 10, 10))  # step 8 of 16 alone
+    assert by.difference(tables, of.early(), "arm", "grpo") == pytest.approx(
+        (10 * 4.5 / 8,) * 3
+    )  # 0 at step 0, 10 at 8
     assert by.difference(tables, of.final(), ["arm", "grpo"], "grpo") == pytest.approx((2.5, 2.5, 2.5))
     two = [{"difference": {"statistic": name, "arm": "arm", "base": "grpo"}} for name in ("best", "final")]
     assert by.least(tables, two)[0] == pytest.approx(5)
@@ -99,10 +174,10 @@ def test_costs_by_hand_and_their_inverse():
     arm = evaluations("arm", [[0.2, 0.5, 0.9]] * 5, (0, 30, 90))
     tables = study(evaluations=pd.concat([base, arm]))
     # 0.7 lies halfway between 0.5 at 30 tokens and 0.9 at 90; the baseline is there after 200
-    assert by.cost(tables, "arm", "grpo") == pytest.approx((60 / 200,) * 3)
+    assert by.cost(tables, "arm", "grpo", "trained_tokens") == pytest.approx((60 / 200,) * 3)
     assert by.cost(tables, "arm", "grpo", "step") == pytest.approx((12 / 16,) * 3)
     # half of the baseline's rise, 0.45: at 62.5 tokens, and at 25
-    assert by.cost(tables, "arm", "grpo", share=0.5) == pytest.approx((25 / 62.5,) * 3)
+    assert by.cost(tables, "arm", "grpo", "trained_tokens", share=0.5) == pytest.approx((25 / 62.5,) * 3)
     assert by.speedup(tables, "arm", "grpo", "trained_tokens") == pytest.approx((200 / 60,) * 3)
     # of the arm's own peak the baseline never sees anything
     assert by.speedup(tables, "grpo", "arm", "trained_tokens") == (0, 0, pytest.approx(90 / 200))
@@ -112,16 +187,16 @@ def test_an_arm_that_never_arrives_is_not_cheap():
     base = evaluations("grpo", [[0.2, 0.6, 0.7]] * 5)
     arm = evaluations("arm", [[0.2, 0.4, 0.5]] * 5, (0, 10, 20))  # a tenth of the tokens, never at 0.7
     tables = study(evaluations=pd.concat([base, arm]))
-    assert by.cost(tables, "arm", "grpo") == (INF, pytest.approx(0.1), INF)
-    assert verdict(*by.cost(tables, "arm", "grpo"), RATIO) == NOTHING
+    assert by.cost(tables, "arm", "grpo", "trained_tokens") == (INF, pytest.approx(0.1), INF)
+    assert verdict(*by.cost(tables, "arm", "grpo", "trained_tokens"), RATIO) == NOTHING
     assert by.cost(tables, "arm", "grpo", "step") == (INF, pytest.approx(1.0), INF)
-    # one seed lifts the mean to 0.708: it gets there, but a third of the resamples lack that seed and do not
+    # one seed lifts the mean to 0.708: it gets there, but without that seed it does not
     lucky = evaluations("arm", [[0.2, 0.4, 0.9], *[[0.2, 0.4, 0.66]] * 4], (0, 10, 20))
-    value, _, high = by.cost(study(evaluations=pd.concat([base, lucky])), "arm", "grpo")
+    value, _, high = by.cost(study(evaluations=pd.concat([base, lucky])), "arm", "grpo", "trained_tokens")
     assert value < 1 and high == INF
     flat = study(evaluations=evaluations("grpo", [[0.5, 0.4, 0.3]] * 5))
     with pytest.raises(Untestable, match="an accuracy of grpo above its start"):
-        by.cost(flat, "grpo", "grpo")
+        by.cost(flat, "grpo", "grpo", "trained_tokens")
 
 
 def test_ratios_are_those_of_means_and_totals_are_the_last_evaluations():
@@ -132,7 +207,9 @@ def test_ratios_are_those_of_means_and_totals_are_the_last_evaluations():
     tokens = [1, 1, 1, 1, 6, 2, 2, 2, 2, 2]
     steps = pd.DataFrame({"arm": ["grpo"] * 5 + ["arm"] * 5, "seed": [*SEEDS] * 2, "loss_tokens": tokens})
     value, low, high = by.ratio(study(steps=steps), of.total("loss_tokens"), "arm", "grpo")
-    assert value == pytest.approx(1.0) and (low, high) == pytest.approx((0.5, 2.0))  # 2/4 with the 6 thrice, 2/1
+    # 2/2; without a seed 2.25/2 four times, and without the 6 it is 1/2: the jackknife of the logarithms
+    half = t.ppf(0.975, 4) * np.sqrt(4 * np.log([1.125] * 4 + [0.5]).var())
+    assert (value, low, high) == pytest.approx((1.0, np.exp(-half), np.exp(half)))
     steps["loss_tokens"] = 0
     assert np.isnan(by.ratio(study(steps=steps), of.total("loss_tokens"), "arm", "grpo")).all()
 
@@ -194,7 +271,7 @@ def test_what_is_missing_is_named():
     assert missing(study(evaluations=two), final) == ["evaluations of arm arm"]
     assert missing(study(steps=two), kl) == ["column kl in steps"]
     level = claim({"level": {"statistic": "final", "arm": "grpo"}})
-    assert missing(study(evaluations=two), level) == ["5 seeds"]
+    assert missing(study(evaluations=two), level) == ["3 seeds"]
     seeds = "the same seeds of arm and grpo, which have [0, 1, 2, 3] and [0, 1, 2, 3, 4]"
     assert missing(study(evaluations=both), final) == [seeds]
     undefined = study(steps=pd.DataFrame({"arm": "grpo", "seed": SEEDS, "step": 0, "kl": NAN}))
@@ -251,7 +328,7 @@ def test_the_sizes_come_from_the_papers_tables():
     with pytest.raises(ValueError, match="pass_16 of d3s has no column with both D3S and GSPO"):
         gain("d3s", "pass_16", "D3S", "GSPO")
     by_id = {entry.id: entry for entry in load()}
-    assert len(by_id) == len(load()) == 156
+    assert len(by_id) == len(load()) == 156 + 8  # those on trained tokens are there in both counts
     assert by_id["cal-tokens"].expectation.size == pytest.approx(0.72)
     assert by_id["d3s-grpo-pass-1"].expectation.size == (0.5, 4.5)
     parts = [gain("d3s", "pass_1", "D3S", part, only=["Qwen2.5-Math-7B"])[0] for part in ("D1S", "D1S-C", "D2S")]
@@ -286,7 +363,11 @@ def test_rows_hold_figures_and_the_words_join_them_by_id():
     tables = study(evaluations=pd.concat([evaluations("grpo", base), evaluations("arm", arm, (0, 10, 20))]))
     claims = [
         claim(FINAL),
-        claim({"cost": {"arm": "grpo", "base": "arm"}}, {"direction": "lower", "size": 0.5, "kind": "ratio"}, id="y"),
+        claim(
+            {"cost": {"arm": "grpo", "base": "arm", "axis": "trained_tokens"}},
+            {"direction": "lower", "size": 0.5, "kind": "ratio"},
+            id="y",
+        ),
         claim(None, None, reason="needs a 7B model", id="z"),
     ]
     table = claims_table(tables, claims)
@@ -298,3 +379,26 @@ def test_rows_hold_figures_and_the_words_join_them_by_id():
     assert words["we measured"].tolist() == ["+2.50 points", "not reached, at least 10.00×", ""]
     assert words.loc["x", ["claim", "where"]].tolist() == ["Some |A|.", "Table 1; 7B"]
     assert words["verdict"].tolist() == [SAME_SIZE, OPPOSITE, f"{UNTESTED}: needs a 7B model"]
+
+
+def test_a_claim_on_tokens_is_held_against_both_counts_and_tallied_once(tmp_path):
+    """The arm draws 100 tokens where GRPO has 200, and of GRPO's only 80 have a gradient: half by the papers' count,
+    more by the other."""
+    cost = "{cost: {arm: arm, base: grpo, axis: [generated_tokens, tokens]}}"
+    entry = "place: §1, claim: C, expected: {direction: lower, kind: ratio}"
+    (tmp_path / "p.yaml").write_text(
+        f"paper: P\nsetting: 7B\nclaims:\n- {{id: x, {entry}, measure: {cost}}}\n"
+        f"- {{id: y, {entry}, measure: {cost.replace('tokens]', 'flops]')}}}\n"
+    )
+    claims = load(tmp_path)
+    assert [(entry.id, entry.count) for entry in claims] == [("x", "papers"), ("x-computed", "computed"), ("y", "")]
+    base, arm = ([[0.2, 0.4, 0.5]] * 5 for _ in range(2))
+    base = evaluations("grpo", base, (0, 40, 80)).assign(paper_tokens=lambda rows: rows["trained_tokens"] * 2.5)
+    arm = evaluations("arm", arm, (0, 50, 100)).assign(paper_tokens=lambda rows: rows["trained_tokens"])
+    table = claims_table(study(evaluations=pd.concat([base, arm]).assign(generated_tokens=0, flops=1.0)), claims)
+    assert table["value"].tolist()[:2] == pytest.approx([0.5, 1.25])
+    assert table["verdict"].tolist() == [SAME, OPPOSITE, NOTHING]
+    counts = tally(table, claims).loc["P"]
+    assert (counts[SAME], counts[OPPOSITE], counts[NOTHING], counts["another verdict as computed"]) == (1, 0, 1, 1)
+    assert other_verdicts(table).values.tolist() == [["x", SAME, OPPOSITE]]
+    assert with_words(table, claims)["trained tokens"].tolist() == ["as the papers count", "as computed", "–"]

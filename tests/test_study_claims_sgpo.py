@@ -33,6 +33,8 @@ def evaluations(arm: str, accuracies, flops, profile=0.0) -> pd.DataFrame:
             "flops_train": 0.75 * (spent - profile),
             "generated_tokens": profile + 0.25 * (spent - profile),
             "trained_tokens": 0.75 * (spent - profile),
+            "paper_tokens": 0.75 * (spent - profile),
+            "diverged": False,
         }
         for seed in SEEDS
         for place, (accuracy, spent) in enumerate(zip(accuracies, flops, strict=True))
@@ -46,7 +48,7 @@ def verdicts(**tables) -> pd.DataFrame:
 
 
 def test_arms_exist_and_without_tables_nothing_is_tested():
-    assert len(CLAIMS) == 37 and all(claim.id.startswith("sgpo-") for claim in CLAIMS)
+    assert len(CLAIMS) == 37 + 2 and all(claim.id.startswith("sgpo-") for claim in CLAIMS)
     table = verdicts()
     assert (table["verdict"] == UNTESTED).all() and table["missing"].str.startswith("table ").all()
 

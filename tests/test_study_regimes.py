@@ -66,6 +66,7 @@ def curve(arm, seed, tokens, accuracies, mix="m", diverged=False):
             "seed": seed,
             "step": np.arange(len(tokens)) * 10,
             "trained_tokens": tokens,
+            "paper_tokens": tokens,
             "accuracy": accuracies,
             "diverged": diverged,
         }
@@ -195,7 +196,7 @@ def test_the_comparison_ranks_and_corrects_over_all_mixes(monkeypatch):
     ]
     assert reading["difference, equal steps"].tolist()[::3] == ["–", "–"]
     assert reading["difference, equal steps"][2].startswith(f"{expected:+.3f} [+0.")
-    assert reading["trained tokens to 90% of the rise"].tolist()[:2] == ["1", "1.00 [1.00, ≥ 1.00]"]
+    assert reading["trained tokens (computed) to 90% of the rise"].tolist()[:2] == ["1", "1.00 [1.00, ≥ 1.00]"]
 
 
 def test_a_cost_that_was_not_reached_is_a_lower_bound():

@@ -1,12 +1,12 @@
-"""For notebooks: a sentence that states a finding has an assertion beside it, on the data that it rests on.
+"""For notebooks: a sentence that states a finding is followed by an assertion on the data that support it.
 
     check("lemma-1-odd", least_odd < 1)
     check("zvf-saves-tokens", lambda: arms.loc["zvf", "tokens_high"] < 1)
 
-shows a small mark under the cell. Where the assertion fails, nothing stops: the sentence is wrong, not the data. The
-cell shows a warning, in the report too, and the stage that ran the notebook names the check on its last lines. A
-condition given as a function may name what is not there, an arm that was deleted from params.yaml, say: then the
-sentence cannot be checked, and the cell says so.
+shows a small mark under the cell. A failed assertion stops nothing, since the sentence is wrong and not the data: the
+cell shows a warning, in the report too, and the stage that ran the notebook names the check in its last lines. A
+condition given as a function may refer to something missing, such as an arm that was deleted from params.yaml: the
+sentence then cannot be checked, and the cell says so.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""One package per experiment: its computation, its tables, its plots; its stage stands in dvc.yaml."""
+"""One package per experiment: its computation, its tables, its plots; its stage is in dvc.yaml."""

@@ -23,8 +23,9 @@ FAR = 4.0  # times the usual distance from the reference: beyond it, an arrow
 # Ticks of a ratio: the first of these with at least three visible ticks.
 TICKS = ((0.01, 0.1, 1, 10, 100), (0.125, 0.25, 0.5, 1, 2, 4, 8), (0.5, 0.7, 1, 1.4, 2), (0.8, 0.9, 1, 1.1, 1.25))
 RATIO_AXES = {
-    "trained_tokens": "trained tokens",
-    "total_tokens": "generated +\ntrained tokens",
+    "paper_tokens": "trained tokens\n(papers' count)",
+    "trained_tokens": "trained tokens\n(computed)",
+    "total_tokens": "generated + trained\ntokens (computed)",
     "flops": "FLOPs",
     "seconds": "seconds",
 }
@@ -59,7 +60,7 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
     """Cost to reach a level of the baseline's rise, relative to the baseline's cost; one column per cost axis.
 
     Open marker: the mean curve never reached the level, a lower bound. An interval that ends in an arrow leaves the
-    panel, or too many of its resamples did not reach the level, so its upper end is a lower bound.
+    panel, or its upper end is a lower bound (`_open`, see repro.stats.efficiency.cost_ratios).
     """
     others = summary[summary["arm"] != settings.baseline]
     names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}

@@ -1,7 +1,6 @@
 """Figures over training: accuracy against cost, and dynamics, of a few arms or of a panel per group. Drawing only."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -11,20 +10,22 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from repro.plots.style import BASELINE, group_styles, new_figure
 from repro.settings import Settings, Statistics
-from repro.stats.intervals import draws
+from repro.stats.intervals import t_intervals
+from repro.stats.runs import at_budgets
 
 AXES = {
-    "trained_tokens": "tokens trained on",
-    "total_tokens": "tokens generated and trained on",
-    "flops": "FLOPs, rollouts and updates",
-    "seconds": "seconds, rollouts and updates, one thread",
+    "trained_tokens": "tokens trained on\n(computed)",
+    "paper_tokens": "tokens trained on\n(papers' count)",
+    "total_tokens": "tokens generated and\ntrained on (computed)",
+    "flops": "FLOPs, rollouts\nand updates",
+    "seconds": "seconds, rollouts and\nupdates, one thread",
 }
 DYNAMICS = {
     "usefulness": "share of useful groups",
     "kl": "KL to the base policy (nats/token)",
     "entropy": "entropy (nats/token)",
     "gradient_norm": "gradient norm before clipping",
-    "selected_tokens": "tokens trained on, per step",
+    "selected_tokens": "tokens selected, per step",
     "loss_tokens": "tokens in the loss, per step",
     "reward": "mean reward of the batch",
     "groups_without_signal": "share of groups without signal",
@@ -60,11 +61,12 @@ def panels(settings: Settings) -> dict[str, list[str]]:
 def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, title: str) -> Figure:
     """Held-out accuracy against one cost, a row for each group of arms, the baseline in each.
 
-    Left: the mean over seeds, at the seeds' mean cost. Right: the difference to the baseline at the same cost, which
-    separates arms that overlap on the left; cut at ±`CUT`. Bars: bootstrap intervals, on the right of paired
-    differences. The names beside a row are in the order of final accuracy.
+    Left: the mean over seeds at equal shares of the budget (repro.stats.runs.at_budgets), at the seeds' mean cost.
+    Right: the difference to the baseline at the same cost, which separates arms that overlap on the left; cut at
+    ±`CUT`. Bars: t intervals, on the right of paired differences. The names beside a row are in the order of final
+    accuracy.
     """
-    evaluations = with_axis(evaluations, axis)
+    evaluations = at_budgets(with_axis(evaluations, axis))
     groups = panels(settings)
     ahead = gain_at_equal_cost(evaluations, settings.baseline, axis)
     figure, axes = new_figure(0.9 + 2.6 * len(groups), len(groups), 2, width=WIDE, sharex=True)
@@ -95,13 +97,15 @@ def accuracy_curves(
 ) -> Figure:
     """Held-out accuracy against each cost in `axes`, one panel each, for the baseline and a few arms.
 
-    Thin lines: every seed. Thick line: mean over seeds, at the seeds' mean cost. Band: bootstrap interval of the mean.
+    Thin lines: every seed. Thick line: mean over seeds at equal shares of the budget, at the seeds' mean cost. Band:
+    t interval of the mean.
     """
+    curves = at_budgets(evaluations)
     figure, panels_ = new_figure(4.1, 1, len(axes), sharey=True)
     for ax, axis in zip(panels_[0], axes, strict=True):
         for arm, style in group_styles(arms, settings.baseline).items():
-            runs = evaluations[evaluations["arm"] == arm]
-            for _, run in runs.groupby("seed"):
+            runs = curves[curves["arm"] == arm]
+            for _, run in evaluations[evaluations["arm"] == arm].groupby("seed"):
                 ax.plot(run[axis], run["accuracy"], color=style["color"], linewidth=0.7, alpha=0.4)
             _curve(ax, runs, axis, "accuracy", style, settings.arms[arm].title, settings.statistics, "band")
         _cost_axis(ax, axis)
@@ -116,7 +120,7 @@ def dynamics(
 ) -> Figure:
     """Each metric over training steps: running mean over five steps, then mean over seeds; two panels a row.
 
-    Bootstrap intervals of the mean: a band for one arm and the baseline, else bars to the right of the last step. Steps
+    t intervals of the mean: a band for one arm and the baseline, else bars to the right of the last step. Steps
     at which a metric is undefined, as when the update was skipped, are left out; so is a metric that no arm has.
     """
     shown = [metric for metric in metrics if metric in steps and steps[metric].notna().any()]
@@ -166,15 +170,15 @@ def with_axis(evaluations: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 
 def gain_at_equal_cost(evaluations: pd.DataFrame, baseline: str, axis: str) -> pd.DataFrame:
-    """A row per evaluation that the baseline shares the seed of: arm, seed, step, cost, and `gain`: accuracy minus the
-    baseline's with that seed at that cost, linear between its evaluations; beyond its last, where it has spent less
-    than the arm in all, minus where it ended."""
+    """A row per row of `evaluations` (`at_budgets`'s) that the baseline shares the seed of: arm, seed, share, cost, and
+    `gain`: accuracy minus the baseline's with that seed at that cost, linear between its points; beyond its last, where
+    it has spent less than the arm in all, minus where it ended."""
     parts = []
-    by_seed = dict(iter(evaluations[evaluations["arm"] == baseline].sort_values("step").groupby("seed")))
+    by_seed = dict(iter(evaluations[evaluations["arm"] == baseline].sort_values("share").groupby("seed")))
     for seed, runs in evaluations.groupby("seed"):
         if seed in by_seed:
             at_cost = np.interp(runs[axis], by_seed[seed][axis], by_seed[seed]["accuracy"])
-            parts.append(runs[["arm", "seed", "step", axis]].assign(gain=runs["accuracy"] - at_cost))
+            parts.append(runs[["arm", "seed", "share", axis]].assign(gain=runs["accuracy"] - at_cost))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -184,53 +188,25 @@ def running_mean(runs: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def mean_and_interval(values_S_E: np.ndarray, statistics: Statistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean_E, low_E, high_E) over S seeds: the percentile bootstrap of `repro.stats.intervals`, for many points.
+    """(mean_E, low_E, high_E) over S seeds: the t intervals of `repro.stats.intervals`, point by point.
 
-    NaN entries (a run that stopped, a skipped step) are left out of means; bounds are NaN where fewer than two are
-    known. Resamples that take the same seeds equally often are computed once: five seeds have only 126 of them.
+    NaN entries (a run that stopped, a skipped step) are left out; bounds are NaN where fewer than two are known.
     """
-    drawn_B_S = np.sort(draws(len(values_S_E), statistics)[1:], axis=1)
-    drawn_U_S, times_U = _distinct(drawn_B_S.tobytes(), drawn_B_S.shape)
-    counts_U_S = (drawn_U_S[:, :, None] == np.arange(len(values_S_E))).sum(1).astype(float)
-    known_S_E = np.isfinite(values_S_E)
-    filled_S_E = np.where(known_S_E, values_S_E, 0.0)
-    with np.errstate(invalid="ignore"):
-        mean_E = filled_S_E.sum(0) / known_S_E.sum(0)
-        means_U_E = (counts_U_S @ filled_S_E) / (counts_U_S @ known_S_E)
-    tails = 0.5 * (1 - statistics.confidence), 0.5 * (1 + statistics.confidence)
-    low_E, high_E = np.where(known_S_E.sum(0) > 1, _quantiles(means_U_E, times_U, tails), np.nan)
-    return mean_E, low_E, high_E
-
-
-@lru_cache(maxsize=4)
-def _distinct(rows: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows and how often each occurs; the key is the content, since arrays cannot be one."""
-    return np.unique(np.frombuffer(rows, int).reshape(shape), axis=0, return_counts=True)
-
-
-def _quantiles(values_U_E: np.ndarray, times_U: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """np.quantile of each column with value u taken `times_U[u]` times, NaN left out; a row for each share."""
-    order_U_E = np.argsort(values_U_E, axis=0)
-    sorted_U_E = np.take_along_axis(values_U_E, order_U_E, axis=0)
-    upto_U_E = np.where(np.isnan(sorted_U_E), 0, times_U[order_U_E]).cumsum(0)
-
-    def at(place_E: np.ndarray) -> np.ndarray:
-        return np.take_along_axis(sorted_U_E, (upto_U_E > place_E).argmax(0)[None], axis=0)[0]
-
-    rows = []
-    for share in shares:
-        place_E = share * (upto_U_E[-1] - 1)
-        low_E, high_E = at(np.floor(place_E)), at(np.ceil(place_E))
-        rows.append(low_E + (place_E - np.floor(place_E)) * (high_E - low_E))
-    return np.array(rows)
+    ends_E_3 = np.full((values_S_E.shape[1], 3), np.nan)
+    for place, values_S in enumerate(values_S_E.T):
+        if len(known := values_S[np.isfinite(values_S)]):
+            ends_E_3[place] = t_intervals(known, statistics.confidence)
+    return tuple(ends_E_3.T)
 
 
 def _curve(
     ax: Axes, runs: pd.DataFrame, x: str, y: str, style: Mapping, label: str, statistics: Statistics, form: str | float
 ) -> None:
-    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar this far after the last."""
-    y_S_E = runs.pivot(index="seed", columns="step", values=y).to_numpy(float)
-    x_S_E = runs.pivot(index="seed", columns="step", values=x).to_numpy(float)
+    """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar this far after the last. The
+    mean is at equal `x` over steps, else at equal shares of the budget."""
+    at = "step" if x == "step" else "share"
+    y_S_E = runs.pivot(index="seed", columns=at, values=y).to_numpy(float)
+    x_S_E = runs.assign(x=runs[x]).pivot(index="seed", columns=at, values="x").to_numpy(float)
     known_E = np.isfinite(y_S_E).any(0)
     if not known_E.any():  # as when every step was skipped: the arm still appears in the legend
         ax.plot([], [], label=f"{label} (never)", **style)

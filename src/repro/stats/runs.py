@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from repro.files import read_parquet
@@ -12,6 +13,7 @@ from repro.settings import Settings
 UNCHARGED = ("evaluate", "probe")  # phases that measure; they are no part of what training costs
 TIMED = ("seconds",)  # columns that differ from run to run
 RUN = ["arm", "seed"]
+TENTHS = 10  # of the budget: the points of a curve that is a mean over runs
 
 
 def compared(settings: Settings) -> list[str]:
@@ -34,40 +36,53 @@ def load(table: str, arms: Iterable[str], root: Path | None = None) -> pd.DataFr
     return pd.concat(parts, ignore_index=True)
 
 
-def carried_forward(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """`evaluations` with every run at every step, sorted by step within a run.
+def at_budgets(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """`evaluations` with every run at the same shares of the budget, 0, 0.1, 0.2, …, beyond the one that spent most.
 
-    A run that diverged stopped there, and an arm with steps of its own may have ended before others: the steps that a
-    run lacks repeat its last policy's accuracy and its last cost, so that it stays in every mean. ValueError names a
-    run that lacks a step up to its arm's last though it did not diverge.
+    Runs are evaluated at the first step after a tenth of the budget is spent, so at steps of their own; here accuracy
+    and every running total (`step` too) are read off at the tenths, linear between a run's evaluations. After its last
+    evaluation a run keeps its accuracy and its totals, so that an arm that spends less, or a run that diverged, stays
+    in every mean; the last share of every run is where it ended. `diverged` is the whole run's. Where no budget is
+    known (no `share`, or NaN) shares are of the steps. ValueError names a run that ends before its arm's others though
+    it did not diverge.
     """
-    steps = sorted(evaluations["step"].unique())
-    grid = evaluations.set_index([*RUN, "step"], verify_integrity=True)
-    runs = dict.fromkeys(zip(evaluations["arm"], evaluations["seed"], strict=True))
-    index = pd.MultiIndex.from_tuples([(*run, step) for run in runs for step in steps], names=grid.index.names)
-    undefined = grid["accuracy"].reindex(index).isna()
-    if undefined.any():
-        diverged, last = grid.groupby(level=RUN)["diverged"].any(), evaluations.groupby("arm")["step"].max()
-        steps_of = evaluations.groupby("arm")["step"].unique()
-        for arm, seed, step in index[undefined]:
-            ended = step > last[arm] or step not in steps_of[arm]
-            if (not ended and not diverged[arm, seed]) or step == steps[0]:
-                raise ValueError(f"{arm} with seed {seed} has no evaluation at step {step}; run `dvc repro` again")
-    full = grid.reindex(index)
-    full = full.groupby(level=RUN, sort=False).ffill() if undefined.any() else full
-    return full.astype(grid.dtypes).reset_index()[evaluations.columns]
+    place = _places(evaluations)
+    last = int(np.ceil(round(TENTHS * place.max(), 6)))
+    share_E = np.arange(last + 1) / TENTHS
+    ends = evaluations.groupby("arm")["step"].max()
+    measured = [name for name in evaluations.select_dtypes("number") if name not in (*RUN, "share")]
+    parts = []
+    for (arm, seed), run in evaluations.assign(share=place).groupby(RUN, sort=False):
+        run = run.sort_values("share", kind="stable")
+        diverged = bool(run["diverged"].any())
+        if run["step"].iloc[-1] < ends[arm] and not diverged:
+            raise ValueError(f"{arm} with seed {seed} has no evaluation at step {ends[arm]}; run `dvc repro` again")
+        columns = {name: np.interp(share_E, run["share"], run[name]) for name in measured}
+        parts.append(pd.DataFrame({"arm": arm, "seed": seed, **columns, "diverged": diverged, "share": share_E}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _places(evaluations: pd.DataFrame) -> pd.Series:
+    if "share" in evaluations and evaluations["share"].notna().all():
+        return evaluations["share"]
+    return evaluations["step"] / max(1, evaluations["step"].max())
+
+
+def last_of(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The last evaluation of every run, indexed by arm and seed."""
+    return evaluations.sort_values("step").groupby(RUN).last()
 
 
 def evaluations_with_seconds(
     arms: Iterable[str], data: Path | None = None, timings: Path | None = None
 ) -> pd.DataFrame:
-    """`evaluations`, carried forward, with `seconds`: wall-clock of training up to each, measuring phases left out.
+    """`evaluations` with `seconds`: wall-clock of training up to each, measuring phases left out.
 
     `data`, `timings`: folders that hold a folder per arm; by default results/train and timings/train.
     ValueError if a run has no seconds: data and timings are then not of the same training.
     """
     arms = list(arms)
-    evaluations, seconds = carried_forward(load("evaluations", arms, data)), load("seconds", arms, timings)
+    evaluations, seconds = load("evaluations", arms, data), load("seconds", arms, timings)
     charged = seconds[~seconds["phase"].isin(UNCHARGED)]
     per_step = charged.groupby([*RUN, "step"])["seconds"].sum().groupby(level=RUN).cumsum()
     spent = per_step.reset_index()

@@ -41,7 +41,7 @@ def intervals(table: pd.DataFrame, name: str, spec: str = ".3f") -> list[str]:
 
 def ratio(row: pd.Series, name: str) -> str:
     """A cost ratio of `efficiency.summarise`: `0.72 [0.60, 0.85]`; `≥ 1.04` where the arm's mean curve never reached
-    the level, and `0.96 [0.87, ≥ 1.02]` where too many of its resamples did not for the upper end to be known."""
+    the level, and `0.96 [0.87, ≥ 1.02]` where the upper end is a lower bound."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "undefined: the baseline did not rise"

@@ -1,33 +1,41 @@
-"""Verdicts: a measured interval compared with what was claimed, by a stated rule. One row per claim, joined to its
-words by its id.
+"""Verdicts: a measured interval compared with what was claimed, by one rule. One row per claim, joined to its words by
+its id.
 
-The words of a claim stand in configs/claims and never in data, so that they can be reworded without touching a result.
+The words of a claim are in configs/claims and never in data, so that they can be reworded without touching a result.
 
-**A theorem** (`at_most`, `at_least`, `within`) claims a region for the figure. The outcome is
+**The rule.** A claim names a region in which the figure should lie, from `least` to `most` (`Region`):
 
-    holds       the whole interval lies in the region
-    refuted     none of it does
-    not shown   it lies on both sides: with too few trials a true claim stays unshown
+    in       the whole interval lies in the region
+    out      none of it does
+    between  part of it does: with too little data a true claim stays undecided
+
+A tolerance or margin widens the region, so it protects a claim from *out* exactly as it lets it be *in*: a difference
+within the margin never speaks against a claim of equality.
+
+**A theorem** (`at_most`, `at_least`, `within`) *holds*, is *refuted*, or is *not shown*. **A saving that rests on
+assumptions of ours** (`reaches`), such as a population of queries, is *reached*, *not reached* or *not shown* under
+them: no assumption of ours refutes a paper.
 
 **An experiment of a paper** (`Expectation`, `verdict`) claims a direction, perhaps a size. The figure is first turned
 into an effect: value − reference, or log(value / reference) for a ratio. The reference is the value of no effect: 0, or
-1 for a ratio, unless the claim names another. For a claim of *higher* or *lower*, the verdict is
+1 for a ratio, unless the claim names another. The region of the effect, with margin m:
 
-    same direction and size   the interval excludes no effect on the paper's side, and the paper's size lies in it or
-                              within a factor SIZE_FACTOR of our estimate (of a range, any part may)
-    same direction            the interval excludes no effect on the paper's side; no size is given, or another one
-    no difference seen        the interval includes no effect, which does not show that there is none
-    opposite                  the interval excludes no effect on the other side
-    cannot be tested here     no figure, or no interval (none is given from fewer than five seeds), or a stated reason
+    higher      above 0      not lower   at least −m     equal   from −m to m
+    lower       below 0      not higher  at most m
 
-*equal* has a margin: same direction and size if the whole interval lies within it, opposite if the interval excludes no
-effect and is not within the margin, else no difference seen. *not lower* and *not higher*: same direction if the whole
-interval respects the bound, margin included, opposite if none of it respects the bound itself, else no difference seen.
+Where an interval touches 0, *higher* and *lower* stay between. The verdict is
+
+    same direction and size   in; for higher and lower also: the paper's size lies in the interval or within a factor
+                              SIZE_FACTOR of our estimate (of a range, any part may). Equal has no other size
+    same direction            in; no size is given, or another one
+    no difference seen        between, which does not show that there is none
+    opposite                  out
+    cannot be tested here     no figure, or no interval (none is given from fewer than three seeds), or a stated reason
 
 A verdict is about the scale of this study: *opposite* does not refute a paper at its own scale, nor does *same
-direction* confirm it. Intervals are percentile bootstraps over seeds, not corrected for the number of claims; with five
-seeds they cover 80 to 85%, so that of claims with nothing behind them about one in ten comes out as *same direction*
-and one in ten as *opposite*.
+direction* confirm it. Intervals over seeds are Student's (repro.stats.intervals), not corrected for the number of
+claims: of claims of a direction with nothing behind them about one in forty comes out as *same direction* and one in
+forty as *opposite*.
 """
 
 from collections.abc import Iterable
@@ -45,7 +53,10 @@ from repro.files import write_parquet
 from repro.paths import CLAIMS
 
 Interval = tuple[float, float]
-OUTCOMES = ("holds", "refuted", "not shown")
+Place = Literal["in", "out", "between"]
+OF_THEOREMS: dict[Place, str] = {"in": "holds", "out": "refuted", "between": "not shown"}
+AS_ASSUMED: dict[Place, str] = {"in": "reached", "out": "not reached", "between": "not shown"}
+OUTCOMES = tuple(dict.fromkeys([*OF_THEOREMS.values(), *AS_ASSUMED.values()]))
 
 SIZE_FACTOR = 2.0
 SAME_SIZE = "same direction and size"
@@ -54,6 +65,22 @@ NOTHING = "no difference seen"
 OPPOSITE = "opposite"
 UNTESTED = "cannot be tested here"
 VERDICTS = (SAME_SIZE, SAME, NOTHING, OPPOSITE, UNTESTED)
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a figure should lie by a claim, ends included; `open`: a figure on an end is neither in nor out."""
+
+    least: float = -inf
+    most: float = inf
+    open: bool = False
+
+    def place(self, interval: Interval) -> Place:
+        low, high = interval
+        if high < self.least or low > self.most:
+            return "out"
+        touches = self.open and (low <= self.least > -inf or high >= self.most < inf)
+        return "in" if low >= self.least and high <= self.most and not touches else "between"
 
 
 @dataclass(frozen=True)
@@ -73,19 +100,25 @@ class Verdict:
 
 def at_most(id: str, limit: float, value: float, interval: Interval) -> Verdict:
     """Claims that the figure is at most `limit`."""
-    return _verdict(id, (-inf, limit), limit, value, interval, float("nan"), "interval <= expected")
+    return _verdict(id, Region(most=limit), limit, value, interval, "interval <= expected")
 
 
 def at_least(id: str, limit: float, value: float, interval: Interval) -> Verdict:
     """Claims that the figure is at least `limit`."""
-    return _verdict(id, (limit, inf), limit, value, interval, float("nan"), "interval >= expected")
+    return _verdict(id, Region(least=limit), limit, value, interval, "interval >= expected")
 
 
 def within(id: str, expected: float, value: float, interval: Interval, tolerance: float) -> Verdict:
     """Claims that the figure is `expected`, to a relative `tolerance` that the whole interval must keep: a noisy run
     cannot pass."""
-    least, most = sorted((expected * (1 - tolerance), expected * (1 + tolerance)))
-    return _verdict(id, (least, most), expected, value, interval, tolerance, "interval within expected ± tolerance")
+    region = Region(*sorted((expected * (1 - tolerance), expected * (1 + tolerance))))
+    return _verdict(id, region, expected, value, interval, "interval within expected ± tolerance", tolerance)
+
+
+def reaches(id: str, target: float, value: float, interval: Interval) -> Verdict:
+    """Says whether the figure reaches `target` under assumptions of ours, which its words name."""
+    rule = "interval >= expected, as assumed"
+    return _verdict(id, Region(least=target), target, value, interval, rule, outcomes=AS_ASSUMED)
 
 
 def exact(value: float) -> tuple[float, Interval]:
@@ -133,6 +166,10 @@ class Expectation:
     reference: float | None = None
     margin: float | None = None
 
+    def __post_init__(self):
+        if self.margin is not None and self.direction in ("higher", "lower"):
+            raise ValueError(f"a claim of {self.direction!r} has no margin; say 'not lower', 'not higher' or 'equal'")
+
     @property
     def no_effect(self) -> float:
         return self.reference if self.reference is not None else 1.0 if self.kind == "ratio" else 0.0
@@ -145,48 +182,52 @@ class Expectation:
             return float(np.log(value) - np.log(self.no_effect))
 
     @property
-    def tolerance(self) -> float:
-        if self.margin is None:
-            return 0.0
-        return float(np.log(self.margin)) if self.kind == "ratio" else self.margin
+    def region(self) -> Region:
+        """Of the effect."""
+        margin = 0.0 if self.margin is None else float(np.log(self.margin)) if self.kind == "ratio" else self.margin
+        return {
+            "higher": Region(least=0.0, open=True),
+            "lower": Region(most=0.0, open=True),
+            "not lower": Region(least=-margin),
+            "not higher": Region(most=margin),
+            "equal": Region(-margin, margin),
+        }[self.direction]
 
 
 def verdict(value: float, low: float, high: float, expected: Expectation) -> str:
     """One of VERDICTS; an infinite bound is one that the data do not set."""
     if np.isnan([value, low, high]).any():
         return UNTESTED
-    effect, margin = expected.effect(value), expected.tolerance
     interval = expected.effect(low), expected.effect(high)
+    place = expected.region.place(interval)
+    if place != "in":
+        return OPPOSITE if place == "out" else NOTHING
     if expected.direction == "equal":
-        return SAME_SIZE if inside(interval, -margin, margin) else OPPOSITE if outside(interval, 0, 0) else NOTHING
-    if expected.direction in ("lower", "not higher"):  # turned so that the paper's direction is positive
-        effect, interval = -effect, (-interval[1], -interval[0])
-    if expected.direction in ("not lower", "not higher"):
-        return SAME if inside(interval, -margin, inf) else OPPOSITE if outside(interval, 0, inf) else NOTHING
-    if not outside(interval, -inf, 0):
-        return OPPOSITE if outside(interval, 0, inf) else NOTHING
-    return SAME_SIZE if _same_size(effect, interval, expected) else SAME
-
-
-def inside(interval: Interval, least: float, most: float) -> bool:
-    """Whether the whole interval lies in [least, most]."""
-    return bool(interval[0] >= least and interval[1] <= most)
-
-
-def outside(interval: Interval, least: float, most: float) -> bool:
-    """Whether none of the interval lies in [least, most]."""
-    return bool(interval[1] < least or interval[0] > most)
+        return SAME_SIZE
+    return SAME_SIZE if _same_size(expected.effect(value), interval, expected) else SAME
 
 
 def _same_size(effect: float, interval: Interval, expected: Expectation) -> bool:
-    """For effects turned so that the paper's direction is positive."""
-    if expected.size is None:
+    """Of an effect in the direction of the claim, higher or lower."""
+    if expected.size is None or expected.direction not in ("higher", "lower"):
         return False
-    sign = -1 if expected.direction == "lower" else 1
-    least, most = sorted(sign * expected.effect(end) for end in np.broadcast_to(expected.size, 2))
-    return not outside(interval, least, most) or bool(least <= SIZE_FACTOR * effect and most >= effect / SIZE_FACTOR)
+    least, most = sorted(expected.effect(end) for end in np.broadcast_to(expected.size, 2))
+    if Region(least, most).place(interval) != "out":
+        return True
+    if expected.direction == "lower":  # turned so that the paper's direction is positive
+        effect, least, most = -effect, -most, -least
+    return bool(least <= SIZE_FACTOR * effect and most >= effect / SIZE_FACTOR)
 
 
-def _verdict(id, region: Interval, expected, value, interval: Interval, tolerance, rule) -> Verdict:
-    outcome = "holds" if inside(interval, *region) else "refuted" if outside(interval, *region) else "not shown"
-    return Verdict(id, outcome, float(expected), float(value), *map(float, interval), float(tolerance), rule)
+def _verdict(
+    id: str,
+    region: Region,
+    expected: float,
+    value: float,
+    interval: Interval,
+    rule: str,
+    tolerance: float = float("nan"),
+    outcomes: dict[Place, str] = OF_THEOREMS,
+) -> Verdict:
+    low, high = map(float, interval)
+    return Verdict(id, outcomes[region.place((low, high))], float(expected), float(value), low, high, tolerance, rule)

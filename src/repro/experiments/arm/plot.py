@@ -45,7 +45,7 @@ def histograms(selection: pd.DataFrame, title: str) -> Figure:
 def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figure:
     """By family and by success of the group: the share of the batch (open) and of what was trained on (filled).
 
-    Mean over seeds with its bootstrap interval; on the right the share of its rollouts that trained at all. Rollouts
+    Mean over seeds with its t interval; on the right the share of its rollouts that trained at all. Rollouts
     that a filter dropped are not in the batch.
     """
     parts = {"family": selection["family"], "success of the group": success_class(selection)}

@@ -6,6 +6,6 @@ study's tables, `exact` those that are mathematics; `table` puts it together by 
 
 from repro.experiments.claims.schema import Claim, load
 from repro.experiments.claims.study import Study, Untestable
-from repro.experiments.claims.table import claims_table, with_words
+from repro.experiments.claims.table import claims_table, other_verdicts, tally, with_words
 
-__all__ = ["Claim", "Study", "Untestable", "claims_table", "load", "with_words"]
+__all__ = ["Claim", "Study", "Untestable", "claims_table", "load", "other_verdicts", "tally", "with_words"]

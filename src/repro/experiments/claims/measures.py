@@ -1,6 +1,6 @@
-"""Figures of the study: (value, low, high), the mean over seeds with its bootstrap interval, arms paired by seed.
+"""Figures of the study: (value, low, high), the mean over seeds with its t interval, arms paired by seed.
 
-Every measure is a function of the study and of the parameters that configs/claims gives it; the draws are those of
+Every measure is a function of the study and of the parameters that configs/claims gives it; the intervals are those of
 repro.stats.intervals. Untestable says what is missing.
 """
 
@@ -14,8 +14,9 @@ from repro.experiments.claims.exact import EXACT
 from repro.experiments.claims.per_seed import Statistic, statistic
 from repro.experiments.claims.study import Study, Untestable
 from repro.stats.efficiency import cost_ratios
-from repro.stats.intervals import bounds, draws, mean_intervals
+from repro.stats.intervals import leave_one_out, mean_intervals, ratio_interval
 from repro.stats.multiplicity import LEAST_SEEDS
+from repro.stats.runs import at_budgets
 
 Figure = tuple[float, float, float]
 Arms = str | list[str]  # several: their mean, seed by seed
@@ -61,10 +62,9 @@ def difference(study: Study, statistic: Statistic, arm: Arms, base: Arms, scale:
 def ratio(study: Study, statistic: Statistic, arm: Arms, base: Arms) -> Figure:
     """arm / base, of their means over seeds; NaN where one of these is not above zero."""
     own_S, base_S = _paired(study, statistic, arm, base)
-    draws_B_S = draws(len(own_S), study.settings.statistics)
-    own_B, base_B = own_S[draws_B_S].mean(1), base_S[draws_B_S].mean(1)
-    ratio_B = np.where(own_B > 0, own_B, np.nan) / np.where(base_B > 0, base_B, np.nan)
-    return _enough(bounds(ratio_B, len(own_S), study.settings.statistics), len(own_S))
+    own_J, base_J = (leave_one_out(len(own_S)) @ values_S for values_S in (own_S, base_S))
+    ratio_J = np.where(own_J > 0, own_J, np.nan) / np.where(base_J > 0, base_J, np.nan)
+    return _enough(ratio_interval(ratio_J, study.settings.statistics.confidence), len(own_S))
 
 
 def least(study: Study, of: list[Spec]) -> Figure:
@@ -72,26 +72,25 @@ def least(study: Study, of: list[Spec]) -> Figure:
     return min((figure(study, spec) for spec in of), key=lambda figure: figure[0])
 
 
-def cost(study: Study, arm: str, base: str, axis: Axis = "trained_tokens", share: float = 1.0) -> Figure:
+def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> Figure:
     """Cost until the arm is at the base's peak (or at `share` of its rise), relative to the base's own.
 
-    That of repro.stats.efficiency.cost_ratios, on mean curves with seeds resampled in pairs, for any pair of arms. A
+    That of repro.stats.efficiency.cost_ratios, on mean curves, for any pair of arms. A
     curve that never gets there costs infinitely much in the value and in the upper bound, and what it spent in the
     lower one: an arm that trains on few tokens and never arrives would otherwise pass for a cheap one.
     """
-    (base_cost, base_accuracy), (own_cost, own_accuracy) = (_curves(study, name, axis) for name in (base, arm))
+    (base_cost, base_accuracy), (own_cost, own_accuracy) = _curves(study, (base, arm), axis)
     _same_seeds({base: base_accuracy, arm: own_accuracy})
-    n_seeds, statistics = len(base_accuracy), study.settings.statistics
-    costs_A_B_E, accuracies_A_B_E = (
-        np.stack([table.to_numpy(float) for table in tables])[:, draws(n_seeds, statistics)].mean(2)
+    costs_A_S_E, accuracies_A_S_E = (
+        np.stack([table.to_numpy(float) for table in tables])
         for tables in ((base_cost, own_cost), (base_accuracy, own_accuracy))
     )
-    ratios = cost_ratios(costs_A_B_E, accuracies_A_B_E, 0, share, n_seeds, statistics)
+    ratios = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, share, study.settings.statistics.confidence)
     value, low, high, reached, is_open = (ratios[end][1] for end in ("", "_low", "_high", "_reached", "_open"))
     if np.isnan(value):
         raise Untestable(f"an accuracy of {base} above its start")
     value, high = value if reached else np.inf, high if reached and not is_open else np.inf
-    return _enough((value, low, high), n_seeds)
+    return _enough((value, low, high), len(base_accuracy))
 
 
 def speedup(study: Study, arm: str, base: str, axis: str = "seconds") -> Figure:
@@ -162,12 +161,16 @@ def _same_seeds(tables: dict[str, pd.Series | pd.DataFrame]) -> None:
             raise Untestable(f"the same seeds of {first} and {name}, which have {expected} and {seeds}")
 
 
-def _curves(study: Study, arm: str, axis: Axis) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(cost, accuracy), each seeds × evaluations in order of steps."""
+def _curves(study: Study, arms: tuple[str, str], axis: Axis) -> list[list[pd.DataFrame]]:
+    """[cost, accuracy] of each arm, each seeds × shares of the budget."""
     columns = [axis] if isinstance(axis, str) else axis
-    runs = study.runs("evaluations", arm, "step", "accuracy", *columns)
-    runs = runs.assign(cost=runs[columns].sum(axis=1))
-    cost, accuracy = (
-        runs.pivot(index="seed", columns="step", values=name).sort_index() for name in ("cost", "accuracy")
-    )
-    return cost, accuracy
+    runs = [study.runs("evaluations", arm, "step", "accuracy", *columns) for arm in dict.fromkeys(arms)]
+    curves = at_budgets(pd.concat(runs))
+    curves = curves.assign(cost=curves[columns].sum(axis=1))
+    return [
+        [
+            curves[curves["arm"] == arm].pivot(index="seed", columns="share", values=name).sort_index()
+            for name in ("cost", "accuracy")
+        ]
+        for arm in arms
+    ]

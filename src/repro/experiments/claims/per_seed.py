@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from repro.experiments.claims.study import Untestable
@@ -36,16 +37,20 @@ def final() -> Statistic:
 
 
 def best() -> Statistic:
-    """Accuracy of the best checkpoint: a maximum over noisy evaluations, for every arm over equally many."""
+    """Accuracy of the best checkpoint: a maximum over noisy evaluations, over more of them for an arm that spends more
+    and so is evaluated more often."""
     return Statistic("evaluations", ("accuracy",), lambda rows: rows.groupby("seed")["accuracy"].max())
 
 
 def early() -> Statistic:
-    """Mean accuracy over the evaluations of the first half of training, the base policy's own left out."""
+    """Mean accuracy over the steps of the first half of training, linear between evaluations, the base policy's own
+    left out."""
 
     def of(evaluations: pd.DataFrame) -> pd.Series:
-        step = evaluations["step"]
-        return evaluations[(step > step.min()) & (2 * step <= step.max())].groupby("seed")["accuracy"].mean()
+        steps = np.arange(1, evaluations["step"].max() // 2 + 1)
+        runs = evaluations.sort_values("step").groupby("seed")
+        means = {seed: np.interp(steps, run["step"], run["accuracy"]).mean() for seed, run in runs if len(steps)}
+        return pd.Series(means, dtype=float)
 
     return Statistic("evaluations", ("step", "accuracy"), of)
 

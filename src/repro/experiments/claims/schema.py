@@ -25,8 +25,15 @@ class Expected(Section):
     margin: float | None = None
 
 
+TOKENS = "tokens"  # in a claim's measure: the tokens trained on, to be counted in both ways
+COUNTS = {"papers": "paper_tokens", "computed": "trained_tokens"}  # {count: the ledger's column}
+SUFFIX = "-computed"  # of a claim's id under the count that no paper uses
+
+
 class Claim(Section):
-    """What a paper says, where, of what, and how to see whether it is so here.
+    """What a paper claims, where, in which setting, and how it is measured here.
+
+    count: of a claim on trained tokens, how they are counted; see `in_each_count`.
 
     measure: {name: parameters} of repro.experiments.claims.measures, in the unit that `expected` names. reason: why it
     cannot be tested here, in place of `measure` and `expected`. timed: the figure is made from seconds, which differ
@@ -43,6 +50,7 @@ class Claim(Section):
     reason: str = ""
     timed: bool = False
     tables: str | None = None
+    count: Literal["", "papers", "computed"] = ""
 
     @model_validator(mode="after")
     def tested_or_not(self) -> "Claim":
@@ -69,11 +77,30 @@ def load(folder: Path = CLAIMS) -> tuple[Claim, ...]:
     ValueError names the claim that is wrong, or the id that is used twice."""
     claims: list[Claim] = []
     for path in sorted(folder.glob("*.yaml")):
-        claims += _read(path)
+        claims += [counted for claim in _read(path) for counted in in_each_count(claim)]
     ids = [claim.id for claim in claims]
     if repeated := {id for id in ids if ids.count(id) > 1}:
         raise ValueError(f"{folder}: two claims have the id {min(repeated)!r}")
     return tuple(sorted(claims, key=lambda claim: claim.paper))
+
+
+def in_each_count(claim: Claim) -> list[Claim]:
+    """The claim; if its measure names `tokens`, twice: as the papers count them, under its own id, and as computed
+    (rollouts without a gradient left out, repeats once), under its id and `-computed`. See repro.engine.ledger."""
+    parts = {count: _replaced(claim.measure, column) for count, column in COUNTS.items()}
+    if claim.measure is None or parts["papers"] == claim.measure:
+        return [claim]
+    ids = {"papers": claim.id, "computed": claim.id + SUFFIX}
+    return [claim.model_copy(update={"id": ids[count], "count": count, "measure": parts[count]}) for count in COUNTS]
+
+
+def _replaced(part: Any, column: str) -> Any:
+    """A measure with `column` in place of `tokens`, however deep."""
+    if isinstance(part, dict):
+        return {key: _replaced(value, column) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_replaced(value, column) for value in part]
+    return column if part == TOKENS else part
 
 
 def _read(path: Path) -> list[Claim]:

@@ -15,9 +15,9 @@ class Untestable(Exception):
 class Study:
     """The tables of a study, those of repro.stats.runs with their column `arm`; None for what has not been made.
 
-    evaluations: carried forward where a run diverged (repro.stats.runs.carried_forward); with `seconds` only if
-    timings are wanted. fidelity: arm, step, seed, proxy, pearson, pearson_signal, chi2. drift: a row per checkpoint,
-    results/drift/summary.parquet. theory: the verdicts of the theory notebooks, repro.experiments.results.theory.
+    evaluations: with `seconds` only if timings are wanted. fidelity: arm, step, seed, proxy, pearson,
+    pearson_signal, chi2. drift: a row per checkpoint, results/drift/summary.parquet. theory: the verdicts of the
+    theory notebooks, repro.experiments.results.theory.
     """
 
     settings: Settings

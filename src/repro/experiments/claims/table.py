@@ -1,4 +1,4 @@
-"""All claims with their figures and verdicts, as rows of data; their words join them by id, for reading."""
+"""All claims with their figures and verdicts, as rows of data; for reading, their words are joined by id."""
 
 from collections.abc import Iterable
 
@@ -6,20 +6,22 @@ import numpy as np
 import pandas as pd
 
 from repro.experiments.claims.measures import figure
-from repro.experiments.claims.schema import Claim, load
+from repro.experiments.claims.schema import SUFFIX, Claim, load
 from repro.experiments.claims.study import Study, Untestable
 from repro.stats.multiplicity import LEAST_SEEDS
 from repro.stats.tables import interval
-from repro.stats.verdicts import UNTESTED, Expectation, verdict
+from repro.stats.verdicts import UNTESTED, VERDICTS, Expectation, verdict
 
 UNITS = {"points": " points", "ratio": "×", "level": ""}
+OTHERWISE = "another verdict as computed"
 FORMATS = {"points": "+.2f", "ratio": ".2f", "level": ".3g"}
 
 
 def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
     """One row per claim, in the order of the files. Columns:
 
-    id, verdict          one of repro.stats.verdicts.VERDICTS
+    id, count            of a claim on trained tokens: "papers" or "computed", a row each; else ""
+    verdict              one of repro.stats.verdicts.VERDICTS
     value, low, high     our figure with its interval, NaN without one; infinite for a cost of what was not reached
     direction, kind, reference, margin, size_low, size_high
                          what is expected (repro.stats.verdicts.Expectation); both sizes alike where it is one number
@@ -30,7 +32,8 @@ def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.Data
 
 
 def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
-    """`claims_table` for reading: paper, claim, place, setting, paper says, we measured, verdict, by id."""
+    """`claims_table` for reading: paper, claim, trained tokens (how they are counted), where, paper says, we measured,
+    verdict, by id."""
     words = {claim.id: claim for claim in (load() if claims is None else claims)}
     rows = []
     for row in table.to_dict("records"):
@@ -41,6 +44,7 @@ def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd
                 "id": row["id"],
                 "paper": claim.paper,
                 "claim": claim.claim,
+                "trained tokens": {"papers": "as the papers count", "computed": "as computed"}.get(claim.count, "–"),
                 "where": f"{claim.place}; {claim.setting}",
                 "paper says": _says(claim.expectation) if claim.expectation else "",
                 "we measured": _measured(row["value"], row["low"], row["high"], row["kind"]),
@@ -48,6 +52,24 @@ def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd
             }
         )
     return pd.DataFrame(rows).set_index("id")
+
+
+def tally(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
+    """How many claims of each paper got each verdict, a claim once, by the papers' own count of trained tokens; and of
+    those on trained tokens, how many get another verdict as computed (`OTHERWISE`)."""
+    papers = {claim.id: claim.paper for claim in (load() if claims is None else claims)}
+    own = table[table["count"] != "computed"]
+    counts = pd.crosstab(own["id"].map(papers).to_numpy(), own["verdict"]).reindex(columns=VERDICTS, fill_value=0)
+    changed = other_verdicts(table)["id"].map(papers).value_counts()
+    return counts.assign(**{OTHERWISE: changed.reindex(counts.index, fill_value=0)}).rename_axis("paper")
+
+
+def other_verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """id, papers, computed: the verdicts of the claims that get another one when tokens are counted as computed."""
+    computed = table[table["count"] == "computed"].assign(id=lambda rows: rows["id"].str.removesuffix(SUFFIX))
+    both = table[table["count"] == "papers"][["id", "verdict"]].merge(computed[["id", "verdict"]], on="id")
+    both = both.set_axis(["id", "papers", "computed"], axis=1)
+    return both[both["papers"] != both["computed"]].reset_index(drop=True)
 
 
 def _row(claim: Claim, study: Study) -> dict:
@@ -62,6 +84,7 @@ def _row(claim: Claim, study: Study) -> dict:
     tested = claim.measure is not None and not missing
     return {
         "id": claim.id,
+        "count": claim.count,
         "value": value,
         "low": low,
         "high": high,

@@ -1,1 +1,1 @@
-"""Does a profile stay true while the policy learns?"""
+"""Does a profile stay valid while the policy learns?"""

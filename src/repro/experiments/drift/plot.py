@@ -11,6 +11,7 @@ from repro.engine.snapshots import BASE
 from repro.plots.style import COLORS, DASHES, MARKERS, arm_styles, new_figure
 from repro.settings import Statistics
 from repro.stats.intervals import mean_intervals
+from repro.stats.runs import at_budgets
 
 PANELS = {
     "spearman": "rank correlation",
@@ -24,7 +25,7 @@ SHADES = ("0.35", COLORS[0], COLORS[3], COLORS[2], COLORS[5], COLORS[1])  # the 
 
 def over_training(summary: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
     """Agreement of the initial profile with a new one, over training steps. Thin: seeds; thick: their mean with its
-    bootstrap interval; dotted: two profiles of the base policy, the effect of resampling alone.
+    t interval; dotted: two profiles of the base policy, the effect of resampling alone.
 
     `summary`: repro.experiments.drift.summary.summarise's. `titles`: of the arms to show.
     """
@@ -72,17 +73,18 @@ def by_initial(rates: pd.DataFrame, titles: Mapping[str, str], statistics: Stati
 
 def reprofiled(evaluations: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
     """Held-out accuracy of every arm against steps and against FLOPs, profiling charged. Thin: seeds; thick: their
-    mean, at the seeds' mean cost, with its bootstrap interval."""
+    mean at equal shares of the budget, at the seeds' mean cost, with its t interval."""
+    curves = at_budgets(evaluations)
     figure, axes = new_figure(4.6, 1, 2, sharey=True)
     labels = {"step": "training step", "flops": "FLOPs (10⁹), profiling charged"}
     for ax, (axis, label) in zip(axes[0], labels.items(), strict=True):
         scale = 1e9 if axis == "flops" else 1
         for arm, style in arm_styles(evaluations["arm"].unique()).items():
-            runs = evaluations[evaluations["arm"] == arm]
-            for _, run in runs.groupby("seed"):
+            for _, run in evaluations[evaluations["arm"] == arm].groupby("seed"):
                 ax.plot(run[axis] / scale, run["accuracy"], color=style["color"], linewidth=0.7, alpha=0.4)
-            table = runs.pivot(index="step", columns="seed", values="accuracy")
-            places = runs.groupby("step")[axis].mean() / scale
+            runs = curves[curves["arm"] == arm]
+            table = runs.pivot(index="share", columns="seed", values="accuracy")
+            places = runs.groupby("share")[axis].mean() / scale
             _bars(ax, table.set_axis(places.to_numpy()), style, titles[arm], statistics)
         ax.set_xlabel(label)
         ax.xaxis.set_major_locator(MaxNLocator(5))

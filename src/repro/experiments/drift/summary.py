@@ -1,11 +1,12 @@
 """Does a profile of the base policy still hold for the policy that is trained? Compared with resampling alone.
 
-A profile has K samples per query; s of them succeed, p̂ = s/K. From p̂ sGPO makes a query trivial, learnable or
+A profile has K samples per query; s of them succeed, p̂ = s/K. From p̂, sGPO classes a query as trivial, learnable or
 unsolvable and sizes its group (repro.methods.sgpo_rule). Two profiles of one policy differ by chance; drift is what
 differs by more than that. Axes: Q queries, E evaluations.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -39,8 +40,8 @@ def rule_of(settings: Settings) -> Rule:
     return Rule.of(next((given for plan, given in plans if plan == sgpo.__name__), {}))
 
 
-def compare(first_Q: np.ndarray, second_Q: np.ndarray, rule: Rule) -> dict[str, float]:
-    """Two profiles, as success rates: `spearman`, and as shares of the queries
+def compare(first_Q: np.ndarray, second_Q: np.ndarray, rule: Rule, samples: int | None = None) -> dict[str, float]:
+    """Two profiles, as success rates in `samples` of each query (`Rule.sizes`): `spearman`, and as shares of queries
 
     size_changed       another group size; doublings: mean |log₂| of the ratio of the sizes
     class_changed      another class
@@ -50,7 +51,7 @@ def compare(first_Q: np.ndarray, second_Q: np.ndarray, rule: Rule) -> dict[str, 
     """
     sizes, classed, sides = (
         [function(rate_Q) for rate_Q in (first_Q, second_Q)]
-        for function in (rule.sizes, classes, lambda rate_Q: np.sign(rate_Q - 0.5))
+        for function in (partial(rule.sizes, samples=samples), classes, lambda rate_Q: np.sign(rate_Q - 0.5))
     )
     learnable, now_learnable = (class_Q == CLASSES.index(LEARNABLE) for class_Q in classed)
     shares = {
@@ -81,7 +82,9 @@ def summarise(profiles: pd.DataFrame, rule: Rule) -> pd.DataFrame:
     samples, rows = int(profiles["samples"].iloc[0]), []
     for key, part in profiles.groupby(CHECKPOINT, sort=False):
         initial_Q, after_Q, again_Q = (part[name].to_numpy() for name in ("initial", "after", "again"))
-        pair = pd.DataFrame([compare(initial_Q / samples, new_Q / samples, rule) for new_Q in (after_Q, again_Q)])
+        pair = pd.DataFrame(
+            [compare(initial_Q / samples, new_Q / samples, rule, samples) for new_Q in (after_Q, again_Q)]
+        )
         row = dict(zip(CHECKPOINT, key, strict=True)) | {"success": (after_Q + again_Q).mean() / (2 * samples)}
         row |= pair.mean(skipna=False).to_dict() | {"reliability": spearman(after_Q, again_Q)}
         rows.append(row | _signals(classes(initial_Q / samples), after_Q + again_Q, samples))
@@ -184,7 +187,7 @@ def reprofiled(evaluations: pd.DataFrame, once: str, again: Sequence[str]) -> pd
                 raise ValueError(f"drift: {arm} has no run with seed {seed}, {once} has; train it with the same seeds")
             pair = curves[arm, seed], curves[once, seed]
             last = min(run["step"].max() for run in pair)
-            at_step = [float(run.loc[run["step"] == last, "accuracy"].iloc[0]) for run in pair]
+            at_step = [float(np.interp(last, run["step"], run["accuracy"])) for run in pair]
             totals = [run["flops"].iloc[-1] for run in pair]
             at_end, mean = zip(*(_accuracy_up_to(run, min(totals)) for run in pair), strict=True)
             row = {

@@ -1,1 +1,1 @@
-"""Which proxy knows the norm of the gradient?"""
+"""Which proxy predicts the norm of the gradient?"""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.func import functional_call, vjp, vmap
 
-from repro.engine.update import Batch, response_log_probabilities, slices_of_like_length
+from repro.engine.log_probabilities import Batch, response_log_probabilities, slices_of_like_length
 
 
 @dataclass

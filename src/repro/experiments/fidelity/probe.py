@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 
 from repro.engine.generate import generate
+from repro.engine.log_probabilities import Batch
 from repro.engine.sample import decode, score
 from repro.engine.snapshots import Checkpoint, load_checkpoint
-from repro.engine.update import Batch
 from repro.engine.workers import map_in_workers
 from repro.experiments.fidelity.gradient_norms import score_norms
 from repro.experiments.fidelity.proxies import PROXIES, UNIFORM, Known

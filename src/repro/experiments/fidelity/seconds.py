@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from repro.engine.log_probabilities import Batch, response_log_probabilities, slices_of_like_length
 from repro.engine.snapshots import Checkpoint, load_checkpoint
-from repro.engine.update import Batch, response_log_probabilities, slices_of_like_length
 from repro.experiments.fidelity.gradient_norms import errors, score_norms
 from repro.experiments.fidelity.probe import sample_batch
 

@@ -23,7 +23,7 @@ TIE = 0.02  # products this close, relatively, count as equal; the cheaper proxy
 def rank(table: pd.DataFrame, statistics: Statistics) -> pd.DataFrame:
     """One row per proxy (index), uniform sampling last: `MEASURES`, each with _low and _high.
 
-    Mean over a seed's checkpoints, then over seeds, with its bootstrap interval. NaN where a measure is undefined.
+    Mean over a seed's checkpoints, then over seeds, with its t interval. NaN where a measure is undefined.
     """
     rows = {}
     for name in (*PROXIES, UNIFORM):

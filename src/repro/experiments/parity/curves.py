@@ -1,8 +1,9 @@
 """An arm trained by verl's own main loop, seed by seed, and its saved policies evaluated by the embedded engine.
 
-Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the saved policies are sampled
-with the embedded engine's evaluation and the random streams that it uses for the same seed and step, so that only the
-training differs.
+Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the policies that verl saves
+every `engine.log_every` steps are sampled with the embedded engine's evaluation and the random streams that it uses for
+the same seed and step. verl's loop knows only fixed steps; the embedded engine evaluates at fixed budgets, so that its
+curve is read off at those steps (`summary.curves`).
 """
 
 import hashlib
@@ -126,7 +127,7 @@ def _saving(settings: Settings, arm: str) -> list[str]:
         "trainer.test_freq=-1",
         "trainer.val_before_train=false",
         f"trainer.total_training_steps={_steps(settings, arm)}",
-        f"trainer.save_freq={settings.evaluation.every}",
+        f"trainer.save_freq={settings.engine.log_every}",
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
     ]
 
@@ -136,7 +137,7 @@ def evaluations_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -
     response_tokens, truncated. The base policy's is not among them."""
     snapshots = []
     for arm in arms:
-        last, every = settings.steps_of(arm), settings.evaluation.every
+        last, every = settings.steps_of(arm), settings.engine.log_every
         trained = _steps(settings, arm)
         steps = sorted({*range(every, trained + 1, every)} | ({last} if trained == last else set()))
         for seed in settings.parity.seeds:

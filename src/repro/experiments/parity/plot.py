@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.experiments.parity.summary import ENGINES
+from repro.experiments.parity.summary import ENGINES, at_steps
 from repro.plots.style import new_figure
 
 STYLES = {
@@ -23,7 +23,8 @@ def curves(evaluations: pd.DataFrame, compared: pd.DataFrame, titles: Mapping[st
     for (left, right), arm in zip(axes, arms, strict=True):
         of_arm = evaluations[evaluations["arm"] == arm]
         for engine, style in STYLES.items():
-            table = of_arm[of_arm["engine"] == engine].pivot(index="step", columns="seed", values="accuracy")
+            runs = of_arm[of_arm["engine"] == engine]
+            table = at_steps(runs, sorted(set(runs["step"]))).T
             left.plot(table, color=style["color"], linestyle=style["linestyle"], linewidth=0.7, alpha=0.4)
             left.plot(table.mean(axis=1), label=ENGINES[engine], **style)
         rows = compared[compared["arm"] == arm]

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from repro.arms import build
+from repro.engine.log_probabilities import Batch
 from repro.engine.run import Run, make_trainer
 from repro.engine.train import Trainer
-from repro.engine.update import Batch
 from repro.methods.rollouts import Rollouts
 from repro.settings import Settings
 
@@ -49,7 +49,7 @@ def record(arm: str, seed: int, settings: Settings, policy: Path, profiles: Path
     rollouts = trainer._rollouts(groups) if groups is not None else None
     selected = trainer._select(0, rollouts) if rollouts is not None else None
     trainer.make_plan(0, trainer.known)  # from its beginning
-    plan = [(group.query, group.size) for group in trainer.plan.fill_step(settings.engine.rollouts_per_step)]
+    plan = [(group.query, group.size) for group in trainer.plan.fill_step(settings.engine_of(arm).rollouts_per_step)]
     if groups is None:
         return Recorded(arm, plan)
     batch = Batch([trainer.prompts[query] for query in groups.query_N], groups.responses)

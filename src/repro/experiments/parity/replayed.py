@@ -73,7 +73,7 @@ class VerlSide:
         losses, gradients, before_P = [], [], flat(self.worker.actor.engine.module)
         for rows in recorded.parts:
             part = selected.take(rows)
-            loss, gradient_P = self._update(training_rows(fields, part, 1), len(part))
+            loss, gradient_P = self._update(training_rows(fields, part, 1, run.method.aggregation), len(part))
             losses.append(loss_of(loss, part))
             gradients.append(gradient_P)
         scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
@@ -93,7 +93,7 @@ class VerlSide:
 
         config = prepare(arm, self.seed, self.settings, self.policy, self.folder, profiles=self.profiles)
         table = pd.read_parquet(self.folder / "train.parquet")
-        count = groups_that_fit(table[SIZE], 0, self.settings.engine.rollouts_per_step)
+        count = groups_that_fit(table[SIZE], 0, self.settings.engine_of(arm).rollouts_per_step)
         head = table.head(count)
         return config, [(extra["index"], int(size)) for extra, size in zip(head["extra_info"], head[SIZE], strict=True)]
 
@@ -115,6 +115,8 @@ class VerlSide:
             self.worker.actor.engine.optimizer.register_step_pre_hook(self._keep_gradient)
         self._reset()
         actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+        for group in self.worker.actor.engine.optimizer.param_groups:  # the worker was made for another arm
+            group["lr"], group["weight_decay"] = actor.optim.lr, actor.optim.weight_decay
         self.worker.actor.set_loss_fn(own_loss(run.method, actor) or partial(ppo_loss, config=actor))
 
     def _reset(self) -> None:
@@ -157,7 +159,7 @@ class VerlSide:
         output = self.worker.compute_log_prob(request)
         fields["old_log_probs"] = response_from_nested(output["log_probs"], fields["response_mask"])
         fields["entropy"] = response_from_nested(output["entropy"], fields["response_mask"])
-        if self.settings.engine.kl > 0:
+        if self.settings.engine_of(recorded.arm).kl > 0:
             fields["ref_log_prob"] = fields["old_log_probs"]  # the base policy is the reference and sampled the batch
         return fields
 

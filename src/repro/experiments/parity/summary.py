@@ -1,4 +1,4 @@
-"""Are two engines one trainer? Differences of their curves, compared with the scatter between seeds."""
+"""Do the two engines train alike? Differences between their curves, compared with the scatter between seeds."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -86,18 +86,27 @@ def permutation_p(embedded_S_T: np.ndarray, verl_S_T: np.ndarray) -> float:
 
 
 def curves(evaluations: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    """Of evaluations of both engines (column `engine`), a row per arm and step that both have: means, difference,
-    half-width, whether it lies within, and p_value of the arm's whole curve. The start, which is common, is left
+    """Of evaluations of both engines (column `engine`), a row per arm and step at which verl's policies were evaluated:
+    means, difference, half-width, whether it lies within, and p_value of the arm's whole curve. The embedded engine's
+    runs, evaluated at budgets, are read off there, linear between evaluations. The start, which is common, is left
     out."""
     rows = []
     for arm, tables in _by_arm(evaluations):
-        wide = [table.pivot(index="seed", columns="step", values="accuracy") for table in tables]
-        steps = [step for step in wide[0].columns if step in wide[1].columns and step > 0]
+        trained = [table.groupby("seed")["step"].max().min() for table in tables]
+        steps = [step for step in sorted(set(tables[1]["step"])) if 0 < step <= min(trained)]
+        wide = [at_steps(table, steps) for table in tables]
         p_value = permutation_p(*(table[steps].to_numpy() for table in wide))
         for step in steps:
             runs = [table[step].to_numpy() for table in wide]
             rows.append({"arm": arm, "step": step, **_row(*runs, confidence), "p_value": p_value})
     return pd.DataFrame(rows)
+
+
+def at_steps(evaluations: pd.DataFrame, steps: list[int]) -> pd.DataFrame:
+    """Accuracy, seeds × `steps`, of the runs of one arm; linear between a run's evaluations."""
+    runs = {seed: run.sort_values("step") for seed, run in evaluations.groupby("seed")}
+    rows = {seed: np.interp(steps, run["step"], run["accuracy"]) for seed, run in runs.items()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=steps)
 
 
 def during_training(steps: pd.DataFrame, confidence: float) -> pd.DataFrame:

@@ -1,7 +1,7 @@
-"""Cost of each arm at each paper scale, before a GPU is rented: tokens, FLOPs, memory, GPU-hours.
+"""What each arm would cost at each paper's scale, predicted before a GPU is rented: tokens, FLOPs, memory, GPU-hours.
 
-Nothing is trained. Batches are drawn with the success rates and lengths measured in the embedded study, stretched to
-the scale's lengths; the arm's plan, filter, advantage and samplers choose from them; the ledger counts the cost by the
-same formulas as in training; a model of the hardware turns it into hours. Every assumption is in section `planner` of
-params.yaml.
+Nothing is trained. Batches are simulated with the success rates and response lengths measured in the embedded study,
+the lengths stretched to the scale's; the arm's plan, filter, advantage and samplers select from them; the ledger counts
+the cost by the formulas used in training; a model of the hardware converts it to hours. All assumptions are in section
+`planner` of params.yaml.
 """

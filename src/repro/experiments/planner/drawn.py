@@ -1,8 +1,9 @@
-"""One arm on drawn batches: its plan, filter, advantage and samplers as in training, the ledger charged by the scale.
+"""One arm on simulated batches: plan, filter, advantage and samplers as in training, the ledger charged at the paper's
+scale.
 
-A drawn batch has fewer groups than a real one (`Assumptions.groups`); what a group costs does not depend on that, and
-what samplers choose over a batch hardly does. Every arm meets the difficulties that the baseline met: the difference in
-cost per batch is predicted, that in learning is not.
+A simulated batch has fewer groups than a real one (`Assumptions.groups`). The cost of a group does not depend on that,
+and what samplers select from a batch hardly does. Success rates are those that the baseline met in training, for every
+arm: differences in cost per batch are predicted, differences in learning are not.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ PURPOSES = ("pool", "profile", "plan", "answers", "sample")
 
 @dataclass
 class Drawn:
-    """What the drawn batches took, and of each batch the response_tokens_N that were generated for it, kept or not."""
+    """The cost of the simulated batches, and the response_tokens_N generated for each of them, kept or not. `skipped`:
+    batches without an update."""
 
     ledger: Ledger
     batches: int
@@ -36,7 +38,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class _Pool:
-    """Queries by their place among all, 0 the hardest, and how they answer."""
+    """Queries, given by their quantile of difficulty (0 the hardest), and the responses that they get."""
 
     quantile_P: np.ndarray
     measured: Measured
@@ -44,21 +46,21 @@ class _Pool:
     longest: int
 
     def profile(self, samples: int, progress: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """(successes_P, response_tokens_P_K) of K samples of each query."""
+        """(successes_P, response_tokens_P_K) of K samples per query."""
         p_P = self.measured.success(self.quantile_P, progress)
         reward_P_K = rng.random((len(p_P), samples)) < p_P[:, None]
         tokens_N, _ = self.answer(np.repeat(p_P, samples), reward_P_K.reshape(-1), rng)
         return reward_P_K.sum(1), tokens_N.reshape(-1, samples)
 
     def answer(self, p_N: np.ndarray, reward_N: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """(response_tokens_N, entropy_N): measured lengths, stretched to the scale's mean and cut at its limit."""
+        """(response_tokens_N, entropy_N): measured lengths, stretched to the scale's mean, cut at its limit."""
         relative_N, entropy_N = self.measured.draw(p_N, reward_N, rng)
         mean = self.assumptions.mean_response_share * self.longest
         return np.clip(np.rint(relative_N * mean), 2, self.longest).astype(int), entropy_N
 
 
 def draw(scale: PaperScale, settings: Settings, name: str, measured: Measured, assumptions: Assumptions) -> Drawn:
-    """Some batches of arm `name` at a paper scale, evenly over its run."""
+    """Simulates batches of arm `name` at a paper's scale, spread evenly over its run."""
     arm = arm_at(scale, settings.arm(name))
     method = build(name, arm)
     quantile_P = _rng(assumptions, 0, "pool").random(assumptions.pool)
@@ -74,15 +76,15 @@ def draw(scale: PaperScale, settings: Settings, name: str, measured: Measured, a
 
 
 def _rng(assumptions: Assumptions, batch: int, purpose: str) -> np.random.Generator:
-    """A stream for each purpose of each batch: arms of one plan meet the same rollouts."""
+    """One random stream for each purpose in each batch, so that arms with the same plan get the same rollouts."""
     return np.random.default_rng([assumptions.seed, batch, PURPOSES.index(purpose)])
 
 
 def _plan(drawn: Drawn, arm: Arm, method: Method, scale: PaperScale, pool: _Pool, batch: int) -> PlanStream:
-    """The plan from here on; the profile it needs is drawn, and charged for as many queries as the run's batches see.
+    """The plan from this batch on. If it needs a profile, one is simulated and its share of the cost is charged.
 
-    A profile is of all training queries, once; the drawn batches stand for the whole run. So of its cost they bear the
-    share that they are of the run's batches.
+    A profile samples all training queries once, for the whole run, of which only some batches are simulated. These bear
+    the share of its cost that they have of the run's rollouts.
     """
     prompt_P = np.full(len(pool.quantile_P), pool.assumptions.prompt_tokens)
     known, rng = Queries(prompt_P), _rng(pool.assumptions, batch, "profile")
@@ -97,12 +99,12 @@ def _plan(drawn: Drawn, arm: Arm, method: Method, scale: PaperScale, pool: _Pool
 
 
 def _share(assumptions: Assumptions, scale: PaperScale) -> float:
-    """A drawn batch over a real one, in rollouts."""
+    """Rollouts of a simulated batch over those of a real one."""
     return _budget(assumptions, scale) / scale.rollouts_per_step
 
 
 def _budget(assumptions: Assumptions, scale: PaperScale) -> int:
-    """Rollouts of a drawn batch: whole groups, no more than the real batch has."""
+    """Rollouts of a simulated batch: whole groups, at most as many as in the real batch."""
     return scale.group_size.value * min(assumptions.groups, scale.train_batch.value)
 
 
@@ -115,7 +117,7 @@ def _step(
     stream: PlanStream,
     batch: int,
 ) -> None:
-    """One batch: rollouts until it is full, the passes that score them, and the update on those that are chosen."""
+    """One batch: rollouts until it is full, the passes that score them, and the update on those that are selected."""
     flops, budget = ARCHITECTURES[scale.model.value].counter, _budget(pool.assumptions, scale)
     parts, kept, generated = [], 0, []
     progress, rng = batch / drawn.batches, _rng(pool.assumptions, batch, "answers")
@@ -139,7 +141,7 @@ def _step(
         drawn.skipped += 1
         return
     rollouts = _rollouts(whole, method, pool.assumptions.prompt_tokens)
-    for _ in range(1 + (scale.kl.value > 0)):  # verl reads every rollout again, and the reference policy does
+    for _ in range(1 + (scale.kl.value > 0)):  # verl's pass for π_old, and the reference policy's
         drawn.ledger.charge_scoring(flops, rollouts.costs_N)
     try:
         chosen = apply_chain(method.samplers, rollouts, progress, _rng(pool.assumptions, batch, "sample"))
@@ -147,6 +149,7 @@ def _step(
         drawn.skipped += 1
         return
     steps = round(scale.train_batch.value / scale.minibatch.value)
+    # verl computes every selected row, so trained_tokens and paper_tokens are equal here.
     drawn.ledger.charge_update(flops, chosen.costs_N, steps=steps)
 
 
@@ -167,8 +170,8 @@ def _answers(
 
 
 def _rollouts(whole: dict[str, np.ndarray], method: Method, prompt_tokens: int) -> Rollouts:
-    """As samplers see them, but with one column that stands for all tokens of a response: which tokens are masked does
-    not change what a pass over the rollout costs."""
+    """The batch as samplers see it, except that one column stands for all tokens of a response: masking tokens does not
+    change what a pass over the rollout costs."""
     entropy_N_1 = np.maximum(whole["entropy_N"], 1e-6)[:, None]
     return Rollouts.from_batch(
         group_N=whole["group_N"],

@@ -1,4 +1,4 @@
-"""How long a batch takes: compute at a share of the peak, decoding by what it has to read."""
+"""Seconds per batch: training and scoring at a share of the peak FLOP/s, decoding mostly by the memory it must read."""
 
 from collections.abc import Mapping
 from heapq import heapreplace
@@ -23,7 +23,7 @@ def read_rate(assumptions: Assumptions) -> float:
 
 
 def start_times(tokens_N: np.ndarray, slots: int) -> np.ndarray:
-    """start_N, in decoding steps: sequences in order, each in the slot that is free first (continuous batching)."""
+    """start_N, in decoding steps: each sequence in turn takes the first slot to become free (continuous batching)."""
     free = [0] * min(slots, len(tokens_N))
     start_N = np.empty(len(tokens_N), int)
     for row, tokens in enumerate(tokens_N):
@@ -33,11 +33,11 @@ def start_times(tokens_N: np.ndarray, slots: int) -> np.ndarray:
 
 
 def decode_seconds(tokens_N: np.ndarray, prompt_tokens: int, model: Architecture, assumptions: Assumptions) -> float:
-    """Seconds of one replica to decode its N responses.
+    """Seconds that one replica takes to decode its N responses.
 
-    A decoding step of n sequences reads all weights once and the keys and values of their contexts, and multiplies n
-    tokens by the weights; it takes the longer of the two, plus the overhead. The weights read are those of every matrix
-    product, the output head included.
+    A decoding step of n sequences reads all weights and the keys and values of the n contexts, and multiplies n tokens
+    by the weights. It takes the longer of reading and computing, plus the overhead. The weights are those of all matrix
+    products, output head included.
     """
     start_N = start_times(tokens_N, slots_of(model, tokens_N, prompt_tokens, assumptions))
     end_N, length = start_N + tokens_N, int((start_N + tokens_N).max())
@@ -52,7 +52,7 @@ def decode_seconds(tokens_N: np.ndarray, prompt_tokens: int, model: Architecture
 
 
 def slots_of(model: Architecture, tokens_N: np.ndarray, prompt_tokens: int, assumptions: Assumptions) -> int:
-    """Sequences that a replica decodes at once: its slots, or fewer where their keys and values would not fit."""
+    """Sequences that a replica decodes at once: its slots, or as many as fit with their keys and values into memory."""
     free = assumptions.replica_gpus * assumptions.memory_gb * 1e9 * assumptions.rollout_memory
     free -= model.parameters * BFLOAT16
     fits = int(free / (model.cache_bytes * (prompt_tokens + float(np.mean(tokens_N)))))
@@ -64,8 +64,8 @@ def seconds(
 ) -> dict[str, float]:
     """{phase: seconds} of one real batch on the scale's GPUs: generate, score, train, other.
 
-    generated: response_tokens_N of some drawn batches; `batch`: the ledger of a real one, whose responses the replicas
-    share evenly. Its part of the profile is generated at the same rate and counts in `generate`.
+    `generated`: response_tokens_N of simulated batches. `batch`: the ledger of a real batch; replicas share its
+    responses evenly. Its share of the profile is generated at the same rate and counts as `generate`.
     """
     model, rng = ARCHITECTURES[scale.model.value], np.random.default_rng(assumptions.seed)
     profiled = batch["profile_tokens"] / batch["generated_tokens"]

@@ -1,8 +1,9 @@
-"""Distributions to draw from, as the embedded study measured them on its queries and responses.
+"""Distributions of success rates, lengths and entropies, measured in the embedded study, from which batches are
+simulated.
 
-Success: at each logged step of the baseline, queries have p ~ Beta(α, β), fitted to its groups. Length: the responses
-of that step, relative to their mean, by how many of their group succeeded and whether they did; so difficulty,
-success and length keep the correlations that were measured. Both change over training as they did there.
+Success: at each logged step of the baseline, p ~ Beta(α, β) over queries, fitted to its groups; it changes during
+training as it did there. Length and entropy: resampled from the responses of all logged steps with the same reward and
+as many successes in their group, so that difficulty, success and length stay correlated as measured.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from repro.methods.group_sizes.posterior import fit_population
 
 @dataclass(frozen=True)
 class Measured:
-    """progress_S: the share of training at the S logged steps. alpha_S, beta_S: of success probabilities then.
+    """progress_S: share of training done at the S logged steps. alpha_S, beta_S: of the success rates at these steps.
 
-    lengths: {(s, r): values}: relative lengths (mean 1 over all) of responses with reward r (0 or 1) in groups with s
-    of `group_size` successes, all logged steps together; entropies likewise, mean nats per token.
+    lengths: {(s, r): values}, relative lengths (mean 1 overall) of responses with reward r (0 or 1) in groups with s
+    successes of `group_size`, all logged steps pooled. entropies: likewise, mean nats per token.
     """
 
     progress_S: np.ndarray
@@ -30,9 +31,9 @@ class Measured:
 
     @classmethod
     def of(cls, selection: pd.DataFrame, steps: int) -> "Measured":
-        """From an arm's `selection` table, whose groups are all of one size; `steps`: of the whole run.
+        """From an arm's `selection` table. `steps`: of the whole run.
 
-        ValueError where groups differ in size: the Beta is fitted to equally many rollouts of each query.
+        ValueError if groups differ in size: the Beta is fitted to the same number of rollouts of each query.
         """
         groups = selection.groupby(["step", "seed", "query"])["reward"]
         size_Q, success_Q = groups.size(), groups.sum()
@@ -53,19 +54,19 @@ class Measured:
         return cls(np.array(list(fits), float) / steps, alpha_S, beta_S, lengths, entropies, size)
 
     def success(self, quantile_Q: np.ndarray, progress: float) -> np.ndarray:
-        """p_Q at a share of training: a query keeps its place among the others while all become easier."""
+        """p_Q at a share of training: queries keep their order of difficulty while all of them become easier."""
         from scipy.stats import beta
 
         a, b = (np.interp(progress, self.progress_S, values_S) for values_S in (self.alpha_S, self.beta_S))
         return beta.ppf(quantile_Q, a, b)
 
     def draw(self, p_N: np.ndarray, reward_N: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """(relative length_N, mean entropy_N) of responses with those rewards to queries with those success rates."""
+        """(relative length_N, mean entropy_N) of responses with these rewards to queries with these success rates."""
         count_N = np.rint(p_N * self.group_size).astype(int)
         length_N, entropy_N = np.empty(len(p_N)), np.empty(len(p_N))
         for reward in (0, 1):
             known = np.array(sorted(s for s, r in self.lengths if r == reward))
-            if len(known) == 0:  # no response ever succeeded, or failed: draw from the others
+            if len(known) == 0:  # no response with this reward: draw from the others
                 known = np.array(sorted(s for s, _ in self.lengths))
             nearest_N = known[np.abs(count_N[:, None] - known).argmin(1)]
             for count in known:

@@ -1,4 +1,4 @@
-"""Bytes on each GPU: while training (FSDP shards, activations recomputed) and while generating."""
+"""Memory per GPU during training (FSDP shards, activations recomputed) and during generation."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from repro.settings.planner import Assumptions
 
 FLOAT32 = 4  # bytes
 STATES = 4 * FLOAT32  # weights, gradient and Adam's two moments, each float32, as verl's FSDP engine keeps them
-LOGITS = 3 * FLOAT32  # of one token and symbol: the logits, their softmax, and its gradient
+LOGITS = 3 * FLOAT32  # per token and entry of the vocabulary: the logit, its softmax, and the gradient
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Gigabytes (10⁹ bytes) on one GPU. `sequences`: how many whole contexts of mean length the cache holds."""
+    """Gigabytes (10⁹ bytes) on one GPU. `sequences`: contexts of mean length that fit in the cache."""
 
     states: float
     activations: float
@@ -27,8 +27,8 @@ class Memory:
 
 
 def memory(scale: PaperScale, model: Architecture, gpus: int, mean_context: float, assumptions: Assumptions) -> Memory:
-    """States are sharded over all GPUs. Of the activations one hidden state per layer and token is kept, bfloat16, and
-    a layer in full while it is recomputed; logits are those of a micro-batch. The reference policy is off the GPU."""
+    """States are sharded over all GPUs. Activations, in bfloat16: one hidden state per layer and token, and all of the
+    layer that is being recomputed. Logits are those of a micro-batch. The reference policy is off the GPU."""
     tokens = max(assumptions.microbatch_tokens, scale.max_prompt_tokens.value + scale.max_response_tokens.value)
     layer = 4 * model.hidden + 3 * model.feed_forward + 2 * (model.heads + model.key_value_heads) * model.head_width
     activations = tokens * (model.layers * model.hidden + layer) * BFLOAT16

@@ -1,7 +1,7 @@
-"""The layer sizes of the models that the papers train, as their public config.json files give them.
+"""The layer sizes of the models that the papers train, from their public config.json files.
 
-The papers name the models and not their sizes; this transcription is ours. tests/test_planner.py holds every count
-against transformers' own model built from the same sizes.
+The papers name the models but give no sizes; this transcription is ours. tests/test_planner.py compares every count
+with that of transformers' own model, built with the same sizes.
 """
 
 from dataclasses import dataclass
@@ -32,22 +32,22 @@ class Architecture:
 
     @property
     def matmul_parameters(self) -> int:
-        """Weights that every token is multiplied by; the output head is one of them, the input embedding is not."""
+        """Weights of the matrix products that every token goes through: with the output head, without the embedding."""
         queries, keys = self.heads * self.head_width, self.key_value_heads * self.head_width
         layer = 2 * self.hidden * queries + 2 * self.hidden * keys + 3 * self.hidden * self.feed_forward
         return self.layers * layer + self.hidden * self.vocabulary
 
     @property
     def parameters(self) -> int:
-        """All of them."""
-        embedding = 0 if self.tied else self.hidden * self.vocabulary  # a tied one is the head, counted already
+        """All weights."""
+        embedding = 0 if self.tied else self.hidden * self.vocabulary  # if tied, it is the head, already counted
         queries, keys = self.heads * self.head_width, self.key_value_heads * self.head_width
         small = 2 * self.hidden + self.biased * (queries + 2 * keys) + self.normed * 2 * self.head_width
         return self.matmul_parameters + embedding + self.layers * small + self.hidden
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values of one token, bfloat16."""
+        """Bytes of one token's keys and values, in bfloat16."""
         return 2 * self.layers * self.key_value_heads * self.head_width * BFLOAT16
 
     @property

@@ -1,4 +1,4 @@
-"""The plan: one row for each arm at each paper scale, and its comparison with the durations that papers report."""
+"""The predictions, one row for each arm at each paper's scale, and how they compare with reported durations."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,7 @@ from repro.paper_scale import SCALES, PaperScale
 from repro.settings import Settings
 from repro.settings.planner import Assumptions
 
-TOKENS = ("prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "profile_tokens")
+TOKENS = ("prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "paper_tokens", "profile_tokens")
 FLOPS = ("flops_generate", "flops_score", "flops_train", "flops_profile")
 
 
@@ -25,15 +25,15 @@ def predict(
     arms: Iterable[str] | None = None,
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> pd.DataFrame:
-    """One row per scale and arm (default: the compared ones). Columns, of a whole run unless said otherwise:
+    """One row per scale and arm (default: the compared arms). Columns, of a whole run unless said otherwise:
 
-    scale, arm, steps, queries, rollouts        what is generated, filtered and profiled groups included
+    scale, arm, steps, queries, rollouts        all that are generated, those filtered out and profiled included
     prompt_tokens … profile_tokens, flops_*, flops     as the ledger names them
     hours_generate, _score, _train, _other, hours      wall-clock; profiling is in hours_generate
     gpus, gpu_hours
-    memory_train, memory_rollout                GB on one GPU at its peak
-    cache_contexts                              contexts of mean length that fit the inference engine of one replica
-    response_tokens                             mean of all responses generated
+    memory_train, memory_rollout                peak GB on one GPU
+    cache_contexts                              contexts of mean length that fit in the cache of one replica
+    response_tokens                             mean length of all responses generated
     """
     names = list(settings.compared_arms if arms is None else arms)
     return pd.DataFrame(
@@ -72,14 +72,14 @@ def row(
 
 
 def per_batch(drawn: Drawn, scale: PaperScale, assumptions: Assumptions) -> dict[str, float]:
-    """The ledger of one real batch: that of the drawn ones, scaled from their groups to the batch's."""
+    """The ledger of one real batch: the mean of the simulated batches, scaled up to its number of groups."""
     drawn_groups = min(assumptions.groups, scale.train_batch.value)
     factor = scale.train_batch.value / drawn_groups / drawn.batches
     return {name: factor * value for name, value in drawn.ledger.row().items()}
 
 
 def relative(plan: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """`plan` with trained_ratio, flops_ratio and hours_ratio: to the baseline at the same scale."""
+    """`plan` with trained_ratio, flops_ratio and hours_ratio, each relative to the baseline at the same scale."""
     base = plan[plan["arm"] == baseline].set_index("scale")
     ratios = {
         f"{name}_ratio": plan[column] / plan["scale"].map(base[column])
@@ -89,7 +89,8 @@ def relative(plan: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 
 def checks(plan: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:
-    """scale, arm, paper_hours, hours, where, share: predicted hours beside those that a paper reports, and where."""
+    """scale, arm, paper_hours, hours, where, share: hours as a paper reports them, as predicted, where in the paper,
+    and the predicted as a share of the reported."""
     hours = plan.set_index(["scale", "arm"])["hours"]
     rows = [
         {"scale": name, "arm": arm, "paper_hours": stated.value, "hours": hours[name, arm], "where": stated.why}
@@ -108,8 +109,8 @@ def by_length(
     shares: Iterable[float],
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> pd.DataFrame:
-    """scale, arm, response_tokens, hours, mean_response_share: the runs whose duration a paper reports, predicted at
-    other mean lengths; the papers leave the length out, and it matters most."""
+    """scale, arm, response_tokens, hours, mean_response_share: predictions for the runs whose duration a paper reports,
+    at several mean response lengths, which the papers do not give and which matter most."""
     rows = []
     for share in shares:
         assumed = assumptions.model_copy(update={"mean_response_share": share})
@@ -122,8 +123,8 @@ def by_length(
 
 
 def length_of_paper(lengths: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:
-    """scale, arm, agree_at: the mean response in tokens at which the prediction is the paper's duration, linear between
-    the lengths of `by_length`; NaN where none of them brackets it."""
+    """scale, arm, agree_at: the mean response length, in tokens, at which the prediction equals the paper's duration,
+    interpolated linearly between the lengths of `by_length`; NaN outside them."""
     rows = []
     for (name, arm), part in lengths.groupby(["scale", "arm"], sort=False):
         ordered, stated = part.sort_values("hours"), scales[name].hours[arm].value

@@ -11,8 +11,8 @@ PHASES = {"generate": "", "score": "///", "train": "...", "other": "xx"}
 
 
 def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
-    """GPU-hours of one arm at every scale, by phase, stacked. `plan`: its rows of
-    repro.experiments.planner.predict's; `names`: of the scales."""
+    """GPU-hours of one arm at every scale, stacked by phase. `plan`: the arm's rows of
+    repro.experiments.planner.plan.predict; `names`: titles of the scales."""
     figure, axes = new_figure(0.5 * len(plan) + 1.6)
     ax, left = axes[0, 0], 0.0
     labels = [names[scale] for scale in plan["scale"]]
@@ -29,16 +29,18 @@ def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
 
 
 def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
-    """Each arm's hours and trained tokens of a run at one scale, relative to the baseline; bars: the range over draws.
+    """Hours and trained tokens of a run, arm by arm at one scale, relative to the baseline. Bars: the range over draws.
 
-    `plan`: rows of one scale of repro.experiments.planner.plan.relative's, with
-    repro.experiments.planner.sensitivity.over_draws' columns.
+    `plan`: rows of one scale from repro.experiments.planner.plan.relative, with the columns of
+    repro.experiments.planner.sensitivity.over_draws.
     """
     ordered = plan.sort_values("hours_ratio", kind="stable")
     names = [titles[arm] for arm in ordered["arm"]]
     figure, axes = new_figure(0.28 * len(ordered) + 1.6)
     ax = axes[0, 0]
-    for place, (column, label) in enumerate({"hours_ratio": "hours", "trained_ratio": "trained tokens"}.items()):
+    for place, (column, label) in enumerate(
+        {"hours_ratio": "hours", "trained_ratio": "trained tokens, as verl computes them"}.items()
+    ):
         ends = ordered[f"{column}_low"], ordered[f"{column}_high"]
         ax.hlines(names, *ends, color=COLORS[place], linewidth=1.5)
         face = COLORS[place] if place == 0 else "white"  # filled or hollow: distinguishable in grey too
@@ -55,10 +57,11 @@ def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title:
 def lengths(
     table: pd.DataFrame, stated: Mapping[tuple[str, str], float], names: Mapping[str, str], title: str
 ) -> Figure:
-    """Predicted hours over the mean response, one line per run whose duration a paper reports; dotted: those durations.
+    """Predicted hours against mean response length, one line per run whose duration a paper reports. Dotted: these
+    durations.
 
-    `table`: repro.experiments.planner.plan.by_length's; stated: {(scale, arm): hours}; `names`: titles of
-    the scales."""
+    `table`: from repro.experiments.planner.plan.by_length; `stated`: {(scale, arm): hours}; `names`: titles of the
+    scales."""
     figure, axes = new_figure(4.6)
     ax = axes[0, 0]
     for place, (run, part) in enumerate(table.groupby(["scale", "arm"], sort=False)):

@@ -1,4 +1,4 @@
-"""How far each assumption moves the prediction: the durations that papers report, and the spread between draws."""
+"""How much the predictions depend on each assumption and on the random draws."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.plan import relative
 from repro.experiments.planner.plan import row as predict_row
 from repro.paper_scale import SCALES, PaperScale, Value
-from repro.paper_scale.at_scale import EVALUATION
+from repro.paper_scale.at_scale import EVALUATE_EVERY, EVALUATION
 from repro.settings import Settings
 from repro.settings.planner import Assumptions
 
@@ -20,8 +20,9 @@ RATIOS = ("hours_ratio", "trained_ratio")
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the assumptions, in `words`. `factors` multiply assumptions; `gpus` in all; `evaluations`: whether
-    every evaluation takes as many samples of each question as the last one, as the papers' curves do."""
+    """One change of the assumptions, described by `words`. `factors` multiply assumptions; `gpus`: total number;
+    `evaluations`: whether every evaluation, not only the last, draws the full number of samples per question, as for
+    the papers' curves."""
 
     words: str
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class Change:
 SLOWER = {"train_utilisation": 0.5, "score_utilisation": 0.5}
 DECODING = {"decode_utilisation": 0.5, "bandwidth_utilisation": 0.5, "decode_overhead_ms": 2.0}
 LONGER = {"mean_response_share": 2.0}
-EVALUATED = f"{EVALUATION['final_samples']} samples of each question every {EVALUATION['every']} steps"
+EVALUATED = f"{EVALUATION['final_samples']} samples of each question every {EVALUATE_EVERY} steps"
 CHANGES = {
     "as-assumed": Change("as assumed"),
     "slower-compute": Change("half the FLOP/s in training and scoring", SLOWER),
@@ -52,7 +53,7 @@ def sensitivity(
     changes: Mapping[str, Change] = CHANGES,
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> pd.DataFrame:
-    """scale, arm, change, hours, paper_hours: every run whose duration a paper reports, under every change."""
+    """scale, arm, change, hours, paper_hours: each run whose duration a paper reports, under each change."""
     rows = []
     for key, change in changes.items():
         for name, scale in scales.items():
@@ -74,7 +75,7 @@ def _hours(
     if not change.evaluations:
         return run["hours"]
     questions = sum(SOURCES[name].rows for name in scale.validation_data.value)
-    more = run["steps"] // EVALUATION["every"] * questions * EVALUATION["final_samples"]
+    more = run["steps"] // EVALUATE_EVERY * questions * EVALUATION["final_samples"]
     return run["hours"] + run["hours_generate"] * more / run["rollouts"]
 
 
@@ -86,8 +87,8 @@ def over_draws(
     assumptions: Assumptions,
     draws: int = 5,
 ) -> pd.DataFrame:
-    """arm, and the lowest and highest of each ratio to the baseline over `draws` predictions from other random numbers:
-    the error from drawing a few batches for a whole run, and no other part of the uncertainty."""
+    """arm, and the lowest and highest value of each ratio to the baseline over `draws` predictions with different
+    random numbers: the error of simulating a few batches for a whole run, and no other part of the uncertainty."""
     parts: list[Any] = []
     for draw in range(draws):
         other = assumptions.model_copy(update={"seed": assumptions.seed + draw})
@@ -99,7 +100,7 @@ def over_draws(
 
 
 def assumptions_table(assumptions: Assumptions) -> pd.DataFrame:
-    """assumption, value, meaning: the meaning from the docstring that states it."""
+    """assumption, value, meaning (from the docstring of `Assumptions`)."""
     meanings = {}
     for line in (type(assumptions).__doc__ or "").splitlines():
         name, _, meaning = line.strip().partition(" ")

@@ -1,1 +1,1 @@
-"""What the base policy knows of the training queries."""
+"""What the base policy can already do on the training queries."""

@@ -18,13 +18,16 @@ def profile_ledger(profile: Profile, flops: FlopCounter) -> Ledger:
 
 
 def training_flops(profile: Profile, flops: FlopCounter, group: int) -> float:
-    """FLOPs per rollout of a training step in equal groups of `group`, with the profile's lengths: generation, and a
-    forward and backward pass over every rollout."""
-    lengths_Q_K = profile.response_tokens_Q_K[:, :group]
+    """FLOPs per rollout of a training step in equal groups of `group`, with the profile's lengths and verdicts:
+    generation, and a forward and backward pass over every rollout of a group with a signal; the others have no
+    gradient, so that they are not computed (their tokens are in `paper_tokens`)."""
+    lengths_Q_K, correct_Q_K = profile.response_tokens_Q_K[:, :group], profile.correct_Q_K[:, :group]
+    signal_Q = correct_Q_K.any(1) & ~correct_Q_K.all(1)
     ledger, n_rollouts = Ledger(), lengths_Q_K.size
     sizes_Q = np.full(len(lengths_Q_K), lengths_Q_K.shape[1])
     ledger.charge_generation(flops, profile.prompt_tokens_Q, sizes_Q, lengths_Q_K.reshape(-1))
-    ledger.charge_update(flops, (lengths_Q_K + profile.prompt_tokens_Q[:, None]).reshape(-1))
+    tokens_Q_K = lengths_Q_K + profile.prompt_tokens_Q[:, None]
+    ledger.charge_update(flops, tokens_Q_K[signal_Q].reshape(-1), paper_tokens=int(tokens_Q_K.sum()))
     return ledger.flops / n_rollouts
 
 

@@ -41,7 +41,7 @@ class Comparison:
         saving, _charged     informative and informative_charged over uniform_informative
         """
         charge = self.rollouts / (self.rollouts + self.price * samples * len(rate_Q))
-        size_Q, kept_Q = self.rule.sizes(rate_Q), self.rule.kept(rate_Q)
+        size_Q, kept_Q = self.rule.sizes(rate_Q, samples), self.rule.kept(rate_Q)
         used = float(kept_Q @ size_Q)
         plan = float(kept_Q @ informative_groups(true_Q, true_samples, size_Q)) / used if used else float("nan")
         equal_Q = np.full(len(rate_Q), self.group)
@@ -71,7 +71,7 @@ def by_samples(correct_S_Q_K: np.ndarray, seeds: Sequence[int], comparison: Comp
         for place, seed in enumerate(seeds):
             rate_Q, true_Q = correct_S_Q_K[place, :, :K].mean(1), true_S_Q[place] / true_samples
             wrong_Q = classes(rate_Q) != classes(true_Q, margin)
-            error_Q = np.abs(rule.sizes(rate_Q) - rule.sizes(true_Q))
+            error_Q = np.abs(rule.sizes(rate_Q, K) - rule.sizes(true_Q))
             against_truth = {
                 "rank_correlation": spearman(rate_Q, true_Q),
                 "wrong_class": float(wrong_Q.mean()),
@@ -104,7 +104,7 @@ def by_temperature(
         K = other_S_Q_K.shape[2]
         for place, seed in enumerate(seeds):
             rate_Q, usual_Q = other_S_Q_K[place].mean(1), correct_S_Q_K[place, :, :K].mean(1)
-            size_Q, usual_size_Q = rule.sizes(rate_Q), rule.sizes(usual_Q)
+            size_Q, usual_size_Q = rule.sizes(rate_Q, K), rule.sizes(usual_Q, K)
             change = {
                 "samples": K,
                 "rate": rate_Q.mean(),

@@ -79,7 +79,7 @@ def describe_queries(
             "successes": successes_Q,
             "rate": rate_Q,
             "class": np.array(CLASSES)[classes(rate_Q)],
-            "size": rule.sizes(rate_Q),
+            "size": rule.sizes(rate_Q, used),
             "mean": a_Q / (a_Q + b_Q),
             "low": betaincinv(a_Q, b_Q, tail),
             "high": betaincinv(a_Q, b_Q, 1 - tail),

@@ -8,7 +8,7 @@ import pandas as pd
 from repro import paths
 from repro.files import read_parquet
 from repro.settings import Settings, Statistics
-from repro.stats.intervals import bounds, draws
+from repro.stats.intervals import draws, percentiles
 
 DEFAULT = "default"  # the mix of `task.families`, on which every arm of the study is trained
 
@@ -68,7 +68,7 @@ def _row(mix: str, rollouts: pd.DataFrame, steps: pd.DataFrame, questions: pd.Da
     }
     row = {"mix": mix, "title": titles(settings)[mix], "queries": len(signal_Q), "success": rollouts["correct"].mean()}
     for name, estimates_B in estimates.items():
-        ends = bounds(estimates_B, len(signal_Q), settings.statistics)
+        ends = percentiles(estimates_B, len(signal_Q), settings.statistics)
         row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
     return row | {
         "silent_in_training": steps["groups_without_signal"].mean(),

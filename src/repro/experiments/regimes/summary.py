@@ -12,12 +12,13 @@ from repro.experiments.regimes.mixes import DEFAULT, titles
 from repro.settings import Settings, Statistics
 from repro.stats import runs
 from repro.stats.efficiency import summarise
-from repro.stats.intervals import bounds, draws
+from repro.stats.intervals import draws, percentiles
 from repro.stats.multiplicity import holm
 from repro.stats.tables import interval, intervals
 
 # What is compared; the first is the last evaluation, for the second see `at_equal_tokens`.
-MEASURES = {"steps": "at equal steps", "tokens": "at equal trained tokens"}
+MEASURES = {"steps": "at equal steps", "tokens": "at equal trained tokens (computed)"}
+COSTS = {"paper_tokens": "trained tokens (papers' count)", "trained_tokens": "trained tokens (computed)"}
 
 # (chosen for variance, chosen blindly). D¹S-C and its control keep as many rollouts; D³S trains on fewer tokens than
 # the random subset, and its loss is a token-mean instead of a sequence-mean, so more than the choice differs.
@@ -46,34 +47,28 @@ def load(table: str, settings: Settings) -> pd.DataFrame:
 
 
 def at_equal_tokens(evaluations: pd.DataFrame, arms: list[str]) -> tuple[np.ndarray, np.ndarray, float]:
-    """(accuracy_A_S, step_A, budget) of one mix: each run's accuracy after training on `budget` tokens.
+    """(accuracy_A_S, step_A, budget) of one mix: each run's accuracy after training on `budget` tokens, as computed.
 
     The budget is the smallest total that an arm trains on (mean over seeds), so that every arm reaches it; accuracy is
     linear between a run's evaluations, and `step_A` is the step of each arm's mean curve at that point. Accuracy rises
     steeply at first and then ever more slowly, so a straight line between two evaluations reads a little low, most of
     all for an arm that spends the budget in few steps.
     """
-    runs_of_arms = runs.carried_forward(evaluations[evaluations["arm"].isin(arms)])
-    accuracy, tokens = (
-        runs_of_arms.pivot(index=["arm", "seed"], columns="step", values=name)
-        for name in ("accuracy", "trained_tokens")
-    )
-    budget = float(tokens.iloc[:, -1].groupby("arm").mean().min())
-    reached = pd.Series(
-        [np.interp(budget, tokens.loc[run], accuracy.loc[run]) for run in accuracy.index], accuracy.index
-    ).unstack("seed")
-    mean_tokens = tokens.groupby("arm").mean()
-    step_A = [np.interp(budget, mean_tokens.loc[arm], mean_tokens.columns) for arm in arms]
-    return reached.loc[arms].to_numpy(), np.array(step_A), budget
+    known = evaluations[evaluations["arm"].isin(arms)].sort_values("step")
+    budget = float(runs.last_of(known)["trained_tokens"].groupby("arm").mean().min())
+    reached = {
+        key: np.interp(budget, run["trained_tokens"], run["accuracy"]) for key, run in known.groupby(["arm", "seed"])
+    }
+    means = runs.at_budgets(known).groupby(["arm", "share"])[["trained_tokens", "step"]].mean()
+    step_A = [np.interp(budget, *means.loc[arm].to_numpy().T) for arm in arms]
+    return pd.Series(reached).unstack().loc[arms].to_numpy(), np.array(step_A), budget
 
 
 def outcomes(evaluations: pd.DataFrame, arms: list[str]) -> dict[str, dict[str, np.ndarray]]:
     """{measure: {mix: accuracy_A_S}} for `MEASURES`; a mix has the seeds that were trained on it."""
     values: dict[str, dict[str, np.ndarray]] = {measure: {} for measure in MEASURES}
     for mix, of_mix in evaluations.groupby("mix", sort=False):
-        full = runs.carried_forward(of_mix.drop(columns="mix"))
-        last = full[full["step"] == full["step"].max()].pivot(index="arm", columns="seed", values="accuracy")
-        values["steps"][mix] = last.loc[arms].to_numpy()
+        values["steps"][mix] = runs.last_of(of_mix)["accuracy"].unstack("seed").loc[arms].to_numpy()
         values["tokens"][mix] = at_equal_tokens(of_mix.drop(columns="mix"), arms)[0]
     return values
 
@@ -113,7 +108,8 @@ def compare(evaluations: pd.DataFrame, questions: pd.DataFrame, settings: Settin
     resolved_steps, resolved_tokens    "more", "less" or "not resolved": by Holm's correction over all arms and mixes;
                                        "baseline" for the baseline
     rank_steps, rank_tokens            1 is the best of the mix
-    trained_tokens_ratio_<level>*      repro.stats.efficiency.summarise's, level the first of `statistics.levels`
+    paper_tokens_ratio_<level>*, trained_tokens_ratio_<level>*
+                                       repro.stats.efficiency.summarise's, level the first of `statistics.levels`
     """
     arms = settings.regimes.arms
     base, values = arms.index(settings.baseline), outcomes(evaluations, arms)
@@ -124,8 +120,10 @@ def compare(evaluations: pd.DataFrame, questions: pd.DataFrame, settings: Settin
         summary = (
             summarise(of_mix, questions[questions["mix"] == mix], settings, family=arms).set_index("arm").loc[arms]
         )
-        level = f"trained_tokens_ratio_{round(100 * settings.statistics.levels[0])}"
-        kept = ["title", "seeds", "diverged", *(f"{level}{end}" for end in ("", "_low", "_high", "_reached", "_open"))]
+        level = round(100 * settings.statistics.levels[0])
+        ratios = [name for axis in COSTS if (name := f"{axis}_ratio_{level}") in summary]
+        ends = ("", "_low", "_high", "_reached", "_open")
+        kept = ["title", "seeds", "diverged", *(f"{name}{end}" for name in ratios for end in ends)]
         table = summary[kept].reset_index().assign(budget=budget, budget_step=step_A)
         table.insert(0, "mix", mix)
         for measure in MEASURES:
@@ -166,10 +164,11 @@ def kendall(x_B_A: np.ndarray, y_B_A: np.ndarray) -> np.ndarray:
 def agreement(values: Mapping[str, np.ndarray], statistics: Statistics) -> pd.DataFrame:
     """Kendall's τ between the rankings of every two mixes: columns mix, other, tau, resampled, low, high.
 
-    `tau`: of the means over seeds. `resampled`, `low`, `high`: mean and percentile interval over resamples of the
-    seeds, drawn separately for each mix. A mix with itself is a ranking against that of a second, independent resample:
-    how well a repetition of the same study could agree at best (both resample the same few seeds), which is the
-    yardstick for `resampled` between mixes. NaN for single seeds.
+    `tau`: of the means over seeds. `resampled`, `low`, `high`: mean and 95% range over resamples of the seeds, drawn
+    separately for each mix: no confidence interval, since τ moves in steps too coarse for one at so few seeds. A mix
+    with itself is a ranking against that of a second, independent resample: how well a repetition of the same study
+    could agree at best (both resample the same few seeds), which is the yardstick for `resampled` between mixes. NaN
+    for single seeds.
     """
     first = [_resampled(accuracy_A_S, statistics, place) for place, accuracy_A_S in enumerate(values.values())]
     second = [
@@ -179,7 +178,7 @@ def agreement(values: Mapping[str, np.ndarray], statistics: Statistics) -> pd.Da
     for (i, mix), (j, other) in combinations_with_replacement(enumerate(values), 2):
         tau_B = kendall(first[i], second[i] if i == j else first[j])
         n_seeds = min(values[mix].shape[1], values[other].shape[1])
-        tau, low, high = bounds(tau_B, n_seeds, statistics)
+        tau, low, high = percentiles(tau_B, n_seeds, statistics)
         resampled = tau_B[1:].mean() if n_seeds > 1 else np.nan
         rows.append({"mix": mix, "other": other, "tau": tau, "resampled": resampled, "low": low, "high": high})
     return pd.DataFrame(rows)
@@ -266,7 +265,6 @@ def headline(taus: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 def regimes_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """`compare`'s table for reading: every cell with its interval as text, a mix's title in its first row only."""
-    name = f"trained_tokens_ratio_{round(100 * settings.statistics.levels[0])}"
     baseline = table["arm"] == settings.baseline
     columns = {
         "mix": table["mix"].map(titles(settings)).where(~table["mix"].duplicated(), ""),
@@ -279,14 +277,17 @@ def regimes_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     columns["rank (steps, tokens)"] = [
         f"{a}, {b}" for a, b in zip(table["rank_steps"], table["rank_tokens"], strict=True)
     ]
-    cost = pd.Series([_cost(row, name) for _, row in table.iterrows()], table.index)
-    columns[f"trained tokens to {settings.statistics.levels[0]:.0%} of the rise"] = cost.where(~baseline, "1")
+    level = settings.statistics.levels[0]
+    for axis, heading in COSTS.items():
+        if (name := f"{axis}_ratio_{round(100 * level)}") in table:
+            cost = pd.Series([_cost(row, name) for _, row in table.iterrows()], table.index)
+            columns[f"{heading} to {level:.0%} of the rise"] = cost.where(~baseline, "1")
     return pd.DataFrame(columns)
 
 
 def _cost(row: pd.Series, name: str) -> str:
-    """`0.72 [0.60, 0.85]`; `≥ 1.04` where the level was not reached, `0.96 [0.87, ≥ 1.02]` where too many resamples did
-    not reach it for the upper end to be known."""
+    """`0.72 [0.60, 0.85]`; `≥ 1.04` where the level was not reached, `0.96 [0.87, ≥ 1.02]` where the upper end is a
+    lower bound."""
     if pd.isna(row[name]):
         return "undefined: the baseline did not rise"
     if not row[f"{name}_reached"]:

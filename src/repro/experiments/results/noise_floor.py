@@ -1,10 +1,10 @@
-"""The noise floor: how much two runs differ when nothing was changed but the seed, or nothing at all."""
+"""The noise floor: how much two runs differ when only the seed changed, or nothing at all."""
 
 import numpy as np
 import pandas as pd
 
 from repro.settings import Settings
-from repro.stats.runs import TIMED, carried_forward, compared
+from repro.stats.runs import TIMED, compared, last_of
 
 
 def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None = None) -> pd.DataFrame:
@@ -21,11 +21,11 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     """
     again = again or f"{settings.baseline}-again"
     ours = [*compared(settings), again]
-    curves = carried_forward(evaluations[evaluations["arm"].isin(ours)])
+    curves = evaluations[evaluations["arm"].isin(ours)]
     missing = {settings.baseline, again} - set(curves["arm"])
     if missing:
         raise ValueError(f"noise floor: there is no run of {sorted(missing)[0]!r}; add the arm and train it")
-    final = curves.groupby(["arm", "seed"])["accuracy"].last()
+    final = last_of(curves)["accuracy"]
     first, second = final[settings.baseline], final[again]
     new = second.drop(first.index, errors="ignore")
     return pd.DataFrame(
@@ -41,12 +41,14 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
 
 def _same_seed_twice(curves: pd.DataFrame, baseline: str, again: str) -> dict:
     first, second = (curves[curves["arm"] == arm].set_index(["seed", "step"]).sort_index() for arm in (baseline, again))
+    both = set(first.index.get_level_values("seed")) & set(second.index.get_level_values("seed"))
+    first, second = (table[table.index.isin(both, level="seed")] for table in (first, second))
     common = first.index.intersection(second.index)
     measured = [name for name in curves.columns if name not in ("arm", "seed", "step", *TIMED)]
     apart = (first.loc[common, "accuracy"] - second.loc[common, "accuracy"]).abs()
     return {
         "same_seeds": common.get_level_values("seed").nunique(),
-        "identical": bool(len(common)) and first.loc[common, measured].equals(second.loc[common, measured]),
+        "identical": bool(len(common)) and first[measured].equals(second[measured]),
         "largest": float(apart.max()) if len(common) else float("nan"),
     }
 

@@ -11,7 +11,7 @@ from repro.files import write_json, write_parquet, write_text
 from repro.paths import FIGURES, ROOT, TABLES, TIMINGS
 from repro.plots.style import save as save_figure
 from repro.settings import Settings
-from repro.stats.runs import TIMED
+from repro.stats.runs import TIMED, at_budgets
 
 
 def save(
@@ -49,21 +49,24 @@ def save(
 
 
 def curves(evaluations: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
-    """Mean curves: arm, group, step, trained_tokens, total_tokens, flops, accuracy."""
-    known = evaluations[evaluations["arm"].isin(summary["arm"])]
+    """Mean curves at equal shares of the budget (repro.stats.runs.at_budgets): arm, group, share, step, trained_tokens,
+    paper_tokens, total_tokens, flops, accuracy."""
+    known = at_budgets(evaluations[evaluations["arm"].isin(summary["arm"])])
     known = known.assign(
         group=known["arm"].map(summary.set_index("arm")["group"]),
         total_tokens=known["generated_tokens"] + known["trained_tokens"],
     )
-    shown = ["trained_tokens", "total_tokens", "flops", "accuracy"]
-    return known.groupby(["arm", "group", "step"], sort=False)[shown].mean().reset_index()
+    shown = ["step", "trained_tokens", "paper_tokens", "total_tokens", "flops", "accuracy"]
+    shown = [name for name in shown if name in known]
+    return known.groupby(["arm", "group", "share"], sort=False)[shown].mean().reset_index()
 
 
 def metrics(summary: pd.DataFrame, settings: Settings) -> dict[str, dict[str, float | None]]:
     """{arm: {figure: value}}: accuracy, difference, best and cost ratios at the first level, each with _low and _high;
     null where undefined, and where a ratio would be but a lower bound (see `efficiency.cost_ratios`)."""
     level = round(100 * settings.statistics.levels[0])
-    names = ["accuracy", "difference", "best", *(f"{axis}_ratio_{level}" for axis in ("trained_tokens", "flops"))]
+    axes = [axis for axis in tables.FRONT_AXES if f"{axis}_ratio_{level}" in summary]
+    names = ["accuracy", "difference", "best", *(f"{axis}_ratio_{level}" for axis in axes)]
     return {
         row["arm"]: {key: value for name in names for key, value in _stated(row, name).items()}
         for row in summary.to_dict("records")
@@ -86,6 +89,6 @@ def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:
         "accuracy": tables.accuracy_table(summary),
         "best": tables.best_table(summary),
         "pass": tables.pass_table(summary),
-        **{axis: tables.ratio_table(summary, [axis], levels) for axis in ("trained_tokens", "total_tokens", "flops")},
+        **{axis: tables.ratio_table(summary, [axis], levels) for axis in tables.AXIS_NAMES if axis != "seconds"},
     }
     return {name: tables.as_markdown(table) for name, table in shown.items()}

@@ -10,11 +10,13 @@ from repro.stats.runs import compared
 from repro.stats.tables import intervals, markdown, p_value, ratio, speedup
 
 AXIS_NAMES = {
-    "trained_tokens": "trained tokens",
-    "total_tokens": "generated + trained tokens",
+    "paper_tokens": "trained tokens (papers' count)",
+    "trained_tokens": "trained tokens (computed)",
+    "total_tokens": "generated + trained tokens (computed)",
     "flops": "FLOPs",
     "seconds": "seconds",
 }
+FRONT_AXES = ("paper_tokens", "trained_tokens", "flops")
 CONTROLS = "Controls"  # the group of arms that no one proposes to use
 OUTCOMES = {"more": "higher", "less": "lower", "not resolved": "no"}
 PLAIN, SIGNED = "z.3f", "+z.3f"  # z: no negative zero
@@ -67,7 +69,9 @@ def speedup_table(summary: pd.DataFrame, levels: Sequence[float]) -> pd.DataFram
         for level in sorted(levels, reverse=True)
         if f"speedup_{round(100 * level)}" in summary
     }
-    columns["tokens trained on, in all"] = intervals(summary, "tokens", "z.2f")
+    for name, count in {"paper": "papers' count", "tokens": "computed"}.items():
+        if name in summary:
+            columns[f"tokens trained on, in all ({count})"] = intervals(summary, name, "z.2f")
     columns["tokens generated, in all"] = intervals(summary, "generated", "z.2f")
     return _table(summary, columns)
 
@@ -90,7 +94,7 @@ def front_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
         "final accuracy": intervals(rows, "accuracy", PLAIN),
         "difference to the baseline": _against(rows, "difference"),
         "significant": _outcome(rows),
-        **_ratios(rows, ("trained_tokens", "flops"), settings.statistics.levels[:1]),
+        **_ratios(rows, FRONT_AXES, settings.statistics.levels[:1]),
     }
     return _table(rows, columns).droplevel("group")
 
