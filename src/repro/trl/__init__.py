@@ -1,0 +1,9 @@
+"""The methods on TRL: `ArmTrainer` is its GRPOTrainer with an arm's filter, advantage, samplers and objective.
+
+A generation batch of TRL is one step's batch here; the arm selects from it, and what it leaves is read in as many
+optimiser steps as TRL makes on the batch. Everything else (generation, rewards, optimiser, checkpoints) is TRL's.
+"""
+
+from repro.trl.trainer import ArmTrainer
+
+__all__ = ["ArmTrainer"]

@@ -1,0 +1,110 @@
+"""One step's rollouts in TRL's tensors: rounds joined, groups kept, rows cut out; and as the samplers see them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from repro.methods.rollouts import Rollouts
+
+PROMPT = ("prompt_ids", "prompt_mask")  # padded on the left; the others, one entry per completion token, on the right
+OLD, REFERENCE, RATIO = "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio"
+KEPT = (*PROMPT, "completion_ids", "completion_mask", "tool_mask", OLD, REFERENCE, RATIO)
+
+
+@dataclass
+class Batch:
+    """N rollouts, query by query.
+
+    tensors: those of TRL's that an update reads, by TRL's names, N × P or N × T
+    group_N (int, 0, 0, 1, …), rewards_N (those used in training), response_tokens_N (end of text included)
+    """
+
+    tensors: dict[str, torch.Tensor]
+    group_N: np.ndarray
+    rewards_N: np.ndarray
+    response_tokens_N: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.group_N)
+
+    @classmethod
+    def of(cls, output: dict, group_N: np.ndarray, rewards_N: np.ndarray, response_tokens_N: np.ndarray) -> "Batch":
+        """From what TRL's `_generate_and_score_completions` returned."""
+        tensors = {name: output[name] for name in KEPT if name in output}
+        if RATIO in tensors:  # one for each sequence, in some modes
+            tensors[RATIO] = tensors[RATIO].expand(output["completion_ids"].shape)
+        return cls(tensors, group_N, rewards_N, response_tokens_N)
+
+    @property
+    def mask_N_T(self) -> torch.Tensor:
+        """The completion's tokens that enter the loss (bool): not those that a tool wrote."""
+        mask_N_T = self.tensors["completion_mask"].bool()
+        return mask_N_T & self.tensors["tool_mask"].bool() if "tool_mask" in self.tensors else mask_N_T
+
+    @property
+    def prompt_tokens_N(self) -> np.ndarray:
+        return self.tensors["prompt_mask"].sum(1).cpu().numpy()
+
+    @property
+    def costs_N(self) -> np.ndarray:
+        return self.prompt_tokens_N + self.response_tokens_N
+
+    @property
+    def group_sizes(self) -> tuple[np.ndarray, np.ndarray]:
+        """(first row, number of rows) of each group."""
+        _, first_Q, size_Q = np.unique(self.group_N, return_index=True, return_counts=True)
+        return first_Q, size_Q
+
+    def take(self, rows: np.ndarray) -> "Batch":
+        """The rows at these positions."""
+        index = torch.as_tensor(rows, device=self.tensors["prompt_ids"].device)
+        tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
+        return Batch(tensors, self.group_N[rows], self.rewards_N[rows], self.response_tokens_N[rows])
+
+    def keep(self, keep_Q: np.ndarray) -> "Batch":
+        """The groups, in sorted order, for which `keep_Q` is true."""
+        _, index_N = np.unique(self.group_N, return_inverse=True)
+        return self.take(np.flatnonzero(np.asarray(keep_Q)[index_N]))
+
+    def cut(self, rows: np.ndarray, trim: bool = True) -> dict[str, torch.Tensor]:
+        """The tensors of these rows, if `trim` without the columns in which none of them has a token."""
+        part = self.take(rows)
+        if not trim:
+            return part.tensors
+        before, width = int(part.prompt_tokens_N.max()), int(part.response_tokens_N.max())
+        return {
+            name: tensor[:, tensor.shape[1] - before :] if name in PROMPT else tensor[:, :width]
+            for name, tensor in part.tensors.items()
+        }
+
+    def rollouts(self, advantages_N: np.ndarray) -> Rollouts:
+        """The samplers' input, without entropies and log-probabilities."""
+        return Rollouts.from_batch(
+            group_N=self.group_N,
+            rewards_N=self.rewards_N,
+            advantages_N=advantages_N,
+            prompt_tokens_N=self.prompt_tokens_N,
+            response_tokens_N=self.response_tokens_N,
+            response_mask_N_T=self.mask_N_T.cpu().numpy(),
+        )
+
+
+def join(parts: Sequence[Batch]) -> Batch:
+    """Concatenate, padded to the widest; every part's groups are new ones."""
+    if len(parts) == 1:
+        return parts[0]
+    tensors = {}
+    for name in parts[0].tensors:
+        arrays = [part.tensors[name] for part in parts]
+        gaps = [max(array.shape[1] for array in arrays) - array.shape[1] for array in arrays]
+        sides = [(gap, 0) if name in PROMPT else (0, gap) for gap in gaps]
+        tensors[name] = torch.cat([pad(array, side) for array, side in zip(arrays, sides, strict=True)])
+    above = np.cumsum([0] + [part.group_N.max(initial=-1) + 1 for part in parts[:-1]])
+    group_N = np.concatenate([part.group_N + first for part, first in zip(parts, above, strict=True)])
+    rewards_N, response_tokens_N = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards_N", "response_tokens_N")
+    )
+    return Batch(tensors, group_N, rewards_N, response_tokens_N)

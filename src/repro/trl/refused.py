@@ -1,0 +1,78 @@
+"""What ArmTrainer does not do, each in one sentence with what to do instead."""
+
+from dataclasses import fields
+from typing import Any
+
+from datasets import IterableDataset
+
+from repro.settings import Arm, SettingsError
+
+# GRPOConfig's settings of the loss and the advantage, for which the arm has its own.
+REPLACED = (
+    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "scale_rewards"),
+    *("multi_objective_aggregation", "top_entropy_quantile", "entropy_coef", "use_adaptive_entropy"),
+    "off_policy_mask_threshold",
+)
+# An arm's changes of the engine (`Arm.engine`), by their names in GRPOConfig.
+ENGINE = {
+    **{"kl": "beta", "weight_decay": "weight_decay", "learning_rate": "learning_rate", "steps": "max_steps"},
+    **{"gradient_clip": "max_grad_norm", "rollouts_per_step": "generation_batch_size"},
+}
+
+
+def require_arm(arm: Arm, profile: Any) -> None:
+    """SettingsError if the arm needs a profile that is missing, or to profile during training."""
+    if arm.profile and arm.profile.again:
+        raise SettingsError(
+            f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "
+            "choose an arm that profiles them once, and pass `profile`"
+        )
+    if arm.profile and profile is None:
+        raise SettingsError(
+            f"{arm.title} plans from a profile of the queries: sample {arm.profile.samples} completions of each row of "
+            "train_dataset beforehand, and pass profile=Queries(prompt_tokens_Q, successes_Q, samples_Q)"
+        )
+
+
+def require_config(args: Any, arm: Arm) -> None:
+    """SettingsError on a setting of GRPOConfig that would have no effect, or that contradicts the arm."""
+    defaults = {field.name: field.default for field in fields(args)}
+    for name in REPLACED:
+        if getattr(args, name) != defaults[name]:
+            raise SettingsError(
+                f"GRPOConfig({name}={getattr(args, name)!r}) would have no effect: the arm has its own advantage, "
+                "objective and aggregation; remove it, and set `advantage`, `objective` or `aggregation` of ArmTrainer"
+            )
+    wanted = {ENGINE[name]: value for name, value in arm.engine.given.items() if name in ENGINE}
+    if arm.plan[0] == "uniform" and "group_size" in arm.plan[1]:
+        wanted["num_generations"] = arm.plan[1]["group_size"]
+    if wanted := {name: value for name, value in wanted.items() if getattr(args, name) != value}:
+        values = ", ".join(f"{name}={value}" for name, value in wanted.items())
+        raise SettingsError(f"{arm.title} has settings of its own: give it GRPOConfig({values})")
+    if args.steps_per_generation % args.gradient_accumulation_steps:
+        raise SettingsError(
+            f"steps_per_generation {args.steps_per_generation} is not a multiple of gradient_accumulation_steps "
+            f"{args.gradient_accumulation_steps}: an optimiser step would mix two selections; make it one"
+        )
+
+
+def require_setting(trainer: Any, planned: bool) -> None:
+    """SettingsError on a model, a data set or a number of processes that selection does not support."""
+    if trainer.accelerator.num_processes > 1:
+        raise SettingsError(
+            "repro.trl selects from the whole batch in one process, and there are "
+            f"{trainer.accelerator.num_processes}: train on one GPU, with vLLM on others in server mode, or use verl"
+        )
+    if trainer.aux_loss_enabled:
+        raise SettingsError("the arm's loss has no load-balancing term: set GRPOConfig(router_aux_loss_coef=0.0)")
+    if planned and isinstance(trainer.train_dataset, IterableDataset):
+        raise SettingsError(
+            "a filter refills its batch, and a plan chooses its queries, from a data set with an index: load it "
+            "without streaming"
+        )
+
+
+def require_text(output: dict) -> None:
+    """SettingsError on a batch with images."""
+    if "pixel_values" in output or "num_images" in output:
+        raise SettingsError("repro.trl cannot select among rollouts with images yet: use prompts of text")
