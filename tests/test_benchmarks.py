@@ -1,0 +1,93 @@
+"""The benchmark: its intervals and ratios by hand, and that the engine and its earlier self do the same work."""
+
+import importlib.util
+import subprocess
+import sys
+from math import comb
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import speed, speed_tables
+
+POLICY = "src/repro/policy/pretrained"
+
+
+@pytest.mark.parametrize(("n", "rank"), [(6, 1), (8, 1), (9, 2), (30, 10)])
+def test_the_interval_is_that_of_the_sign_test(n, rank):
+    """Order statistics r and n + 1 − r hold the median with probability 1 − 2 P(Binomial(n, ½) < r)."""
+    found = speed_tables.median_interval([float(i) for i in range(n, 0, -1)])
+    outside = [2 * sum(comb(n, k) for k in range(r)) / 2**n for r in (rank, rank + 1)]
+    assert outside[0] <= 0.05 < outside[1]
+    assert (found["low"], found["high"], found["median"]) == (rank, n + 1 - rank, (n + 1) / 2)
+    assert found["coverage"] == pytest.approx(1 - outside[0])
+
+
+def test_with_few_pairs_the_interval_is_the_range():
+    assert speed_tables.median_interval([3.0, 1.0]) == {"median": 2.0, "low": 1.0, "high": 3.0, "coverage": 0.5}
+
+
+def test_the_ratios_point_the_right_way():
+    """TRL over the engine, a run before over now, a step now over before."""
+
+    def did(seconds):
+        return {
+            "seconds": 2 * seconds,
+            "cpu_seconds": seconds,
+            "step_seconds": seconds,
+            "step_cpu_seconds": seconds / 2,
+        }
+
+    pairs = [{"before": did(8.0 * k), "after": did(2.0 * k)} for k in (1, 2, 3)]
+    races = [{"before": did(2.0), "after": did(1.0), "trl": did(k)} for k in (5.0, 6.0, 9.0)]
+    ratios = speed_tables.summarise({"race": races, "runs": {"grpo": pairs}})["ratios"]
+    assert (ratios["race"]["before"]["cpu"]["median"], ratios["race"]["after"]["wall"]["median"]) == (3.0, 6.0)
+    assert ratios["runs"]["grpo"]["cpu"]["median"] == 4.0
+    assert ratios["steps"]["grpo"]["cpu"]["median"] == 0.25
+
+
+def test_a_commit_that_the_clone_lacks_is_a_sentence():
+    with pytest.raises(SystemExit, match=r"does not have commit 0123456, .* `git fetch --unshallow`"):
+        speed.at_commit("0123456")
+
+
+@pytest.mark.slow
+def test_both_engines_do_the_same_work():
+    """One step and one evaluation. The same random numbers go in, so that only rounding may change a draw."""
+    if subprocess.run(
+        ["git", "-C", ROOT, "cat-file", "-e", f"{speed.OLD}:params.yaml"], capture_output=True
+    ).returncode:
+        pytest.skip("this clone does not have the commit to compare with")
+    engines = {
+        name: speed.Competitor("engine_worker", speed.at_commit(speed.POLICY, POLICY) / POLICY, code=code)
+        for name, code in {"before": speed.at_commit(speed.OLD), "after": ROOT}.items()
+    }
+    try:
+        for arm in ("zvf", "d3s", "cost-aware", "grpo"):
+            begun = speed.ask_all(engines, 0, "begin", arm=arm, seed=0)
+        step = speed.ask_all(engines, 1, "step")
+        evaluation = speed.ask_all(engines, 0, "evaluate", samples=1)
+    finally:
+        for engine in engines.values():
+            engine.stop()
+    assert begun["before"]["queries"] == begun["after"]["queries"]
+    assert step["before"]["updates"] == step["after"]["updates"] == 4
+    assert step["after"]["generated_tokens"] == pytest.approx(step["before"]["generated_tokens"], rel=0.02)
+    assert evaluation["after"]["tokens"] == pytest.approx(evaluation["before"]["tokens"], rel=0.1)
+    for answer in step.values():
+        assert 0.5 * answer["cpu_seconds"] < sum(answer["phases"].values()) <= answer["cpu_seconds"]
+
+
+@pytest.mark.trl
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs the trl extra")
+def test_trl_takes_its_turns():
+    policy = ROOT / POLICY
+    competitor = speed.Competitor("trl_worker", policy, 1)
+    try:
+        answer = competitor.ask("step")
+    finally:
+        competitor.stop()
+    assert answer["updates"] == 4
+    assert 256 * 5 < answer["generated_tokens"] < 256 * 96
