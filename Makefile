@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro verify test test-verl test-vllm reports readme lint lock bench clean
+.PHONY: help setup repro verify test test-verl test-vllm test-trl reports readme lint lock bench clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -40,6 +40,9 @@ test-verl: extra-verl ## verl on a CPU: add it to .venv, then the tests that nee
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m vllm
 
+test-trl: extra-trl ## TRL on a CPU: add it to .venv, then the tests that need it
+	@exec pytest -m trl
+
 # Two workers. A file's tests stay together, and those of the whole pipeline come first (tests/conftest.py).
 PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -52,8 +55,8 @@ readme: setup ## put the measured tables into README.md
 reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.pipeline index --open
 
-bench: extra-trl ## the embedded engine against TRL's GRPOTrainer
-	@exec python -m benchmarks.embedded_vs_trl
+bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
+	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ARMS),--arms $(ARMS))
 
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py

@@ -85,7 +85,7 @@ class Project:
     def run(self, *command: str, ok: bool = True, cwd: Path | None = None) -> str:
         """What the command printed; its success is asserted unless `ok` is False."""
         done = subprocess.run(
-            command, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True, timeout=1100
+            command, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True, timeout=3300
         )
         output = done.stdout + done.stderr
         assert not ok or done.returncode == 0, output[-4000:]

@@ -110,4 +110,5 @@ def test_an_arm_opens_with_what_sets_it_apart():
 def test_every_aggregation_is_explained(aggregation):
     arm = SETTINGS.arms[BASE].model_copy(update={"aggregation": aggregation})
     own = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, BASE: arm}})
-    assert parts(BASE, own)[-1].summary.startswith("Coefficient of a token's loss: 1/(")
+    starts = "sequence-mean times" if aggregation == "group-mean" else "1/("
+    assert parts(BASE, own)[-1].summary.startswith(f"Coefficient of a token's loss: {starts}")

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from repro.engine.groups import GREEDY, LOWER
 from repro.experiments.base_policy.groups import describe_families, describe_groups
+from repro.experiments.base_policy.temperatures import by_temperature, sentence
 
 
 def test_the_regime_is_counted_right():
@@ -28,3 +30,14 @@ def test_the_regime_is_counted_right():
     assert families["share"].to_dict() == {"x": 0.5, "y": 0.5, "all": 1.0} and np.isnan(
         families.loc["y", "tokens_right"]
     )
+
+
+def test_accuracy_by_temperature_by_hand():
+    columns = {"query": [0, 0, 1, 1], "response_tokens": [2, 4, 6, 8], "finished": [True, True, True, False]}
+    sampled = pd.DataFrame({**columns, "correct": [1.0, 0.0, 0.0, 0.0]})
+    cooler = pd.DataFrame({**columns, "correct": [1.0, 1.0, 0.0, 0.0], "temperature": LOWER})
+    greedy = cooler.iloc[[0, 2]].assign(correct=[1.0, 1.0], temperature=GREEDY)
+    table = by_temperature(sampled, pd.concat([greedy, cooler]), 1.0)
+    assert table["name"].tolist() == ["greedy", "T = 0.6", "T = 1"] and table["samples"].tolist() == [1, 2, 2]
+    assert table["accuracy"].tolist() == [1.0, 0.5, 0.25] and table["truncated"].tolist() == [0.0, 0.25, 0.25]
+    assert sentence(table) == "The base policy scores 0.250 at T = 1, 0.500 at T = 0.6 and 1.000 greedily"

@@ -17,6 +17,7 @@ from repro.paper_scale.overrides import overrides
 from repro.paper_scale.prepare import ROUNDS, prepare, training_rows
 from repro.paper_scale.scales import PAPERS, values_table
 from repro.settings import SettingsError
+from repro.settings.arm import EngineChanges
 from repro.verl.run import check_config
 
 SETTINGS = settings_module.load(scale="cpu")
@@ -171,6 +172,13 @@ def test_settings_at_a_scale_are_the_tables_and_an_arms_own_come_first():
     )
     assert arm_at(scale, arm).objective == ("cispo", {"clip_low": 1.0, "clip_high": 5.0})
     assert arm_at(scale, arm).plan == ("uniform", {"group_size": 4})
+    decayed = own.engine_of("grpo-kl-decay")
+    assert decayed.model_dump() == own.engine.model_dump() | {"kl": 0.001, "weight_decay": 0.1}
+    assert own.engine.weight_decay == 0.01  # the table's, here another than the arm's
+    hot = EngineChanges(learning_rate=1.0, rollouts_per_step=8, minibatch=8, kl=0.5)
+    arms = {**SETTINGS.arms, "gspo": SETTINGS.arm("gspo").model_copy(update={"engine": hot})}
+    tuned = settings_at(scale, SETTINGS.model_copy(update={"arms": arms}))
+    assert tuned.engine_of("gspo") == tuned.engine.model_copy(update={"kl": 0.5})  # rate and batch are the table's
     share = SETTINGS.steps_of("grpo-longer") / SETTINGS.engine.steps
     assert own.steps_of("grpo-longer") == round(share * scale.steps) > own.steps_of("grpo")
 

@@ -16,6 +16,7 @@ from repro.methods.group_sizes.posterior import expected_informative, fit_popula
 from repro.methods.plans import PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
 from repro.methods.plans.uniform import uniform
+from repro.methods.sgpo_rule import Rule
 from repro.settings import SettingsError
 
 NO_FILTER = {"drop_trivial": False, "unsolvable_share": 1.0}
@@ -156,16 +157,24 @@ def test_shrunken_sizes_are_the_inverse_of_the_posterior_mean():
     }
 
 
+@pytest.mark.parametrize("allocation", ["inverse", "shrunken"])
+def test_the_rule_of_the_reports_has_the_sizes_of_the_plan(allocation):
+    [epoch] = epochs(SPREAD, 1, **NO_FILTER, allocation=allocation)
+    sizes_Q = Rule.of({"allocation": allocation}).sizes(SPREAD / 8, 8)
+    assert dict(epoch) == dict(enumerate(sizes_Q.tolist()))
+    assert Rule.of({"allocation": allocation}).sizes([0.0, 0.1, 0.5]).tolist() == [32, 10, 2]  # known, not estimated
+
+
 def test_informative_divides_the_rule_s_rollouts_among_the_same_queries_and_expects_more_signal():
     a_Q, b_Q = posterior(SPREAD, 8, *fit_population(SPREAD, 8))
 
     def expected(epoch):
         return sum(float(expected_informative(a_Q[query], b_Q[query], size)) for query, size in epoch)
 
-    [rule], [best] = epochs(SPREAD, 1), epochs(SPREAD, 1, allocation="informative")
+    [rule], [best] = (epochs(SPREAD, 1, allocation=name) for name in ("shrunken", "informative"))
     assert {query for query, _ in best} <= {query for query, _ in rule}
-    assert sum(size for _, size in best) == sum(size for _, size in rule) == 32 + 4 * (8 + 4 + 3 + 2 + 2 + 2 + 2)
-    assert expected(best) > 1.2 * expected(rule)
+    assert sum(size for _, size in best) == sum(size for _, size in rule) == 10 + 4 * (5 + 4 + 3 + 2 + 2 + 2 + 2)
+    assert expected(best) > 1.15 * expected(rule)
 
 
 def test_informative_fits_the_population_to_the_whole_profile():
@@ -173,8 +182,10 @@ def test_informative_fits_the_population_to_the_whole_profile():
     successes_Q = np.repeat([0, 1, 4, 7, 8], [24, 8, 2, 8, 24])
     kept_E = np.repeat([7, 4, 1, 0], [8, 2, 8, 6])  # an epoch in its order
 
+    budget = sum(size for _, size in epochs(successes_Q, 1, allocation="shrunken")[0])
+
     def sizes(population):
-        return allocate_profile(kept_E, 8, range(2, 33), 8 * 2 + 2 * 2 + 8 * 8 + 6 * 32, population=population).tolist()
+        return allocate_profile(kept_E, 8, range(2, 33), budget, population=population).tolist()
 
     found = [size for _, size in epochs(successes_Q, 1, allocation="informative")[0]]
     assert found == sizes(fit_population(successes_Q, 8)) != sizes(fit_population(kept_E, 8))

@@ -205,12 +205,13 @@ def test_the_stage_measures_every_seed_and_temperature(tmp_path, model, queries,
 
 def test_costs_by_hand():
     flops = FlopCounter(matmul_parameters=100, layers=1, width=0)  # 200 a token
-    profile = make_profile([0, 4])  # responses 1 2 3 4 and 2 3 4 5, prompts 3 and 4
+    profile = make_profile([0, 1])  # responses 1 2 3 4 and 2 3 4 5, prompts 3 and 4
     ledger = cost.profile_ledger(profile, flops)
     assert (ledger.rollouts, ledger.generated_tokens, ledger.profile_tokens) == (8, 24, 24)
     assert ledger.flops == ledger.flops_profile == 200 * (3 + 4 + 24 - 8)  # the last token of a response is not read
-    # Groups of 2: prompts once each, responses 1 2 and 2 3 less their last tokens; then all of it three times.
-    step = 200 * (7 + 8 - 4) / 4 + 3 * 200 * (8 + 2 * 7) / 4
+    # Groups of 2: prompts once each, responses 1 2 and 2 3 less their last tokens; then three times the second group,
+    # one right and one wrong; the first has no signal, so no gradient.
+    step = 200 * (7 + 8 - 4) / 4 + 3 * 200 * (5 + 2 * 4) / 4
     assert cost.training_flops(profile, flops, group=2) == step
     assert cost.price(profile, flops, group=2) == pytest.approx(200 * 23 / 8 / step)
     table = cost.costs({0: profile}, flops, 2, 2, rollouts_per_step=10, seconds_per_sample=3.0)

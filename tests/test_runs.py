@@ -41,8 +41,8 @@ def policy(tmp_path_factory):
 
 def new_run(arm: str, policy, folder, steps: int, seed: int = 0) -> Run:
     """A run whose rewards are coin flips where it should learn: an untrained policy solves nothing."""
-    evaluation = SETTINGS.evaluation.model_copy(update=dict(every=max(10, steps // 4), samples=1, final_samples=1))
-    engine = ENGINE.model_copy(update={"steps": steps})
+    evaluation = SETTINGS.evaluation.model_copy(update=dict(budget_gflops=None, samples=1, final_samples=1))
+    engine = ENGINE.model_copy(update={"steps": steps, "log_every": max(10, steps // 4)})
     arms = {**SETTINGS.arms, arm: SETTINGS.arms[arm].model_copy(update={"reward": ("coin_flip", {})})}
     settings = SETTINGS.model_copy(
         update={"task": TASK, "engine": engine, "evaluation": evaluation, "arms": arms}, deep=True

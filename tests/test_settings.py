@@ -183,7 +183,7 @@ def test_wrong_types(changes, parts):
         ({COST_AWARE: [{"cost_aware": {"beta": float("nan")}}]}, ["cost_aware.beta", "nan"]),
         ({"arms.grpo.objective": {"grpo": {"clip_low": -0.1}}}, ["arms.grpo", "grpo.clip_low", "-0.1"]),
         ({"arms.grpo.plan": {"uniform": {"group_size": 1}}}, ["arms.grpo", "uniform.group_size", "1"]),
-        ({"engine.rollouts_per_step": 160, "arms.grpo.plan": {"uniform": {"group_size": 7}}}, ["arms.grpo", "of 7"]),
+        ({"engine.rollouts_per_step": 128, "arms.grpo.plan": {"uniform": {"group_size": 7}}}, ["arms.grpo", "of 7"]),
     ],
     ids=first_key,
 )
@@ -231,7 +231,8 @@ def test_settings_cannot_be_changed_after_they_were_checked():
 def test_the_parameters_of_an_arm_are_bound_to_its_functions():
     arm = parse(raw({COST_AWARE: [{"cost_aware": {"beta": 0.25}}]})).arm("cost-aware")
     method = arms.build("cost-aware", arm)
-    assert [sampler.keywords for sampler in method.samplers] == [{"beta": 0.25, "recentre": "constant", "tokens": None}]
+    others = {"recentre": "constant", "tokens": None, "resampling": "independent"}
+    assert [sampler.keywords for sampler in method.samplers] == [{"beta": 0.25, **others}]
     assert method.plan.keywords == {"group_size": 8}
     assert method.objective.keywords == {"clip_low": 0.2, "clip_high": 0.28}
     assert method.plan.func.__module__ == "repro.methods.plans.uniform"

@@ -6,6 +6,7 @@ from test_settings import raw, refusal
 from repro import arms
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import random_subset as module
+from repro.pipeline.stage import stage
 from repro.settings import SettingsError, load, parse
 
 SETTINGS = load()
@@ -21,11 +22,12 @@ def test_arms_with_seeds_of_their_own_are_left_out_of_comparisons():
     assert [name for name in SETTINGS.arms if name not in SETTINGS.compared_arms] == ["grpo-again"]
 
 
-def test_the_noise_floor_repeats_one_seed_of_the_baseline_and_has_five_others_at_every_scale():
+def test_the_noise_floor_repeats_one_seed_of_the_baseline_and_has_as_many_others_as_there_are_seeds():
     for scale in ("cpu", "smoke"):
         settings = load(scale=scale)
         again, common = settings.seeds_of("grpo-again"), settings.seeds
-        assert len(again) == len(set(again)) == 6 and [seed for seed in again if seed in common] == [0]
+        assert len(again) == len(set(again)) == 1 + len(SETTINGS.seeds)
+        assert [seed for seed in again if seed in common] == [0]
     baseline, again = (SETTINGS.arms[name].model_dump() for name in ("grpo", "grpo-again"))
     assert {key for key in baseline if baseline[key] != again[key]} == {"title", "about", "group", "seeds"}
 
@@ -54,6 +56,31 @@ def test_an_arms_profile_is_the_first_part_of_the_common_one():
     with pytest.raises(SettingsError, match=r"arms\.sgpo\.profile\.samples is 0"):
         parse(raw({"arms.sgpo.profile": {"samples": 0}}))
     assert parse(raw({})).steps_of("grpo-longer") > parse(raw({})).engine.steps == parse(raw({})).steps_of("grpo")
+
+
+def test_an_arms_own_engine_settings_replace_the_common_ones_for_it_alone():
+    settings = parse(raw({"arms.gspo.engine": {"kl": 0.01, "steps": 7, "refill_rounds": 3}}))
+    own = settings.engine_of("gspo")
+    assert own.model_dump() == settings.engine.model_dump() | {"kl": 0.01, "steps": 7, "refill_rounds": 3}
+    assert settings.engine_of("grpo") == settings.engine and settings.steps_of("gspo") == 7
+    decayed = SETTINGS.engine_of("grpo-kl-decay")
+    assert decayed.model_dump() == SETTINGS.engine.model_dump() | {"kl": 0.001, "weight_decay": 0.1}
+    assert SETTINGS.engine.kl == SETTINGS.engine.weight_decay == 0.0  # which is what sets that arm apart
+    with pytest.raises(SettingsError, match=r"no arm 'gsop'.*did you mean 'gspo'"):
+        settings.engine_of("gsop")
+
+
+def test_an_arms_own_engine_settings_change_what_its_training_depends_on_and_no_other():
+    changed = parse(raw({"arms.gspo.engine": {"kl": 0.01}}))
+    before, after = (
+        {name: stage("train", each, name).settings(each) for name in ("gspo", "grpo", "d3s")}
+        for each in (SETTINGS, changed)
+    )
+    assert {name for name in before if before[name] != after[name]} == {"gspo"}
+    others = ("fidelity", "parity_train", "regimes_report")
+    assert [stage(name, SETTINGS).settings(SETTINGS) == stage(name, changed).settings(changed) for name in others] == (
+        [True] * 3
+    )
 
 
 def test_a_mix_replaces_shares_and_seeds_and_nothing_else():
@@ -103,6 +130,12 @@ def test_a_mix_replaces_shares_and_seeds_and_nothing_else():
         ({"arms.grpo.reward": "coin_flp"}, ["arms.grpo", "rewards", "did you mean 'coin_flip'?"]),
         ({"arms.grpo.reward": {"coin_flip": {"probability": 1.0}}}, ["coin_flip.probability", "1.0"]),
         ({"arms.grpo.advantage": "centerd"}, ["arms.grpo", "advantages", "did you mean 'centred'?"]),
+        ({"arms.gspo.engine": {"klx": 0.1}}, ["unknown key 'arms.gspo.engine.klx'", "did you mean 'kl'?"]),
+        ({"arms.gspo.engine": {"kl": -1.0}}, ["arms.gspo.engine.kl is -1.0"]),
+        ({"arms.gspo.engine": {"learning_rate": "fast"}}, ["arms.gspo.engine.learning_rate is 'fast'"]),
+        ({"arms.gspo.engine": {"temperature": 0.5}}, ["unknown key 'arms.gspo.engine.temperature'"]),
+        ({"arms.gspo.engine": {"minibatch": 7}}, ["arms.gspo.engine", "no multiple of its minibatch 7"]),
+        ({"arms.gspo.steps": 7}, ["unknown key 'arms.gspo.steps'"]),
         ({"engine.refill_rounds": 0}, ["engine.refill_rounds", "0"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -269,6 +269,18 @@ def test_savings_over_other_samples_baselines_and_difficulties(cells):
     assert (samples["known"] <= 1.001).all()  # 400 probabilities stand for the population
 
 
+def test_a_factor_of_three_depends_on_the_baseline_and_on_the_queries(cells):
+    outcome = {verdict.id: verdict.outcome for verdict in cells.verdicts}
+    three = {id.removeprefix("saving-three-"): found for id, found in outcome.items() if id.startswith("saving-three")}
+    reached = ["uniform-32-informative", "uniform-32-greatest"]
+    reached += ["best-population-uniform-8", "best-population-uniform-32"]
+    assert set(three.values()) == {"reached", "not reached"}
+    assert sorted(id for id, found in three.items() if found == "reached") == sorted(reached) and len(three) == 10
+    assert cells.baseline_table.loc[[8, 32], "saving_rate"].tolist() == pytest.approx([1.02, 3.10], abs=0.005)
+    held = [id for id, found in outcome.items() if found == "refuted"]
+    assert held == ["rule-mean-advantage", "rule-informative-groups"]  # at every p, whatever the population
+
+
 def test_files_every_verdict_has_words_and_every_figure_is_drawn(cells, folder):
     verdicts = pd.read_parquet(folder / "verdicts.parquet")
     assert list(verdicts["id"]) == list(words("group_size")) and len(list(folder.iterdir())) == 9

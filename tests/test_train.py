@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_run import ROLLOUTS, STEPS, new_trainer, parity, reward_with, run, weights
+from tiny_run import EVALUATION, ROLLOUTS, STEPS, new_trainer, parity, reward_with, run, weights
 
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.train import PURPOSES, stream_seed
@@ -103,7 +103,7 @@ def test_what_trained_is_what_was_logged(whole):
         if row["times_trained"]:
             assert row["weight"] == pytest.approx(1 / (np.count_nonzero(signal) * p))
     selected = sum(row["cost"] * row["times_trained"] for row in drawn)
-    assert cost_aware["steps"][0]["selected_tokens"] == cost_aware["steps"][0]["trained_tokens"] == selected
+    assert cost_aware["steps"][0]["selected_tokens"] == cost_aware["steps"][0]["paper_tokens"] == selected
     assert all(row["times_trained"] <= 1 and row["weight"] in (0.0, 1.0) for row in subset["rollouts"])
 
 
@@ -114,7 +114,7 @@ def test_the_ledger_adds_up_over_a_run(whole):
             trained += row["selected_tokens"] or 0.0
             updates += 0 if row["skipped"] else 2
             assert (row["queries"], row["rollouts"]) == (2 * index, ROLLOUTS * index)
-            assert row["updates"] == updates and row["trained_tokens"] == trained
+            assert row["updates"] == updates and row["paper_tokens"] == trained
             assert row["scored_tokens"] == 0
             assert row["flops"] == row["flops_generate"] + row["flops_train"]
         totals = [row["generated_tokens"] for row in log["steps"]]
@@ -133,6 +133,29 @@ def test_evaluations_come_at_their_steps_and_questions_at_the_end(whole):
         )
 
 
+@pytest.mark.parametrize("budgets", [3, 4, 40])
+def test_evaluations_come_when_a_share_of_the_budget_is_spent_wherever_a_run_stops(
+    tmp_path, monkeypatch, whole, budgets
+):
+    reward_with(monkeypatch, parity)
+    spent = [0.0, *(row["flops"] for row in whole["grpo"][1]["steps"])]
+    budget = 0.7 * spent[-1]  # so that the run goes on beyond it
+    evaluation = EVALUATION.model_copy(update={"budgets": budgets, "budget_gflops": 1e-9 * budget})
+    log = run(new_trainer(evaluation=evaluation), Checkpoints(tmp_path / "whole", "a"))
+    marks = [k * budget / budgets for k in range(1, 2 * budgets)]
+    crossed = [step for step in range(1, STEPS) if any(spent[step - 1] < mark <= spent[step] for mark in marks)]
+    assert [row["step"] for row in log["evaluations"]] == [0, *crossed, STEPS]  # one, even where two are crossed
+    assert [row["share"] for row in log["evaluations"]] == pytest.approx(
+        [spent[step] / budget for step in (0, *crossed, STEPS)]
+    )
+    assert log["steps"] == whole["grpo"][1]["steps"]  # when it is evaluated changes nothing in a run
+    for stop_at in range(1, STEPS + 1):
+        checkpoints = Checkpoints(tmp_path / f"cut-{stop_at}", "a")
+        with pytest.raises(KeyboardInterrupt):
+            run(new_trainer(evaluation=evaluation), checkpoints, stop_at)
+        assert run(new_trainer(evaluation=evaluation), checkpoints) == log
+
+
 def test_the_kl_to_the_reference_starts_at_zero_and_grows(whole):
     for _, log in whole.values():
         kl = [row["kl"] for row in log["steps"]]
@@ -142,7 +165,7 @@ def test_the_kl_to_the_reference_starts_at_zero_and_grows(whole):
 def test_a_kl_term_is_scored_and_charged(tmp_path):
     trainer = new_trainer(kl=0.1, steps=2)
     last = run(trainer, Checkpoints(tmp_path, "a"))["steps"][-1]
-    assert last["scored_tokens"] == last["trained_tokens"] > 0
+    assert last["scored_tokens"] == last["trained_tokens"] == last["paper_tokens"] > 0
     assert last["flops_score"] == pytest.approx(last["flops_train"] / 3)
 
 
@@ -202,3 +225,16 @@ def test_streams_of_seed_step_and_purpose_do_not_meet():
     seeds = {stream_seed(seed, step, purpose) for seed in range(5) for step in range(60) for purpose in PURPOSES}
     assert len(seeds) == 5 * 60 * len(PURPOSES) and all(0 <= seed < 2**63 for seed in seeds)
     assert stream_seed(3, 7, "sample") == stream_seed(3, 7, "sample")
+
+
+def test_grpo_without_its_zero_rows_is_the_same_trajectory(tmp_path):
+    moved = {}
+    for every_row in (False, True):
+        trainer = new_trainer("grpo", steps=32)
+        trainer.update_settings = replace(trainer.update_settings, every_row=every_row)
+        log = run(trainer, Checkpoints(tmp_path, f"{every_row}"))
+        moved[every_row] = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+        start = torch.cat([parameter.detach().flatten() for parameter in trainer.reference.parameters()])
+        last = log["steps"][-1]
+        assert (last["trained_tokens"] == last["paper_tokens"]) == every_row
+    assert float((moved[False] - moved[True]).norm()) <= 1e-4 * float((moved[True] - start).norm())

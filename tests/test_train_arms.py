@@ -13,7 +13,16 @@ from repro.engine.profile import Source
 from repro.engine.update import UPDATED
 
 ROLLOUTS = 32
-LEDGER = ("queries", "rollouts", "prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "updates")
+LEDGER = (
+    "queries",
+    "rollouts",
+    "prompt_tokens",
+    "generated_tokens",
+    "scored_tokens",
+    "trained_tokens",
+    "paper_tokens",
+    "updates",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +40,7 @@ def one(arm: str):
             policy.model, policy.tokenizer, pools().train, source, samples=samples, batch_rollouts=64
         )
     sizes = dict(rollouts_per_step=ROLLOUTS, minibatch=16, steps=2, checkpoint_every=1)
-    return new_trainer(entry, profile=profile, **sizes)
+    return new_trainer(entry, profile=profile, **entry.engine.given | sizes)
 
 
 @pytest.mark.parametrize("arm", SETTINGS.arms)
@@ -51,12 +60,16 @@ def test_an_arm_trains(arm, tmp_path):
             return  # which tests/test_train_profile.py follows
         generated = row["rollouts"] - spent["rollouts"]
         if trainer.data.profile is None:
-            assert generated == GROUP * (row["queries"] - spent["queries"]) >= ROLLOUTS
+            group = trainer.method.plan.keywords["group_size"]
+            assert generated == group * (row["queries"] - spent["queries"]) >= ROLLOUTS
             assert generated == ROLLOUTS or row["refill_rounds"] > 0
         assert row["generated_tokens"] - spent["generated_tokens"] == pytest.approx(generated * row["response_tokens"])
-        assert row["trained_tokens"] - spent["trained_tokens"] == row["selected_tokens"]
-        assert row["updates"] - spent["updates"] == 2 and row["scored_tokens"] == 0
-        assert row["flops"] == row["flops_generate"] + row["flops_train"]
+        assert row["paper_tokens"] - spent["paper_tokens"] == row["selected_tokens"]
+        assert 0 < row["trained_tokens"] - spent["trained_tokens"] <= row["selected_tokens"]
+        assert 0 < row["computed_rollouts"] <= row["selected_rollouts"]
+        assert row["updates"] - spent["updates"] == 2
+        assert (row["scored_tokens"] > 0) == (trainer.engine.kl > 0) == (arm == "grpo-kl-decay")
+        assert row["flops"] == row["flops_generate"] + row["flops_score"] + row["flops_train"]
         assert 0 < row["usefulness"] <= 1 and row["distinct_rollouts"] <= min(row["selected_rollouts"], ROLLOUTS)
         assert row["effective_sample_size"] <= row["selected_rollouts"] * (1 + 1e-9)
         assert 0 < row["loss_tokens"] <= row["selected_tokens"]

@@ -58,7 +58,7 @@ def test_nothing_is_generated_or_charged_after_it(tmp_path):
     assert last["rollouts"] == 3 * ROLLOUTS and not last["skipped"]
     assert last["loss"] is None and last["gradient_norm"] is None and last["selected_rollouts"] == ROLLOUTS
     # The pass that failed was made and is paid for, although it led to no update.
-    assert last["trained_tokens"] == sum(row["selected_tokens"] for row in log["steps"])
+    assert last["paper_tokens"] == sum(row["selected_tokens"] for row in log["steps"])
     assert last["updates"] == MADE
     assert {row["flops"] for row in log["evaluations"][2:]} == {last["flops"]}
 

@@ -90,7 +90,7 @@ def test_a_batch_is_full_or_the_rounds_are_used_up(tmp_path, monkeypatch, passin
     tokens = np.diff([0, *(row["generated_tokens"] for row in log["steps"])])
     made = np.diff([0, *(row["rollouts"] for row in log["steps"])])
     assert tokens == pytest.approx(made * [row["response_tokens"] for row in log["steps"]])
-    trained = [row["trained_tokens"] for row in log["steps"]]
+    trained = [row["paper_tokens"] for row in log["steps"]]
     assert np.diff([0, *trained]).tolist() == [row["selected_tokens"] or 0 for row in log["steps"]]
 
 

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 PROMPTS_Q = [[1, 5, 6], [1, 4, 9, 12, 3, 8, 7, 6], [1, 7, 7, 13, 5], [1, 9, 9]]
 GROUP, LONGEST = 3, 24
 OBJECTIVES = {"grpo": {}, "gspo": {"clip_low": 0.02, "clip_high": 0.03}, "cispo": {"clip_high": 0.2}}
-AGGREGATIONS = ("sequence-mean", "token-mean", "constant-length")
+AGGREGATIONS = ("sequence-mean", "token-mean", "constant-length", "group-mean")
 
 
 @dataclass
@@ -106,7 +106,7 @@ def method_of(objective: str, aggregation: str) -> Method:
 def brute_force(case: Case, part: Rollouts, method: Method) -> dict[str, torch.Tensor]:
     """Σ_m w_m · ∇ (loss of row m alone), one sequence a pass, no padding, no slices."""
     model = copy.deepcopy(case.model)
-    coefficient_M_T = token_coefficients(part.response_mask_N_T, method.aggregation, LONGEST)
+    coefficient_M_T = token_coefficients(part.response_mask_N_T, method.aggregation, LONGEST, part.group_weight_N)
     total = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
     for m, row in enumerate(part.row_N):
         prompt, length = case.prompts_N[row], int(part.response_tokens_N[m])
@@ -156,7 +156,7 @@ def run_ranks(folder: Path, ranks: int) -> dict:
         subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
         for rank in range(ranks)
     ]
-    errors = [process.communicate(timeout=300)[1] for process in started]
+    errors = [process.communicate(timeout=900)[1] for process in started]
     assert [process.returncode for process in started] == [0] * ranks, "\n".join(errors)[-4000:]
     return torch.load(folder / f"moved-{ranks}.pt", weights_only=False)
 
@@ -186,6 +186,15 @@ def test_rows_are_filled_up_to_the_ranks_without_a_token_that_counts(case):
     assert weighted == pytest.approx(sorted([*(part.advantages_N * part.weights_N), 0.0]), abs=1e-6)
     halves = [sum(costs[:2]), sum(costs[2:4]), sum(costs[4:6]), sum(costs[6:])]
     assert max(halves) - min(halves) <= max(costs)
+
+
+def test_under_group_mean_the_weight_of_its_group_multiplies_an_advantage(case):
+    n = len(case.rollouts)
+    whole = replace(case.rollouts, group_weight_N=np.linspace(0.5, 1.5, n))
+    weighted = {name: training_rows(case.fields, whole, 1, name)["advantages"].unbind() for name in AGGREGATIONS}
+    for name, rows in weighted.items():
+        factor_N = whole.group_weight_N if name == "group-mean" else np.ones(n)
+        assert [float(row[0]) for row in rows] == pytest.approx(whole.advantages_N * factor_N, abs=1e-6)
 
 
 def test_equally_many_rows_are_left_alone(case):

@@ -17,7 +17,7 @@ OBJECTIVES = {
     "gspo": {"gspo": {"clip_low": 0.02, "clip_high": 0.03}},
     "cispo": {"cispo": {}},
 }
-AGGREGATIONS = ["sequence-mean", "token-mean", "constant-length"]
+AGGREGATIONS = ["sequence-mean", "token-mean", "constant-length", "group-mean"]
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,11 @@ def test_verl_computes_the_arms_own_function(core_algos, objective, aggregation)
         logprob_N_T, old_N_T, advantages_N, mask_N_T = batch(seed)
         info = {"dp_size": 1, "batch_num_tokens": int(mask_N_T.sum()), "global_batch_size": len(mask_N_T)}
         config.global_batch_info.update(info)
+        weights_N = torch.rand(len(mask_N_T), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
         ours = method.objective(logprob_N_T, old_N_T, advantages_N, mask_N_T)
-        loss = (ours.loss_N_T * token_coefficients(mask_N_T.double(), aggregation, LONGEST)).sum()
+        loss = (ours.loss_N_T * token_coefficients(mask_N_T.double(), aggregation, LONGEST, weights_N)).sum()
+        if aggregation == "group-mean":
+            advantages_N = advantages_N * weights_N  # as training_rows does
         arguments = dict(
             old_log_prob=old_N_T,
             log_prob=logprob_N_T,

@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
     for name, (method, part, registered) in saved["cases"].items():
         config = actor_config(method, engine, optimiser, registered)
         worker.set_loss_fn(own_loss(method, config) or partial(ppo_loss, config=config))
-        rows = training_rows(saved["fields"], part, ranks)
+        rows = training_rows(saved["fields"], part, ranks, method.aggregation)
         share = tu.chunk_tensordict(rows, ranks)[rank]
         settings = {"temperature": 1.0, "calculate_entropy": False, "global_batch_size": len(part), "epochs": 1}
         tu.assign_non_tensor(share, **settings, mini_batch_size=len(rows), seed=0, dataloader_kwargs={"shuffle": False})

@@ -8,7 +8,10 @@ from repro.paper_scale.schema import PaperScale
 from repro.settings import Arm, Settings
 
 # Ours: the papers state the final evaluation (32 outputs to a question) but no rhythm before it.
-EVALUATION = {"every": 20, "samples": 1, "final_samples": 32}
+EVALUATION = {"budget_gflops": None, "samples": 1, "final_samples": 32}
+EVALUATE_EVERY = 20  # steps
+# Of an arm's own engine settings, those that are the table's here: they go with the size of the model and the batch.
+OF_THE_TABLE = {"rollouts_per_step": None, "minibatch": None, "learning_rate": None}
 CHECKPOINT_EVERY = 10  # steps; the most that an interrupted run loses
 
 
@@ -18,9 +21,10 @@ def settings_at(scale: PaperScale, settings: Settings) -> Settings:
     plain = settings.model_dump()
     plain["scale"] = scale.name
     for name, arm in settings.arms.items():
-        share = None if arm.steps is None else arm.steps / settings.engine.steps  # it keeps its share of the run
-        steps = None if share is None else round(share * scale.steps)
-        plain["arms"][name] = arm_at(scale, arm).model_copy(update={"steps": steps}).model_dump()
+        share = settings.steps_of(name) / settings.engine.steps  # an arm with steps of its own keeps its share
+        steps = round(share * scale.steps) if arm.engine.steps else None
+        changes = arm.engine.model_copy(update={**OF_THE_TABLE, "steps": steps})
+        plain["arms"][name] = arm_at(scale, arm).model_copy(update={"engine": changes}).model_dump()
     plain["engine"] |= {
         "device": "cuda",
         "dtype": "bfloat16",
@@ -29,13 +33,14 @@ def settings_at(scale: PaperScale, settings: Settings) -> Settings:
         "minibatch": scale.minibatch.value * group,
         "max_new_tokens": scale.max_response_tokens.value,
         "checkpoint_every": CHECKPOINT_EVERY,
+        "log_every": EVALUATE_EVERY,
     }
     for name in ("temperature", "learning_rate", "weight_decay", "gradient_clip", "kl"):
         plain["engine"][name] = getattr(scale, name).value
     plain["evaluation"] |= {**EVALUATION, "temperature": temperature}
     plain["policy"]["source"] = scale.model.value
     # Not read at this scale, but the schema checks it against the evaluation's rhythm.
-    plain["parity"]["steps"] = max(plain["parity"]["steps"], EVALUATION["every"])
+    plain["parity"]["steps"] = max(plain["parity"]["steps"], EVALUATE_EVERY)
     return Settings.model_validate(plain)
 
 

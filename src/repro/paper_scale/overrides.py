@@ -77,7 +77,7 @@ def _run(
         "trainer.n_gpus_per_node": gpus or scale.gpus_per_node.value,
         "trainer.total_training_steps": at_scale.steps_of(arm),
         "trainer.save_freq": at_scale.engine.checkpoint_every,
-        "trainer.test_freq": at_scale.evaluation.every,
+        "trainer.test_freq": at_scale.engine.log_every,
     }
 
 
@@ -94,7 +94,7 @@ def _data(scale: PaperScale, data: Path, folder: Path, seed: int) -> dict[str, A
 
 
 def _actor(scale: PaperScale, at_scale: "Settings", arm: str, seed: int) -> dict[str, Any]:
-    actor, entry = "actor_rollout_ref.actor", at_scale.arm(arm)
+    actor, entry, engine = "actor_rollout_ref.actor", at_scale.arm(arm), at_scale.engine_of(arm)
     loss = actor_settings(build(arm, entry), scale.max_response_tokens.value)
     if "clip_ratio_c" in loss:
         loss["clip_ratio_c"] = scale.dual_clip.value  # verl's second clip, which the papers' runs had; GRPO has none
@@ -102,14 +102,14 @@ def _actor(scale: PaperScale, at_scale: "Settings", arm: str, seed: int) -> dict
         "actor_rollout_ref.model.path": scale.model.value,
         **{f"{actor}.{key}": value for key, value in loss.items()},
         f"{actor}.ppo_mini_batch_size": scale.minibatch.value,
-        f"{actor}.use_kl_loss": scale.kl.value > 0,
-        f"{actor}.kl_loss_coef": scale.kl.value,
+        f"{actor}.use_kl_loss": engine.kl > 0,
+        f"{actor}.kl_loss_coef": engine.kl,
         f"{actor}.entropy_coeff": scale.entropy.value,
         f"{actor}.optim.lr": scale.learning_rate.value,
         f"{actor}.optim.lr_warmup_steps": scale.warmup_steps.value,
-        f"{actor}.optim.weight_decay": scale.weight_decay.value,
-        f"{actor}.optim.clip_grad": scale.gradient_clip.value,
-        f"{actor}.grad_clip": scale.gradient_clip.value,
+        f"{actor}.optim.weight_decay": engine.weight_decay,
+        f"{actor}.optim.clip_grad": engine.gradient_clip,
+        f"{actor}.grad_clip": engine.gradient_clip,
         f"{actor}.data_loader_seed": seed,
         f"{actor}.fsdp_config.seed": seed,
         # For verl's own metrics; the advantages that train are the arm's.

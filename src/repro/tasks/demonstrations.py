@@ -49,12 +49,16 @@ def _direct(query: Query, mixture: Mixture, rng: random.Random) -> str:
 
 
 def _sum_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
-    """Running sums. Wordy: each step first restates the running total."""
+    """Running sums. Wordy: each step first restates the running total, then is turned round, and undone."""
     terms = re.findall(r"[+-]?\d+", query.prompt)
     total, steps = int(terms[0]), []
     for term in terms[1:]:
         result = _slip(total + int(term), slip if len(terms) > 2 else slip / 16, rng)
-        steps.append(f"{total}={total}{term}={result}" if wordy else f"{total}{term}={result}")
+        if wordy:
+            undone = f"-{term[1:]}" if term[0] == "+" else f"+{term[1:]}"
+            steps += [f"{total}={total}{term}={result}", f"{term}+{total}={result}", f"{result}{undone}={total}"]
+        else:
+            steps.append(f"{total}{term}={result}")
         total = result
     return steps, str(total)
 

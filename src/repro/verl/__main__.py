@@ -83,9 +83,9 @@ def _settings(chosen: argparse.Namespace) -> Settings:
 
 def with_steps(settings: Settings, arm: str, steps: int) -> Settings:
     """The settings with another number of steps."""
-    arms = {**settings.arms, arm: settings.arm(arm).model_copy(update={"steps": None})}
-    engine = settings.engine.model_copy(update={"steps": steps})
-    return settings.model_copy(update={"engine": engine, "arms": arms})
+    own = settings.arm(arm)
+    changes = own.engine.model_copy(update={"steps": steps})
+    return settings.model_copy(update={"arms": {**settings.arms, arm: own.model_copy(update={"engine": changes})}})
 
 
 def train(
@@ -105,10 +105,8 @@ def train(
     support the arm or the folder holds a run that cannot be resumed."""
     require_verl()
     check_arm(arm, build(arm, settings.arm(arm)))
-    if settings.engine.rollouts_per_step % ranks:
-        raise SettingsError(
-            f"--ranks {ranks} does not divide the {settings.engine.rollouts_per_step} rollouts of a step"
-        )
+    if (rollouts := settings.engine_of(arm).rollouts_per_step) % ranks:
+        raise SettingsError(f"--ranks {ranks} does not divide the {rollouts} rollouts of a step")
     folder = output / arm / f"seed-{seed}"
     if (folder / SETTINGS).exists() and not resume:
         raise SettingsError(f"{folder} holds a run: resume it with --resume, or remove the folder to start over")

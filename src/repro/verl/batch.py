@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from repro.methods.objectives.aggregate import Aggregation
 from repro.methods.rollouts import Rollouts
 
 # Fields of a rollout that an update reads, besides those set by samplers; others (texts, tool calls) are not copied.
@@ -106,11 +107,14 @@ def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advan
     )
 
 
-def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
+def training_rows(
+    fields: TensorDict, part: Rollouts, ranks: int, aggregation: Aggregation = "sequence-mean"
+) -> TensorDict:
     """The rows of one mini-batch in verl's format, with equal numbers and similar cost for each of `ranks`.
 
     A rollout drawn twice is two rows. Its weight multiplies its advantage (which commutes with the clip, see
     repro.methods.rollouts); the mask of tokens in the loss is `response_mask` and, for verl's token-mean, `loss_mask`.
+    Under group-mean, which verl lacks, so does the weight of its group, which therefore does not reach verl's KL term.
     If `ranks` does not divide the mini-batch, it is padded with copies of its shortest row with all tokens masked: they
     add 0 to every sum.
     """
@@ -124,7 +128,8 @@ def training_rows(fields: TensorDict, part: Rollouts, ranks: int) -> TensorDict:
     known = [name for name in (*TRAINED, *OPTIONAL) if name in fields]
     rows = index_select_tensor_dict(fields.select(*known), torch.as_tensor(part.row_N[take]))
     lengths_M = part.response_tokens_N[take]
-    weighted_M = (part.advantages_N * part.weights_N)[take] * counts_M
+    weights_N = part.weights_N * (part.group_weight_N if aggregation == "group-mean" else 1.0)
+    weighted_M = (part.advantages_N * weights_N)[take] * counts_M
     mask_M_T = part.response_mask_N_T[take] & counts_M[:, None]
     masks = [torch.as_tensor(mask[:length]).long() for mask, length in zip(mask_M_T, lengths_M, strict=True)]
     rows["response_mask"], rows["loss_mask"] = nested(masks), nested(masks)

@@ -67,7 +67,8 @@ def cpu_values(
     ranks: int,
 ) -> dict[str, Any]:
     """verl's settings for a run of `arm`. `groups`: in a typical step; `ranks`: data-parallel processes."""
-    engine, evaluation = settings.engine, settings.evaluation
+    settings = settings.model_copy(update={"engine": settings.engine_of(arm)})
+    engine = settings.engine
     values = {
         "repro": {
             "arm": arm,
@@ -87,7 +88,7 @@ def cpu_values(
         **_under("actor_rollout_ref.rollout", _rollout(settings, seed, files)),
         **_under("reward", _reward()),
         **_under("trainer", _trainer(settings, arm, seed, files, ranks)),
-        "trainer.test_freq": evaluation.every,
+        "trainer.test_freq": engine.log_every,  # verl's loop evaluates at fixed steps, not at fixed budgets
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         **_under("ray_kwargs.ray_init", _ray(ranks)),
     }

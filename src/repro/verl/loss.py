@@ -18,6 +18,7 @@ AGGREGATIONS = {
     "sequence-mean": "seq-mean-token-mean",
     "token-mean": "token-mean",
     "constant-length": "seq-mean-token-sum-norm",
+    "group-mean": "seq-mean-token-mean",  # its weights are in the advantages: repro.verl.batch.training_rows
 }
 NO_DUAL_CLIP = 1e9  # verl bounds the loss at A < 0 by clip_ratio_c times |A|, which GRPO does not
 

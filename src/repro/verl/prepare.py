@@ -75,7 +75,7 @@ def write_plan(
 ) -> int:
     """Write the plan that the embedded engine would make with this seed as verl's training data, and return the number
     of groups in a typical step."""
-    engine = settings.engine
+    engine = settings.engine_of(arm)
     rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
     plan = method.plan(known, engine.rollouts_per_step, rng)
     rounds = engine.refill_rounds if method.filter is not None else 1

@@ -2,8 +2,8 @@
 
 Differences between the engines: `scored_tokens` also counts verl's pass for π_old, which the embedded engine does not
 need; `clipped` is a mean over micro-batches; `entropy` covers only rollouts that passed the filter, since only they are
-scored; `padding` is not measured, and `kl` only if verl evaluates the reference policy anyway (for a KL term);
-otherwise both are NaN. Seconds are wall time of the controller.
+scored; `computed_rollouts` is not measured, and `kl` only if verl evaluates the reference policy anyway (for a KL
+term); otherwise both are NaN. Seconds are wall time of the controller.
 """
 
 import json
@@ -41,12 +41,14 @@ PHASES = {
 
 @dataclass
 class Record:
-    """Log and ledger of one run. `every`: steps between logs of single rollouts; `kept`: how many of them with text."""
+    """Log and ledger of one run. `every`: steps between logs of single rollouts; `kept`: how many of them with text;
+    `budget_gflops`: settings.evaluation's."""
 
     seed: int
     every: int
     kept: int
     flops: FlopCounter
+    budget_gflops: float | None = None
     ledger: Ledger = field(default_factory=Ledger)
     log: Log = field(default_factory=Log)
 
@@ -107,7 +109,7 @@ class Record:
         if self.evaluated(step):
             return
         row = {"seed": self.seed, "step": step, "samples": samples, **summary, "diverged": diverged}
-        self.log.evaluations.append({**row, **self.ledger.row()})
+        self.log.evaluations.append({**row, **self.ledger.spent(self.budget_gflops)})
         if last:
             self.log.questions = []  # of a shorter run that was extended
             for name, counts in table.groupby("query", sort=True).sum().iterrows():

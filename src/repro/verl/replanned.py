@@ -72,7 +72,7 @@ class ReplannedTrainer(PlannedTrainer):
         return Queries(self.run.profile.prompt_tokens_Q, successes_Q, samples_Q), tokens_Q_K
 
     def _make_plan(self, step: int, known: Queries) -> None:
-        run, engine = self.run, self.run.settings.engine
+        run, engine = self.run, self.run.settings.engine_of(self.run.arm)
         rng = np.random.default_rng(stream_seed(run.seed, step, "plan"))
         plan = run.method.plan(known, run.rollouts_per_step, rng)
         left = run.settings.steps_of(run.arm) - step

@@ -107,7 +107,7 @@ def changed(now: Settings, arm: str, folder: Path) -> list[str]:
 
 
 def _relevant(settings: Settings, arm: str) -> dict[str, Any]:
-    sections = {"engine": settings.engine, "evaluation": settings.evaluation, f"arms.{arm}": settings.arm(arm)}
+    sections = {"engine": settings.engine_of(arm), "evaluation": settings.evaluation, f"arms.{arm}": settings.arm(arm)}
     entries = {f"{name}.{key}": value for name, entry in sections.items() for key, value in entry.model_dump().items()}
     return {key: value for key, value in entries.items() if key.rpartition(".")[2] not in WORDS}
 

@@ -47,7 +47,8 @@ class ArmTrainer(ReplannedTrainer):
         super().__init__(config)
         self.diverged, self.serial = False, itertools.count()
         flops, every = flop_counter(config.actor_rollout_ref.model.path), max(1, config.trainer.test_freq)
-        self.record = Record(self.run.seed, every, self.run.settings.engine.kept_rollouts, flops)
+        kept, budget = self.run.settings.engine.kept_rollouts, self.run.settings.evaluation.budget_gflops
+        self.record = Record(self.run.seed, every, kept, flops, budget)
 
     def on_init_end(self) -> None:
         super().on_init_end()
@@ -123,7 +124,7 @@ class ArmTrainer(ReplannedTrainer):
     def _update(self, part: Rollouts) -> dict[str, float]:
         """One optimiser step on the whole of `part`."""
         actor = self.config.actor_rollout_ref.actor
-        with self._queued(training_rows(self.fields, part, self.ranks)) as rows:
+        with self._queued(training_rows(self.fields, part, self.ranks, self.run.method.aggregation)) as rows:
             rows.extra_info = {
                 "calculate_entropy": actor.calculate_entropy or actor.entropy_coeff != 0.0,
                 "distillation_use_topk": False,
