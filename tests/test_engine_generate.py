@@ -82,11 +82,10 @@ def test_log_probabilities_and_entropies_are_those_of_a_fresh_pass(policy, tempe
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=2)),  # grouped queries
         lambda: MistralForCausalLM(MistralConfig(**LLAMA, num_key_value_heads=4, sliding_window=6)),
         lambda: GPT2LMHeadModel(GPT2Config(vocab_size=V, n_embd=32, n_layer=2, n_head=2, n_positions=64)),
     ],
-    ids=["llama", "mistral", "gpt2"],
+    ids=["mistral", "gpt2"],
 )
 def test_other_decoders_stand_in(build):
     torch.manual_seed(1)
@@ -201,14 +200,15 @@ def test_no_finished_row_is_computed(policy, decoder, monkeypatch):
     "build",
     [
         lambda: build_qwen2(hidden=32, layers=2, heads=4, max_length=128),
-        lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=4, max_position_embeddings=128)),
+        lambda: build_qwen2(hidden=32, layers=2, heads=4, max_length=128, key_value_heads=4),
+        lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=2, max_position_embeddings=128)),
         lambda: LlamaForCausalLM(
             LlamaConfig(
                 **LLAMA, num_key_value_heads=4, max_position_embeddings=128, tie_word_embeddings=True, head_dim=16
             )
         ),
     ],
-    ids=["qwen2", "llama", "llama-wide-heads"],
+    ids=["qwen2", "qwen2-own-keys", "llama", "llama-wide-heads"],
 )
 def test_the_lean_decoder_draws_what_transformers_would(build, monkeypatch):
     torch.manual_seed(2)
@@ -223,13 +223,13 @@ def test_the_lean_decoder_draws_what_transformers_would(build, monkeypatch):
 
 
 def test_a_model_that_the_lean_pass_does_not_know_or_does_not_match_goes_through_transformers():
-    grouped = LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=2))
+    biased = LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=2, mlp_bias=True))
     scaled = LlamaForCausalLM(
         LlamaConfig(
             **LLAMA, num_key_value_heads=4, rope_scaling={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
         )
     )
-    assert lean_of(grouped) is None and lean_of(scaled) is None
+    assert lean_of(biased) is None and lean_of(scaled) is None
     changed = LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=4))
     forward = changed.model.forward
 

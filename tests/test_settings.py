@@ -67,6 +67,7 @@ def test_a_scale_replaces_what_it_names_and_nothing_else():
 def test_overrides_replace_top_level_keys():
     settings = load(scale="cpu", seeds=[7], baseline="cost-aware")
     assert settings.seeds == [7] and settings.baseline == "cost-aware"
+    assert load(scale="tutorial", seeds=[7]).seeds == [7] and load(scale="tutorial").seeds != [7]
 
 
 def test_a_scale_may_set_what_the_section_leaves_at_its_default():
@@ -172,6 +173,7 @@ def test_wrong_types(changes, parts):
             ["engine.rollouts_per_step", "multiple of engine.minibatch"],
         ),
         ({"policy.hidden": 96, "policy.heads": 5}, ["policy.hidden 96", "policy.heads 5"]),
+        ({"policy.heads": 4, "policy.key_value_heads": 3}, ["policy.heads 4", "policy.key_value_heads 3"]),
         ({"task.families.extra": EXTRA}, ["task.families", "sum to 1.06"]),
         ({"policy.demonstrations.direct": 0.8, "policy.demonstrations.wordy": 0.3}, ["policy.demonstrations", "wordy"]),
         ({"seeds": []}, ["seeds"]),

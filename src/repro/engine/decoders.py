@@ -21,16 +21,16 @@ def decoder_of(model: Any) -> "LeanDecoder | AnyDecoder":
 
 
 class LeanDecoder:
-    """On a static cache of keys and values, state_LAYER_2_C_B_HW, column by column: what a new token adds is written in
-    one piece. All rows are at the same column, since prompts are padded on the left."""
+    """On a static cache of keys and values, state_LAYER_2_B_K_C_W: those that one head of one row attends to lie side
+    by side. All rows are at the same column, since prompts are padded on the left."""
 
     def __init__(self, lean: Lean):
-        self.lean, self.weights, self.size = lean, lean.weights(), lean.heads * lean.width
+        self.lean, self.weights = lean, lean.weights()
 
     def prefill(self, ids_Q_P: torch.Tensor, lengths_Q: torch.Tensor) -> torch.Tensor:
-        rows, self.end = ids_Q_P.shape
+        lean, (rows, self.end) = self.lean, ids_Q_P.shape
         self.lengths_B = lengths_Q
-        self.state = torch.empty(len(self.weights), 2, self.end, rows, self.size)
+        self.state = torch.empty(len(self.weights), 2, rows, lean.key_heads, self.end, lean.width)
         column_P = torch.arange(self.end)
         hidden_Q_P = column_P < (self.end - lengths_Q)[:, None]
         self.hidden_B_1_C = torch.zeros(rows, 1, self.end).masked_fill_(hidden_Q_P[:, None], -torch.inf)
@@ -39,49 +39,47 @@ class LeanDecoder:
         mask_Q_1_P_P = (self.hidden_B_1_C + later_P_P).clamp(min=torch.finfo(torch.float32).min)[:, None]
         position_Q_P = (column_P - (self.end - lengths_Q)[:, None]).clamp(min=0)
 
-        def attend(layer: int, qk_S_2HW: torch.Tensor, v_S_HW: torch.Tensor) -> torch.Tensor:
-            q, k, v = (z.unflatten(0, (rows, -1)) for z in (*qk_S_2HW.chunk(2, -1), v_S_HW))
-            self.state[layer, 0], self.state[layer, 1] = k.transpose(0, 1), v.transpose(0, 1)
-            q, k, v = (z.unflatten(-1, (self.lean.heads, -1)).transpose(1, 2) for z in (q, k, v))
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_Q_1_P_P)
-            return mixed.transpose(1, 2).reshape(-1, self.size)
+        def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
+            q, k, v = (z.view(rows, self.end, -1, lean.width).transpose(1, 2) for z in qkv)
+            self.state[layer, 0], self.state[layer, 1] = k, v
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_Q_1_P_P, enable_gqa=lean.shared)
+            return mixed.transpose(1, 2).flatten(0, 1).flatten(1)
 
-        x_S_D = self.lean.run(self.weights, ids_Q_P.flatten(), position_Q_P.flatten(), attend)
-        return self.lean.logits(x_S_D.unflatten(0, (rows, -1))[:, -1])
+        x_S_D = lean.run(self.weights, ids_Q_P.flatten(), position_Q_P.flatten(), attend)
+        return lean.logits(x_S_D.unflatten(0, (rows, -1))[:, -1])
 
     def spread(self, query_N: torch.Tensor, room: int) -> None:
-        prompts, columns = self.state, self.end + room
-        self.state = prompts.new_empty(*prompts.shape[:2], columns, len(query_N), self.size)
-        self.state[:, :, : self.end] = prompts[:, :, :, query_N]
+        layers, two, _, heads, _, width = self.state.shape
+        prompts = self.state
+        self.state = prompts.new_empty(layers, two, len(query_N), heads, self.end + room, width)
+        self.state[..., : self.end, :] = prompts[:, :, query_N]
         self.hidden_B_1_C = F.pad(self.hidden_B_1_C, (0, room))[query_N]
         self.lengths_B = self.lengths_B[query_N]
 
     def step(self, token_B: torch.Tensor) -> torch.Tensor:
-        """One product for every row and head, G = B · H of them: in this layout they lie a constant distance apart, so
-        the batched product needs no copy."""
-        column, rows, heads, width = self.end, len(token_B), self.lean.heads, self.lean.width
+        """One product for every row and head of keys, G = B · K of them; the R = H / K heads of queries that share the
+        keys are its rows."""
+        column, rows, lean = self.end, len(token_B), self.lean
         self.end += 1
 
-        def attend(layer: int, qk_B_2HW: torch.Tensor, v_B_HW: torch.Tensor) -> torch.Tensor:
-            keys_C_B_HW, values_C_B_HW = self.state[layer, :, : self.end]
-            q_B_HW, keys_C_B_HW[column] = qk_B_2HW.chunk(2, -1)
-            values_C_B_HW[column] = v_B_HW
-            keys_C_G_W, values_C_G_W = (
-                z.unflatten(-1, (heads, -1)).flatten(1, 2) for z in (keys_C_B_HW, values_C_B_HW)
-            )
-            score_G_1_C = torch.bmm(q_B_HW.reshape(-1, 1, width), keys_C_G_W.permute(1, 2, 0))
-            score_B_H_C = score_G_1_C.view(rows, heads, -1).mul_(width**-0.5).add_(self.hidden_B_1_C[:, :, : self.end])
-            p_G_1_C = score_B_H_C.softmax(-1).view(score_G_1_C.shape)
-            return torch.bmm(p_G_1_C, values_C_G_W.transpose(0, 1)).view(rows, -1)
+        def attend(layer: int, q_B_HW: torch.Tensor, k_B_KW: torch.Tensor, v_B_KW: torch.Tensor) -> torch.Tensor:
+            past_2_B_K_C_W = self.state[layer]
+            past_2_B_K_C_W[0, :, :, column] = k_B_KW.view(rows, -1, lean.width)
+            past_2_B_K_C_W[1, :, :, column] = v_B_KW.view(rows, -1, lean.width)
+            keys_G_C_W, values_G_C_W = past_2_B_K_C_W.flatten(1, 2)[:, :, : self.end]
+            q_G_R_W = q_B_HW.reshape(len(keys_G_C_W), -1, lean.width)
+            score_G_R_C = torch.bmm(q_G_R_W, keys_G_C_W.transpose(1, 2)).mul_(lean.width**-0.5)
+            score_B_H_C = score_G_R_C.view(rows, -1, self.end).add_(self.hidden_B_1_C[:, :, : self.end])
+            return torch.bmm(score_B_H_C.softmax(-1).view(score_G_R_C.shape), values_G_C_W).view(rows, -1)
 
-        x_B_D = self.lean.run(self.weights, token_B, self.lengths_B, attend)
+        x_B_D = lean.run(self.weights, token_B, self.lengths_B, attend)
         self.lengths_B += 1
-        return self.lean.logits(x_B_D)
+        return lean.logits(x_B_D)
 
     def keep(self, count: int, gaps: torch.Tensor, movers: torch.Tensor) -> None:
-        past = self.state[:, :, : self.end]
-        past.index_copy_(3, gaps, past.index_select(3, movers))
-        self.state = self.state[:, :, :, :count]
+        past = self.state[..., : self.end, :]
+        past.index_copy_(2, gaps, past.index_select(2, movers))
+        self.state = self.state[:, :, :count]
         self.hidden_B_1_C, self.lengths_B = (
             _moved(x, count, gaps, movers) for x in (self.hidden_B_1_C, self.lengths_B)
         )

@@ -4,6 +4,8 @@ With a small policy, transformers spends half of a step outside matrix products.
 tokens of width D, of whichever sequences, since only attention looks from one token at another. The layers are written
 once; the caller brings its own `attend`: left-padded prompts, one new token per row on a cache, or packed sequences.
 
+H heads of queries share K heads of keys and values (H = K without sharing), each W wide.
+
 The numbers are those of transformers up to rounding. The dimensions of queries and keys are permuted alike, which
 leaves their products as they are and turns the rotary embedding into one complex product. Autograd undoes the
 permutation, so gradients arrive in the model's own parameters. Forward hooks on the model are bypassed.
@@ -17,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn import functional as F
 
-Attend = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]  # (layer, qk_S_2HW, v_S_HW) -> attended_S_HW
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # (layer, q_S_HW, k_S_KW, v_S_KW)
 KINDS = ("LlamaForCausalLM", "Qwen2ForCausalLM")  # not classes derived from them, nor wrappers
 TOLERANCE = 1e-4  # of the logits of the one comparison with transformers, relative to the largest
 
@@ -25,13 +27,12 @@ _known: WeakKeyDictionary = WeakKeyDictionary()
 
 
 class Weights(NamedTuple):
-    """One layer's, as `Lean.run` multiplies by them: norm_D, qkv_3HW_D, qkv_3HW or None, out_D_HW, …"""
+    """One layer's, as `Lean.run` multiplies by them: qkv_(H+2K)W_D, qkv_(H+2K)W or None, out_D_HW, … The scales of the
+    norms are multiplied into the matrices that follow them."""
 
-    norm: torch.Tensor
     qkv: torch.Tensor
     qkv_bias: torch.Tensor | None
     out: torch.Tensor
-    second_norm: torch.Tensor
     gate: torch.Tensor
     up: torch.Tensor
     down: torch.Tensor
@@ -60,7 +61,6 @@ def _supported(model: Any) -> bool:
     config = model.config
     return (
         config.hidden_act == "silu"
-        and config.num_key_value_heads == config.num_attention_heads
         and (getattr(config, "rope_parameters", None) or {}).get("rope_type") == "default"
         and not getattr(config, "use_sliding_window", False)
         and not getattr(config, "mlp_bias", False)
@@ -86,12 +86,13 @@ class Lean:
     def __init__(self, model: Any):
         # Without a reference to the model itself, which the dictionary above must not keep alive.
         config, self.body, self.head = model.config, model.model, model.lm_head
-        self.heads, self.eps = config.num_attention_heads, config.rms_norm_eps
+        self.heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
+        self.shared, self.eps = self.key_heads < self.heads, torch.tensor([config.rms_norm_eps])
         self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         half = torch.arange(self.width // 2)
         pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i beside its partner x_{i + width/2}
-        qk = (torch.arange(2 * self.heads)[:, None] * self.width + pairs).flatten()
-        self.order = torch.cat([qk, torch.arange(len(qk), len(qk) * 3 // 2)])
+        qk = (torch.arange(self.heads + self.key_heads)[:, None] * self.width + pairs).flatten()
+        self.order = torch.cat([qk, torch.arange(len(qk), len(qk) + self.key_heads * self.width)])
         positions = torch.arange(config.max_position_embeddings)[None]
         cos, sin = self.body.rotary_emb(torch.zeros(1), positions)
         self.rotation_L_W = torch.complex(cos[0, :, : len(half)].contiguous(), sin[0, :, : len(half)].contiguous())
@@ -103,37 +104,39 @@ class Lean:
     def _layer(self, attention: Any, mlp: Any, layer: Any) -> Weights:
         parts = attention.q_proj, attention.k_proj, attention.v_proj
         bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])[self.order]
+        scale_D, second_scale_D = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
         return Weights(
-            layer.input_layernorm.weight,
-            torch.cat([part.weight for part in parts])[self.order],
+            torch.cat([part.weight for part in parts])[self.order] * scale_D,
             bias,
             attention.o_proj.weight,
-            layer.post_attention_layernorm.weight,
-            mlp.gate_proj.weight,
-            mlp.up_proj.weight,
+            mlp.gate_proj.weight * second_scale_D,
+            mlp.up_proj.weight * second_scale_D,
             mlp.down_proj.weight,
         )
 
     def run(self, weights: list[Weights], ids_S: torch.Tensor, position_S: torch.Tensor, attend: Attend):
         """x_S_D before the last norm."""
-        split = 2 * self.heads * self.width
+        queries, keys = self.heads * self.width, self.key_heads * self.width
         rotation_S_1_W = self.rotation_L_W[position_S][:, None]
         embedding = self.body.embed_tokens
         x_S_D = F.embedding(ids_S, embedding.weight, embedding.padding_idx)
         for layer, w in enumerate(weights):
-            qkv_S = F.linear(self.normalise(x_S_D, w.norm), w.qkv, w.qkv_bias)
-            attended_S_HW = attend(layer, rotate(qkv_S[:, :split], rotation_S_1_W), qkv_S[:, split:])
+            qkv_S = F.linear(self.normalise(x_S_D), w.qkv, w.qkv_bias)
+            qk_S = rotate(qkv_S[:, : queries + keys], rotation_S_1_W)
+            attended_S_HW = attend(layer, qk_S[:, :queries], qk_S[:, queries:], qkv_S[:, queries + keys :])
             x_S_D = torch.addmm(x_S_D, attended_S_HW, w.out.T)
-            h_S_D = self.normalise(x_S_D, w.second_norm)
+            h_S_D = self.normalise(x_S_D)
             x_S_D = torch.addmm(x_S_D, F.silu(F.linear(h_S_D, w.gate)) * F.linear(h_S_D, w.up), w.down.T)
         return x_S_D
 
     def logits(self, x_S_D: torch.Tensor) -> torch.Tensor:
         """logits_S_V of the tokens that predict one."""
-        return F.linear(self.normalise(x_S_D, self.body.norm.weight), self.head.weight)
+        return F.linear(self.normalise(x_S_D) * self.body.norm.weight, self.head.weight)
 
-    def normalise(self, x_S_D: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x_S_D, weight_D.shape, weight_D, self.eps)
+    def normalise(self, x_S_D: torch.Tensor) -> torch.Tensor:
+        """By the root mean square, in four calls; F.rms_norm makes a dozen."""
+        length_S_1 = torch.linalg.vector_norm(x_S_D, dim=-1, keepdim=True)
+        return x_S_D * torch.addcmul(self.eps, length_S_1, length_S_1, value=1 / x_S_D.shape[-1]).rsqrt()
 
     @torch.no_grad()
     def agrees(self) -> bool:
@@ -151,19 +154,19 @@ class Lean:
         """Causal attention of packed sequences: `shapes` (rows, length) of one block of rows after the other."""
         sizes = [rows * length for rows, length in shapes]
 
-        def block(q_S_HW, k_S_HW, v_S_HW, shape) -> torch.Tensor:
-            q, k, v = (z.reshape(*shape, self.heads, -1).transpose(1, 2) for z in (q_S_HW, k_S_HW, v_S_HW))
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(0, 1).flatten(1)
+        def block(q_S_HW, k_S_KW, v_S_KW, shape) -> torch.Tensor:
+            q, k, v = (z.reshape(*shape, -1, self.width).transpose(1, 2) for z in (q_S_HW, k_S_KW, v_S_KW))
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.shared)
+            return mixed.transpose(1, 2).flatten(0, 1).flatten(1)
 
-        def attend(layer: int, qk_S_2HW: torch.Tensor, v_S_HW: torch.Tensor) -> torch.Tensor:
-            q_S_HW, k_S_HW = qk_S_2HW.chunk(2, -1)
-            parts = zip(*(z.split(sizes) for z in (q_S_HW, k_S_HW, v_S_HW)), shapes, strict=True)
+        def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
+            parts = zip(*(z.split(sizes) for z in qkv), shapes, strict=True)
             return torch.cat([block(*part) for part in parts])
 
         return attend
 
 
-def rotate(qk_S_2HW: torch.Tensor, rotation_S_1_W: torch.Tensor) -> torch.Tensor:
+def rotate(qk_S: torch.Tensor, rotation_S_1_W: torch.Tensor) -> torch.Tensor:
     """Rotary embedding of queries and keys whose pairs stand side by side."""
-    pairs = torch.view_as_complex(qk_S_2HW.unflatten(-1, (-1, rotation_S_1_W.shape[-1], 2)))
+    pairs = torch.view_as_complex(qk_S.unflatten(-1, (-1, rotation_S_1_W.shape[-1], 2)))
     return torch.view_as_real(pairs * rotation_S_1_W).flatten(-3)

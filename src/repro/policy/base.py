@@ -25,7 +25,7 @@ def make_base_policy(policy: Policy, pools: QueryPools, say: Callable[[str], Non
     threads = torch.get_num_threads()
     torch.set_num_threads(policy.threads)
     torch.manual_seed(policy.seed)
-    model = build_qwen2(policy.hidden, policy.layers, policy.heads, policy.max_length)
+    model = build_qwen2(policy.hidden, policy.layers, policy.heads, policy.max_length, policy.key_value_heads)
     started = time.monotonic()
 
     def progress(step: int, loss: float) -> None:

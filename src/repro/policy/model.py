@@ -11,7 +11,7 @@ from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for use without the pipeline
 
 
-def build_qwen2(hidden: int, layers: int, heads: int, max_length: int) -> Any:
+def build_qwen2(hidden: int, layers: int, heads: int, max_length: int, key_value_heads: int = 1) -> Any:
     """A new Qwen2 over the project's symbols, its weights drawn from torch's global generator."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -21,7 +21,7 @@ def build_qwen2(hidden: int, layers: int, heads: int, max_length: int) -> Any:
         intermediate_size=3 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=heads,
+        num_key_value_heads=key_value_heads,
         max_position_embeddings=max_length,
         tie_word_embeddings=True,
         attention_dropout=0.0,

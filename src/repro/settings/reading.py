@@ -25,12 +25,18 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def load(path: Path = PARAMS, **overrides: Any) -> Settings:
-    """The settings of `path` with its scale merged in; `overrides` first replace top-level keys (`scale="smoke"`)."""
+    """The settings of `path` with its scale merged in. `overrides` replace top-level keys (`scale="smoke"`, `seeds=[7]`),
+    also those that the scale sets."""
     try:
         raw = yaml.load(path.read_text(), _UniqueKeys)
     except yaml.YAMLError as error:
         raise SettingsError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
-    return parse({**_mapping(raw, path.name), **overrides})
+    raw = {**_mapping(raw, path.name), **overrides}
+    scales = raw.get("scales")
+    if isinstance(scales, dict) and isinstance(chosen := scales.get(raw.get("scale")), dict):
+        kept = {key: value for key, value in chosen.items() if key not in overrides}
+        raw["scales"] = {**scales, raw["scale"]: kept}
+    return parse(raw)
 
 
 def parse(raw: dict[str, Any]) -> Settings:

@@ -59,6 +59,7 @@ class Policy(Section):
     hidden: Count
     layers: Count
     heads: Count
+    key_value_heads: Count
     max_length: Count
     seed: int
     threads: Count
@@ -73,6 +74,10 @@ class Policy(Section):
     def heads_divide(self):
         if self.hidden % self.heads:
             raise ValueError(f"policy.hidden {self.hidden} is not a multiple of policy.heads {self.heads}")
+        if self.heads % self.key_value_heads:
+            raise ValueError(
+                f"policy.heads {self.heads} is not a multiple of policy.key_value_heads {self.key_value_heads}"
+            )
         return self
 
 

@@ -22,11 +22,10 @@ def top_tokens(
     the sampling policy, in nats. Importance weights do not enter the key. NoSignal if every key is 0.
 
     The number of tokens, |T|, is `kept_tokens`. Deviation: the floor `least` is ours. The paper's 5% is of responses of
-    thousands of tokens, where it never binds; of a response of twenty it is a single token, and every step would train
-    on a handful. The floor is on the total, so that one ranking over the batch still decides. `least` 0 is eq. 8 as
-    printed.
+    thousands of tokens, where it never binds; of a response of twenty it is a single token. The floor is on the total,
+    so that one ranking over the batch still decides. `least` 0 is eq. 8 as printed.
 
-    Rollouts with no token left stay in the batch and cost a forward pass, but contribute nothing. Eq. 10 divides by |T|
+    Rollouts with no token left keep their place in the batch, contribute nothing and are not read. Eq. 10 divides by |T|
     and by |Ŝ|, `aggregation: token-mean` by |T| only: a deviation by a factor that is constant within a batch and,
     under D³S's schedule, changes fourfold over training; Adam almost cancels it. Under sequence-mean each rollout
     averages over its own kept tokens. §3.3 once mentions a share "within each sample"; we follow eq. 8.
