@@ -40,10 +40,10 @@ class Case:
     rollouts: Rollouts
 
 
-@pytest.fixture(scope="module")
-def case() -> Case:
+@pytest.fixture(scope="module", params=[1, 2], ids=["shared keys", "own keys"])
+def case(request) -> Case:
     torch.manual_seed(0)
-    model = build_qwen2(hidden=16, layers=2, heads=2, max_length=64).eval()
+    model = build_qwen2(hidden=16, layers=2, heads=2, max_length=64, key_value_heads=request.param).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -25,8 +25,8 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def load(path: Path = PARAMS, **overrides: Any) -> Settings:
-    """The settings of `path` with its scale merged in. `overrides` replace top-level keys (`scale="smoke"`, `seeds=[7]`),
-    also those that the scale sets."""
+    """The settings of `path` with its scale merged in. `overrides` replace top-level keys (`scale="smoke"`,
+    `seeds=[7]`), also those that the scale sets."""
     try:
         raw = yaml.load(path.read_text(), _UniqueKeys)
     except yaml.YAMLError as error:

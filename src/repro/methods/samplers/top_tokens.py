@@ -25,8 +25,8 @@ def top_tokens(
     thousands of tokens, where it never binds; of a response of twenty it is a single token. The floor is on the total,
     so that one ranking over the batch still decides. `least` 0 is eq. 8 as printed.
 
-    Rollouts with no token left keep their place in the batch, contribute nothing and are not read. Eq. 10 divides by |T|
-    and by |Ŝ|, `aggregation: token-mean` by |T| only: a deviation by a factor that is constant within a batch and,
+    Rollouts with no token left keep their place in the batch, contribute nothing and are not read. Eq. 10 divides by
+    |T| and by |Ŝ|, `aggregation: token-mean` by |T| only: a deviation by a factor that is constant within a batch and,
     under D³S's schedule, changes fourfold over training; Adam almost cancels it. Under sequence-mean each rollout
     averages over its own kept tokens. §3.3 once mentions a share "within each sample"; we follow eq. 8.
     """
