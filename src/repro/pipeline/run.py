@@ -69,6 +69,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
                 kernel_name="python3",
                 cwd=str(paths.ROOT),
                 progress_bar=False,
+                request_save_on_cell_execute=False,  # twice a cell, the whole notebook: two seconds of a stage
                 stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 start_timeout=120,
