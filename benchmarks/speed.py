@@ -2,9 +2,9 @@
 
 Three ratios, measured together on one machine: rollouts per second against TRL's GRPOTrainer; a whole run, training
 and evaluations, against the same run by the engine of commit bbba75f; and a training step against that engine's. All
-start from the base policy that the project ships and do the work in settings.yaml. The competitors are single-threaded
-processes on one core that take turns, batch by batch and step by step, so that other load affects them alike. Start-up
-and a first batch are excluded. Writes speed.json and speed.md beside this file.
+start from one base policy and do the work in settings.yaml. The competitors are single-threaded processes on one core
+that take turns, batch by batch and step by step, so that other load affects them alike. Start-up and a first batch are
+excluded. Writes speed.json and speed.md beside this file.
 """
 
 import argparse
@@ -25,10 +25,9 @@ from benchmarks.workload import FIXED
 from repro.engine.workers import KEEP_MEMORY
 from repro.files import write_json, write_text
 from repro.paths import BUILD, ROOT
-from repro.policy.model import SHIPPED
 from repro.report.provenance import commit, hardware, packages
 
-OLD = "bbba75f"  # the commit to compare with
+OLD, POLICY = "bbba75f", "7d3fa04"  # the commit to compare with; the one that shipped its base policy
 ENVIRONMENT = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | KEEP_MEMORY
 ENVIRONMENT |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 BATCHES = 5  # of the race, per pair of runs
@@ -139,10 +138,11 @@ def _add_evaluation(total: dict[str, float], answer: dict) -> None:
 
 def measure(pairs: int, arms: list[str]) -> dict:
     """Everything: the race, then `pairs` runs of every arm, each with a seed of its own."""
+    policy = at_commit(POLICY, "src/repro/policy/pretrained") / "src/repro/policy/pretrained"
     code = {"before": at_commit(OLD), "after": ROOT}
-    engines = {name: Competitor("engine_worker", SHIPPED, code=folder) for name, folder in code.items()}
+    engines = {name: Competitor("engine_worker", policy, code=folder) for name, folder in code.items()}
     try:
-        races, runs = race(engines, SHIPPED, BATCHES * pairs), {arm: [] for arm in arms}
+        races, runs = race(engines, policy, BATCHES * pairs), {arm: [] for arm in arms}
         print(f"race against TRL: {len(races)} batches each", flush=True)
         ask_all(engines, 0, "evaluate", samples=1)  # warms up
         for pair in range(pairs):

@@ -11,7 +11,8 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import speed, speed_tables
-from repro.policy.model import SHIPPED
+
+POLICY = "src/repro/policy/pretrained"
 
 
 @pytest.mark.parametrize(("n", "rank"), [(6, 1), (8, 1), (9, 2), (30, 10)])
@@ -60,7 +61,7 @@ def test_both_engines_do_the_same_work():
     ).returncode:
         pytest.skip("this clone does not have the commit to compare with")
     engines = {
-        name: speed.Competitor("engine_worker", SHIPPED, code=code)
+        name: speed.Competitor("engine_worker", speed.at_commit(speed.POLICY, POLICY) / POLICY, code=code)
         for name, code in {"before": speed.at_commit(speed.OLD), "after": ROOT}.items()
     }
     try:
@@ -72,7 +73,7 @@ def test_both_engines_do_the_same_work():
         for engine in engines.values():
             engine.stop()
     assert begun["before"]["queries"] == begun["after"]["queries"]
-    assert step["before"]["updates"] == step["after"]["updates"] == 2
+    assert step["before"]["updates"] == step["after"]["updates"] == 4
     assert step["after"]["generated_tokens"] == pytest.approx(step["before"]["generated_tokens"], rel=0.02)
     assert evaluation["after"]["tokens"] == pytest.approx(evaluation["before"]["tokens"], rel=0.1)
     for answer in step.values():
@@ -82,10 +83,11 @@ def test_both_engines_do_the_same_work():
 @pytest.mark.trl
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs the trl extra")
 def test_trl_takes_its_turns():
-    competitor = speed.Competitor("trl_worker", SHIPPED, 1)
+    policy = ROOT / POLICY
+    competitor = speed.Competitor("trl_worker", policy, 1)
     try:
         answer = competitor.ask("step")
     finally:
         competitor.stop()
     assert answer["updates"] == 4
-    assert 256 * 5 < answer["generated_tokens"] < 256 * 176
+    assert 256 * 5 < answer["generated_tokens"] < 256 * 96

@@ -27,12 +27,13 @@ _known: WeakKeyDictionary = WeakKeyDictionary()
 
 
 class Weights(NamedTuple):
-    """One layer's, as `Lean.run` multiplies by them: qkv_(H+2K)W_D, qkv_(H+2K)W or None, out_D_HW, … The scales of the
-    norms are multiplied into the matrices that follow them."""
+    """One layer's, as `Lean.run` multiplies by them: norm_D, qkv_(H+2K)W_D, qkv_(H+2K)W or None, out_D_HW, …"""
 
+    norm: torch.Tensor
     qkv: torch.Tensor
     qkv_bias: torch.Tensor | None
     out: torch.Tensor
+    second_norm: torch.Tensor
     gate: torch.Tensor
     up: torch.Tensor
     down: torch.Tensor
@@ -87,7 +88,7 @@ class Lean:
         # Without a reference to the model itself, which the dictionary above must not keep alive.
         config, self.body, self.head = model.config, model.model, model.lm_head
         self.heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
-        self.shared, self.eps = self.key_heads < self.heads, torch.tensor([config.rms_norm_eps])
+        self.shared, self.eps = self.key_heads < self.heads, config.rms_norm_eps
         self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         half = torch.arange(self.width // 2)
         pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i beside its partner x_{i + width/2}
@@ -104,13 +105,14 @@ class Lean:
     def _layer(self, attention: Any, mlp: Any, layer: Any) -> Weights:
         parts = attention.q_proj, attention.k_proj, attention.v_proj
         bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])[self.order]
-        scale_D, second_scale_D = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
         return Weights(
-            torch.cat([part.weight for part in parts])[self.order] * scale_D,
+            layer.input_layernorm.weight,
+            torch.cat([part.weight for part in parts])[self.order],
             bias,
             attention.o_proj.weight,
-            mlp.gate_proj.weight * second_scale_D,
-            mlp.up_proj.weight * second_scale_D,
+            layer.post_attention_layernorm.weight,
+            mlp.gate_proj.weight,
+            mlp.up_proj.weight,
             mlp.down_proj.weight,
         )
 
@@ -121,22 +123,20 @@ class Lean:
         embedding = self.body.embed_tokens
         x_S_D = F.embedding(ids_S, embedding.weight, embedding.padding_idx)
         for layer, w in enumerate(weights):
-            qkv_S = F.linear(self.normalise(x_S_D), w.qkv, w.qkv_bias)
+            qkv_S = F.linear(self.normalise(x_S_D, w.norm), w.qkv, w.qkv_bias)
             qk_S = rotate(qkv_S[:, : queries + keys], rotation_S_1_W)
             attended_S_HW = attend(layer, qk_S[:, :queries], qk_S[:, queries:], qkv_S[:, queries + keys :])
             x_S_D = torch.addmm(x_S_D, attended_S_HW, w.out.T)
-            h_S_D = self.normalise(x_S_D)
+            h_S_D = self.normalise(x_S_D, w.second_norm)
             x_S_D = torch.addmm(x_S_D, F.silu(F.linear(h_S_D, w.gate)) * F.linear(h_S_D, w.up), w.down.T)
         return x_S_D
 
     def logits(self, x_S_D: torch.Tensor) -> torch.Tensor:
         """logits_S_V of the tokens that predict one."""
-        return F.linear(self.normalise(x_S_D) * self.body.norm.weight, self.head.weight)
+        return F.linear(self.normalise(x_S_D, self.body.norm.weight), self.head.weight)
 
-    def normalise(self, x_S_D: torch.Tensor) -> torch.Tensor:
-        """By the root mean square, in four calls; F.rms_norm makes a dozen."""
-        length_S_1 = torch.linalg.vector_norm(x_S_D, dim=-1, keepdim=True)
-        return x_S_D * torch.addcmul(self.eps, length_S_1, length_S_1, value=1 / x_S_D.shape[-1]).rsqrt()
+    def normalise(self, x_S_D: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x_S_D, weight_D.shape, weight_D, self.eps)
 
     @torch.no_grad()
     def agrees(self) -> bool:

@@ -11,8 +11,9 @@ from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for use without the pipeline
 
 
-def build_qwen2(hidden: int, layers: int, heads: int, max_length: int, key_value_heads: int = 1) -> Any:
-    """A new Qwen2 over the project's symbols, its weights drawn from torch's global generator."""
+def build_qwen2(hidden: int, layers: int, heads: int, max_length: int, key_value_heads: int | None = None) -> Any:
+    """A new Qwen2 over the project's symbols, its weights drawn from torch's global generator. key_value_heads: those
+    of keys and values that the heads of queries share; by default each has its own."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -21,7 +22,7 @@ def build_qwen2(hidden: int, layers: int, heads: int, max_length: int, key_value
         intermediate_size=3 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=key_value_heads,
+        num_key_value_heads=key_value_heads or heads,
         max_position_embeddings=max_length,
         tie_word_embeddings=True,
         attention_dropout=0.0,
