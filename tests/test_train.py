@@ -9,6 +9,8 @@ from tiny_run import EVALUATION, ROLLOUTS, STEPS, new_trainer, parity, reward_wi
 
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.train import PURPOSES, stream_seed
+from repro.engine.update import Diverged
+from repro.settings import Arm
 
 ARMS = ("grpo", "cost-aware", "random-subset")
 
@@ -238,3 +240,33 @@ def test_grpo_without_its_zero_rows_is_the_same_trajectory(tmp_path):
         last = log["steps"][-1]
         assert (last["trained_tokens"] == last["paper_tokens"]) == every_row
     assert float((moved[False] - moved[True]).norm()) <= 1e-4 * float((moved[True] - start).norm())
+
+
+@pytest.mark.parametrize("stop_at", [None, 3])
+def test_a_run_with_a_budget_ends_with_the_step_that_spends_it_and_schedules_go_by_its_share(tmp_path, whole, stop_at):
+    spent = [1e-9 * row["flops"] for row in whole["grpo"][1]["steps"]]
+    seen = []
+
+    def watch(rollouts, progress, rng):
+        seen.append(progress)
+        return rollouts
+
+    arm = Arm(title="", about="", group="", samplers=[watch])
+    budget = {"stop_gflops": (spent[2] + spent[3]) / 2, "steps": 1}  # between the third and the fourth step's end
+    if stop_at:
+        with pytest.raises(KeyboardInterrupt):
+            run(new_trainer(arm, **budget), Checkpoints(tmp_path, "a"), stop_at)
+    log = run(new_trainer(arm, **budget), Checkpoints(tmp_path, "a"))
+    assert log["steps"] == whole["grpo"][1]["steps"][:4]
+    assert log["evaluations"][-1]["step"] == 4 and len(log["questions"]) == len(whole["grpo"][1]["questions"])
+    shares = [0.0, *(flops / budget["stop_gflops"] for flops in spent[:3])]
+    assert seen == (shares if stop_at is None else [*shares[:3], *shares[2:]])  # again from the checkpoint
+
+
+def test_a_diverged_run_with_a_budget_ends_at_once(tmp_path, monkeypatch):
+    def diverges(*_):
+        raise Diverged
+
+    monkeypatch.setattr("repro.engine.train.run_updates", diverges)
+    log = run(new_trainer(stop_gflops=1e9), Checkpoints(tmp_path, "a"))
+    assert [row["step"] for row in log["evaluations"]] == [0, 1] and log["evaluations"][-1]["diverged"]

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
@@ -123,14 +124,14 @@ class Trainer:
         if start == 0 and self.data.profile:
             self._charge_profile(self.data.profile)
             self.phases["profile"] += self.data.profile_seconds
-        for step in range(start, self.engine.steps + 1):
-            last = step == self.engine.steps
+        for step in count(start):
+            last = self.done(step) >= 1 or (self.diverged and self.engine.stop_gflops is not None)
             accuracy = self.evaluate(step, last) if last or self._due(step) else None
             progress(step, accuracy)
             if last:
                 break
             if not self.diverged:
-                if step in self.profile_steps:
+                if self._profile_due(step):
                     self.profile(step)
                 self.step(step)
             if step + 1 in self.snapshots:
@@ -138,6 +139,19 @@ class Trainer:
             if (step + 1) % self.engine.checkpoint_every == 0:
                 checkpoints.save(self, step + 1)
         return self.log
+
+    def done(self, step: int) -> float:
+        """The share of the run that lies before `step`: of its steps, or of the FLOPs after which it stops."""
+        if self.engine.stop_gflops is None or step == 0:
+            return step / self.engine.steps
+        return 1e-9 * self.log.steps[step - 1]["flops"] / self.engine.stop_gflops
+
+    def _profile_due(self, step: int) -> bool:
+        """Whether another of the arm's `profile_again` + 1 equal parts of the run begins with this step."""
+        if self.engine.stop_gflops is None:
+            return step in self.profile_steps
+        parts = self.method.profile_again + 1
+        return step > 0 and int(parts * self.done(step)) > int(parts * self.done(step - 1))
 
     def profile(self, step: int) -> None:
         """Profile the training queries again with the current policy, and make a new plan."""
@@ -283,7 +297,7 @@ class Trainer:
 
     def _select(self, step: int, rollouts: Rollouts) -> Rollouts | None:
         try:
-            return apply_chain(self.method.samplers, rollouts, step / self.engine.steps, self.rng(step, "sample"))
+            return apply_chain(self.method.samplers, rollouts, self.done(step), self.rng(step, "sample"))
         except NoSignal:
             return None
 

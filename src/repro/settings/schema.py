@@ -82,7 +82,8 @@ class Policy(Section):
 
 
 class Engine(Section):
-    """One training run; the same for every arm, unless its entry `engine` says otherwise."""
+    """One training run; the same for every arm, unless its entry `engine` says otherwise. `stop_gflops`: the run ends
+    when it has spent this many, however few or many its steps, and its schedules go by the share that is spent."""
 
     device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16"]
@@ -102,6 +103,7 @@ class Engine(Section):
     checkpoint_every: Count
     log_every: Count
     kept_rollouts: Annotated[int, Field(ge=0)]
+    stop_gflops: Positive | None = None
 
 
 class Evaluation(Section):
