@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro verify test test-verl test-vllm test-trl reports readme lint lock bench clean
+.PHONY: help setup repro verify test test-verl test-vllm test-trl reports readme lint lock atlas bench clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -54,6 +54,9 @@ readme: setup ## put the measured tables into README.md
 
 reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.pipeline index --open
+
+atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/16: the third of sixteen parts
+	@exec python -m repro.atlas run $(if $(SHARD),--shard $(SHARD)) $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
 	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ARMS),--arms $(ARMS))

@@ -39,6 +39,12 @@ MANIFESTS = BUILD / "manifests"  # what each stage depends on: settings, noteboo
 EXECUTED = BUILD / "executed"  # the notebooks as they ran, errors included
 CHECKPOINTS = BUILD / "checkpoints"  # half-finished runs, to resume from
 
+ATLAS = ROOT / "atlas"  # a declared set of runs, in git: the design, base policies and data
+ATLAS_DESIGN = ATLAS / "design.yaml"
+ATLAS_POLICIES = ATLAS / "policies"
+ATLAS_DATA = ATLAS / "data"
+ATLAS_SCRATCH = BUILD / "atlas"
+
 POLICY = RESULTS / "policy"
 PROFILE = RESULTS / "profile"  # the base policy's success on each training query, one profile per seed
 PROFILE_TIMINGS = TIMINGS / "profile"

@@ -48,7 +48,7 @@ def parse(raw: dict[str, Any]) -> Settings:
     plain = {key: value for key, value in raw.items() if key != "scales"}
     checked = {}
     for name in sorted(scales, key=lambda name: name != scale):  # other scales are checked too
-        merged = _merge(plain, _mapping(scales[name], f"scales.{name}"))
+        merged = merge(plain, _mapping(scales[name], f"scales.{name}"))
         checked[name] = _validate({**merged, "scale": name}, "" if name == scale else f" (at scale {name})")
     return checked[scale]
 
@@ -59,12 +59,12 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _merge(base: dict[str, Any], replacements: dict[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], replacements: dict[str, Any]) -> dict[str, Any]:
     """`base` with `replacements` merged into it recursively; the schema rejects unknown keys."""
     merged = dict(base)
     for key, value in replacements.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both else value
+        merged[key] = merge(base[key], value) if both else value
     return merged
 
 

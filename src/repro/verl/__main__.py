@@ -30,7 +30,7 @@ ENVIRONMENT = {
     "REPRO_ROOT": str(ROOT),
 }
 
-RAY_STARTS = 3  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
+RAY_STARTS = 6  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,75 @@
+"""`python -m repro.atlas list|run|audit`: what the atlas holds, make more of it, make some of it again."""
+
+import argparse
+import re
+import sys
+
+from repro.atlas import audit as auditing
+from repro.atlas import design as designs
+from repro.atlas import run as running
+from repro.settings import SettingsError
+from repro.stats import atlas
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m repro.atlas", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the design's panels: runs declared and made, CPU hours left")
+    run = commands.add_parser("run", help="make the runs that are missing")
+    run.add_argument("--panel", nargs="+", default=[], help="only these panels")
+    run.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts, dealt by seed")
+    run.add_argument("--minutes", type=float, help="begin nothing after as many minutes")
+    audit = commands.add_parser(
+        "audit", help="make some runs again; exit 1 if one has other bits and ends outside its interval"
+    )
+    audit.add_argument("count", type=int)
+    audit.add_argument("--seed", type=int, default=0, help="of the choice")
+    chosen = parser.parse_args()
+    try:
+        return {"list": _list, "run": _run, "audit": _audit}[chosen.command](designs.load(), chosen)
+    except SettingsError as error:
+        print(f"repro.atlas: {error}", file=sys.stderr)
+        return 2
+
+
+def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
+    seconds = atlas.load("seconds")
+    each = seconds.groupby("run")["seconds"].sum().mean() if len(seconds) else float("nan")
+    for name, panel in design.panels.items():
+        of = list(designs.cells(design, [name]))
+        left = len(running.missing(of))
+        hours = f", about {left * each / 3600:.1f} CPU hours left" if left and each == each else ""
+        print(f"{name}: {len(of) - left} of {len(of)} runs{hours}. {panel.question}")
+    return 0
+
+
+def _run(design: designs.Design, chosen: argparse.Namespace) -> int:
+    unknown = [name for name in chosen.panel if name not in design.panels]
+    if unknown:
+        raise SettingsError(f"the design has no panel {unknown[0]!r}; it has {', '.join(design.panels)}")
+    shard = re.fullmatch(r"(\d+)/(\d+)", chosen.shard)
+    if not shard or not 1 <= int(shard[1]) <= int(shard[2]):
+        raise SettingsError(f"--shard is {chosen.shard!r}; it should be k/n with 1 ≤ k ≤ n, as in 3/16")
+    of = designs.shard_of(list(designs.cells(design, chosen.panel)), int(shard[1]), int(shard[2]))
+    part = "" if int(shard[2]) == 1 else f"-{shard[1]}-of-{shard[2]}"
+    running.make(design, of, part, chosen.minutes, say=lambda line: print(line, flush=True))
+    return 0
+
+
+def _audit(design: designs.Design, chosen: argparse.Namespace) -> int:
+    of = auditing.chosen(design, chosen.count, chosen.seed)
+    if not of:
+        raise SettingsError("the atlas holds no runs yet: `python -m repro.atlas run` makes some")
+    found = auditing.audit(design, of, say=lambda line: None)
+    print(found.round(4).to_string(index=False))
+    differ, known = ~found["bits"], found["low"].notna()
+    outside = differ & known & ~found["again"].between(found["low"], found["high"])
+    print(
+        f"{found['bits'].sum()} of {len(found)} runs have the atlas's bits; of the others {outside.sum()} end outside "
+        f"their prediction interval, and {(differ & ~known).sum()} have too few seeds for one"
+    )
+    return int(outside.any())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The design: atlas/design.yaml as typed values, and the list of its runs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from repro import paths
+from repro import settings as settings_module
+from repro.settings import Settings, SettingsError, nearest
+
+Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
+Name = Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]  # names become names of files
+
+
+class Section(BaseModel):
+    """Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Panel(Section):
+    """A full cross of arms (or names of `groups`), base policies, seeds and the values of `vary`, for one question.
+
+    `vary`: {key of params.yaml, with dots: its values}; the key `mix` means a mix of `regimes.mixes`. `settings`: what
+    all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
+    `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`.
+    """
+
+    question: str
+    arms: list[str] = Field(min_length=1)
+    policies: list[Name] = Field(min_length=1)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    vary: dict[str, list[Any]] = {}
+    settings: Changes = {}
+    stop_at: Annotated[float, Field(gt=0)] | None = None
+
+
+class Design(Section):
+    """`settings`: over params.yaml, for every run. `policies`: base policies by name, each with what it sets itself.
+    `groups`: lists of arms by name."""
+
+    settings: Changes
+    policies: dict[Name, Changes]
+    groups: dict[Name, list[str]]
+    panels: dict[Name, Panel]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `varied`: (key, value) pairs, in the order of the panel's `vary`."""
+
+    panel: str
+    policy: str
+    arm: str
+    seed: int
+    varied: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The same in the design, in the data and on the command line."""
+        varied = [f"{key}={json.dumps(value)}" for key, value in self.varied]
+        return "/".join([self.panel, self.policy, *varied, self.arm, str(self.seed)])
+
+    @property
+    def setting(self) -> tuple:
+        """What runs with equal settings and base policy share."""
+        return self.panel, self.policy, self.varied
+
+
+def load(path: Path | None = None) -> Design:
+    """The design, checked; SettingsError of one sentence that names the key."""
+    path = path or paths.ATLAS_DESIGN
+    try:
+        design = Design.model_validate(yaml.safe_load(path.read_text()))
+    except FileNotFoundError:
+        raise SettingsError(f"{path} is not there: the atlas is made in a clone of the repository") from None
+    except (yaml.YAMLError, ValidationError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        where = ".".join(map(str, first["loc"]))
+        raise SettingsError(f"{path.name}: {where}: {' '.join(first['msg'].split())}") from None
+    for name, panel in design.panels.items():
+        for policy in panel.policies:
+            if policy not in design.policies:
+                near = nearest(policy, design.policies)
+                raise SettingsError(f"{path.name}: panels.{name}: there is no policy {policy!r}{near}")
+        known = settings_of(design, Cell(name, panel.policies[0], "", 0)).arms
+        for arm in arms_of(design, panel):
+            if arm not in known:
+                near = nearest(arm, [*known, *design.groups])
+                raise SettingsError(f"{path.name}: panels.{name}: there is no arm or group {arm!r}{near}")
+    return design
+
+
+def arms_of(design: Design, panel: Panel) -> list[str]:
+    """The panel's arms, groups written out, each once."""
+    return list(dict.fromkeys(arm for name in panel.arms for arm in design.groups.get(name, [name])))
+
+
+def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
+    """Every run of the design, or of some panels, in its order."""
+    for name, panel in design.panels.items():
+        if panels and name not in panels:
+            continue
+        varied = [[(key, value) for value in values] for key, values in panel.vary.items()]
+        for policy, values in product(panel.policies, product(*varied)):
+            for arm, seed in product(arms_of(design, panel), panel.seeds):
+                yield Cell(name, policy, arm, seed, values)
+
+
+def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
+    """Shard `index` of `count`, from 1. Seeds are dealt, so that all arms of one seed are on one machine."""
+    seeds = list(dict.fromkeys((cell.policy, cell.seed) for cell in of))
+    mine = set(seeds[index - 1 :: count])
+    return [cell for cell in of if (cell.policy, cell.seed) in mine]
+
+
+def settings_of(design: Design, cell: Cell) -> Settings:
+    """The settings of a run: params.yaml, then the design's, the base policy's, the panel's and the cell's own."""
+    raw = yaml.safe_load(paths.PARAMS.read_text())
+    raw["scales"] = {raw["scale"]: raw["scales"][raw["scale"]]}  # the others are not checked again for every run
+    parts = [design.settings, design.policies[cell.policy], design.panels[cell.panel].settings]
+    varied = dict(cell.varied)
+    mix = varied.pop("mix", None)
+    for part in [*parts, *(_nested(key, value) for key, value in varied.items())]:
+        raw = settings_module.merge(raw, part)
+    settings = settings_module.parse(raw)
+    if stop_at := design.panels[cell.panel].stop_at:
+        engine = {"stop_gflops": stop_at * settings.evaluation.budget_gflops}
+        settings = settings.model_copy(update={"engine": settings.engine.model_copy(update=engine)})
+    return settings if mix is None else settings.with_mix(mix)
+
+
+def _nested(key: str, value: Any) -> Changes:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value

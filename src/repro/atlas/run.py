@@ -1,0 +1,186 @@
+"""Make runs of the atlas: base policies, what a run needs to know before it starts, the runs, their tables."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from repro import arms, paths
+from repro.atlas.design import Cell, Design, settings_of
+from repro.engine.groups import sample_groups
+from repro.engine.log import Log
+from repro.engine.profile import hash_policy
+from repro.engine.run import Run
+from repro.engine.runs import forget, train_runs
+from repro.experiments.profile.measure import list_jobs, measure_all, save
+from repro.files import write_json, write_parquet
+from repro.policy.base import make_base_policy
+from repro.policy.model import ensure_tokenizer, load_policy, save_policy
+from repro.report.provenance import commit, hardware, packages
+from repro.settings import Settings
+from repro.stats import atlas
+from repro.tasks.queries import make_pools
+from repro.training import hash_files, start_evaluation
+
+CHUNK = 24  # runs between two writes
+TABLES = {"curves": "evaluations", "steps": "steps", "questions": "questions", "seconds": "seconds"}  # of the log
+TRAINING = ("engine", "methods", "policy", "tasks")  # packages that a run's numbers depend on
+
+
+def missing(of: Sequence[Cell]) -> list[Cell]:
+    """Those without data."""
+    made = set(atlas.load("runs")["run"])
+    return [cell for cell in of if cell.name not in made]
+
+
+def make(
+    design: Design, of: Sequence[Cell], part: str = "", minutes: float | None = None, say: Callable = print
+) -> int:
+    """Make the missing runs among `of`, write their tables every `CHUNK` runs and return their number. A later call
+    goes on where this one was cut off. `part`: a shard's own files. `minutes`: no chunk begins after as many."""
+    began, made = time.monotonic(), 0
+    for cells, settings in by_setting(design, missing(of)):
+        policy = policy_of(design, cells[0].policy, say)
+        for start in range(0, len(cells), CHUNK):
+            if minutes is not None and time.monotonic() - began > 60 * minutes:
+                return made
+            chunk = cells[start : start + CHUNK]
+            runs = runs_of(chunk, settings, policy)
+            keep(chunk, train(chunk, runs, say), part)
+            forget(runs)
+            made += len(chunk)
+            say(f"atlas: {made} runs made, the last {chunk[-1].name}")
+    return made
+
+
+def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell], Settings]]:
+    """The cells with equal settings together, and their settings."""
+    order = {cell.setting: index for index, cell in reversed(list(enumerate(of)))}
+    for _, group in groupby(sorted(of, key=lambda cell: order[cell.setting]), key=lambda cell: cell.setting):
+        cells = list(group)
+        yield cells, settings_of(design, cells[0])
+
+
+def runs_of(cells: Sequence[Cell], settings: Settings, policy: Path) -> list[Run]:
+    """The runs of cells with equal settings; those that a killed call has finished or begun will be taken up."""
+    place = paths.ATLAS_SCRATCH / _hash(cells[0].panel, cells[0].policy, cells[0].varied)
+    start = start_of(settings, policy)
+    fingerprint = _hash(settings.model_dump(mode="json"), hash_policy(policy), code())
+    profiled = sorted({cell.seed for cell in cells if settings.arm(cell.arm).profile})
+    profiles = profiles_of(settings, policy, profiled) if profiled else None
+    return [
+        Run(
+            cell.arm,
+            cell.seed,
+            arms.build(cell.arm, settings.arm(cell.arm)),
+            settings,
+            policy,
+            start,
+            place / cell.arm / f"seed-{cell.seed}",
+            fingerprint,
+            profiles if settings.arm(cell.arm).profile else None,
+        )
+        for cell in cells
+    ]
+
+
+def train(cells: Sequence[Cell], runs: Sequence[Run], say: Callable = print) -> dict[Cell, Log]:
+    """The log of each cell's run."""
+    logs = train_runs(runs, say=say)
+    return {cell: logs[cell.arm, cell.seed] for cell in cells}
+
+
+def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "") -> None:
+    """Add the tables of runs to their panel's files, `runs` last, since who stands there is made."""
+    machine = {"cpu": hardware()["cpu"], **commit(), "torch": packages(["torch"])["torch"], "code": code()}
+    for panel, group in groupby(cells, key=lambda cell: cell.panel):
+        own = list(group)
+        facts = [
+            {
+                "run": cell.name,
+                "panel": panel,
+                "policy": cell.policy,
+                "arm": cell.arm,
+                "seed": cell.seed,
+                "varied": json.dumps(dict(cell.varied)),
+                **machine,
+            }
+            for cell in own
+        ]
+        for table, name in TABLES.items():
+            rows = [{"run": cell.name, **row} for cell in own for row in getattr(logs[cell], name)]
+            frame = pd.DataFrame(rows).drop(columns=["seed", "prompt"], errors="ignore")
+            _append(frame, panel, table, part)
+        _append(pd.DataFrame(facts), panel, "runs", part)
+
+
+def _append(frame: pd.DataFrame, panel: str, table: str, part: str) -> None:
+    path = paths.ATLAS_DATA / panel / f"{table}{part}.parquet"
+    single = [name for name in frame.select_dtypes("float64") if not name.startswith("flops")]
+    frame = frame.astype(dict.fromkeys(single, "float32"))
+    if path.exists():
+        before = pd.read_parquet(path)  # a kill between two tables leaves rows of runs that are made again
+        frame = pd.concat([before[~before["run"].isin(frame["run"])], frame], ignore_index=True)
+    write_parquet(frame, path)
+
+
+def policy_of(design: Design, name: str, say: Callable = print) -> Path:
+    """The folder of a base policy, in git; pre-trained where it is not there yet."""
+    folder = paths.ATLAS_POLICIES / name
+    if not (folder / "config.json").exists():
+        first = next(panel for panel, entry in design.panels.items() if name in entry.policies)
+        settings = settings_of(design, Cell(first, name, "", 0))
+        say(f"atlas: base policy {name} is not there: pre-training it takes minutes")
+        model, _ = make_base_policy(settings.policy, make_pools(settings.task), say)
+        save_policy(model, ensure_tokenizer(settings.policy.source), folder)
+    return folder
+
+
+def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
+    """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once."""
+    describe, engine = settings.policy, settings.engine
+    task = settings.task.model_copy(update={"pretraining_queries": 1})
+    what = [hash_policy(policy), task.model_dump(mode="json"), describe.model_dump(), engine.max_new_tokens]
+    path = paths.ATLAS_SCRATCH / f"start-{_hash(*what)}.json"
+    if not path.exists():
+        torch.set_num_threads(describe.threads)
+        model, tokenizer = load_policy(policy)
+        groups = sample_groups(
+            model,
+            tokenizer,
+            make_pools(task).evaluation,
+            groups=describe.describe_groups,
+            group_size=describe.group_size,
+            max_new_tokens=engine.max_new_tokens,
+            temperature=engine.temperature,
+            seed=describe.seed,
+        )
+        write_json(start_evaluation(groups, settings), path)
+    return json.loads(path.read_text())
+
+
+def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:
+    """The folder of the profiles of `seeds`, as stage `profile` makes them; measured where missing."""
+    task = settings.task.model_copy(update={"pretraining_queries": 1})
+    folder = paths.ATLAS_SCRATCH / f"profiles-{_hash(hash_policy(policy), task.model_dump(mode='json'))}"
+    wanted = [seed for seed in seeds if not (folder / f"seed-{seed}.parquet").exists()]
+    if wanted:
+        alone = settings.model_copy(update={"seeds": wanted})
+        jobs = [job for job in list_jobs(alone, policy, make_pools(task).train) if job.name.startswith("seed-")]
+        profiles, _ = measure_all(jobs, settings.engine.workers)
+        save(folder, policy, profiles)
+    return folder
+
+
+def code() -> str:
+    """A hash of the code that a run's numbers depend on."""
+    return hash_files(sorted(path for package in TRAINING for path in (paths.SOURCE / package).rglob("*.py")))[:12]
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,162 @@
+"""The atlas: what a design lists, and that its runs are made once, taken up, audited and read back."""
+
+import shutil
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import yaml
+
+from repro import paths
+from repro.atlas import __main__ as command
+from repro.atlas import audit as auditing
+from repro.atlas import design as designs
+from repro.atlas import run as running
+from repro.atlas.design import Cell
+from repro.policy.model import SHIPPED
+from repro.settings import SettingsError
+from repro.stats import atlas
+
+SMALL = {
+    "seeds": [0],
+    "task": {"train_queries": 24, "evaluation_queries": 12},
+    "policy": {"describe_groups": 1},
+    "engine": {
+        "workers": 1,
+        "steps": 2,
+        "rollouts_per_step": 32,
+        "minibatch": 16,
+        "max_new_tokens": 24,
+        "kl_probe": 4,
+        "log_every": 2,
+    },
+    "evaluation": {"budgets": 2, "budget_gflops": 0.5, "samples": 1, "final_samples": 2},
+    "profile": {"samples": 32, "temperature_samples": 2},
+    "fidelity": {"arms": []},
+    "drift": {"arms": []},
+}
+DESIGN = {
+    "settings": SMALL,
+    "policies": {"a": {}, "b": {"task": {"seed": 1}}},
+    "groups": {"two": ["grpo", "sgpo"]},
+    "panels": {
+        "main": {"question": "Which?", "arms": ["two"], "policies": ["a"], "seeds": [0, 1]},
+        "tuning": {
+            "question": "At which rate?",
+            "arms": ["two", "zvf"],
+            "policies": ["a", "b"],
+            "seeds": [7, 8, 9],
+            "vary": {"engine.learning_rate": [1e-4, 2e-4], "mix": ["few-silent"]},
+            "settings": {"engine": {"steps": 3}},
+            "stop_at": 1.5,
+        },
+    },
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a small design and the shipped policy under both names."""
+    for name, folder in {"ATLAS_DESIGN": "design.yaml", "ATLAS_DATA": "data", "ATLAS_SCRATCH": "scratch"}.items():
+        monkeypatch.setattr(paths, name, tmp_path / folder)
+    monkeypatch.setattr(paths, "ATLAS_POLICIES", tmp_path / "policies")
+    for name in DESIGN["policies"]:
+        shutil.copytree(SHIPPED, tmp_path / "policies" / name)
+    (tmp_path / "design.yaml").write_text(yaml.safe_dump(DESIGN))
+    return tmp_path
+
+
+def run(monkeypatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["repro.atlas", *arguments])
+    return command.main()
+
+
+def test_a_panel_is_a_full_cross_and_names_are_unique(place):
+    design = designs.load()
+    tuning = list(designs.cells(design, ["tuning"]))
+    assert len(tuning) == 3 * 2 * 3 * 2 and len(list(designs.cells(design))) == len(tuning) + 4
+    assert len({cell.name for cell in designs.cells(design)}) == len(tuning) + 4
+    assert tuning[0].name == 'tuning/a/engine.learning_rate=0.0001/mix="few-silent"/grpo/7'
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9])
+def test_shards_part_the_design_and_keep_the_arms_of_a_seed_together(place, count):
+    of = list(designs.cells(designs.load(), ["tuning"]))
+    shards = [designs.shard_of(of, index, count) for index in range(1, count + 1)]
+    assert sorted(cell.name for shard in shards for cell in shard) == sorted(cell.name for cell in of)
+    seeds = [{(cell.policy, cell.seed) for cell in shard} for shard in shards]
+    assert sum(map(len, seeds)) == 6 == len(set.union(*seeds))
+
+
+def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_in_this_order(place):
+    design = designs.load()
+    cell = next(cell for cell in designs.cells(design, ["tuning"]) if cell.policy == "b")
+    settings = designs.settings_of(design, cell)
+    assert (settings.engine.steps, settings.engine.rollouts_per_step, settings.task.seed) == (3, 32, 1)
+    assert settings.engine.stop_gflops == 0.75 and designs.settings_of(design, Cell("main", "a", "", 0)).seeds == [0]
+    assert settings.engine.learning_rate == 1e-4 and set(settings.task.families) == {"sum-4", "sum-5", "sum-6"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"panels": {"main": {**DESIGN["panels"]["main"], "arms": ["grpoo"]}}}, ["panels.main", "'grpoo'", "'grpo'"]),
+        ({"panels": {"main": {**DESIGN["panels"]["main"], "policies": ["c"]}}}, ["panels.main", "policy 'c'"]),
+        ({"panels": {"main": {**DESIGN["panels"]["main"], "seeds": [-1]}}}, ["panels.main.seeds.0"]),
+        ({"settings": {"engine": {"stepz": 1}}}, ["engine.stepz"]),
+        ({"polices": {}}, ["polices"]),
+    ],
+)
+def test_a_wrong_design_is_one_sentence(place, monkeypatch, capsys, change, words):
+    paths.ATLAS_DESIGN.write_text(yaml.safe_dump({**DESIGN, **change}))
+    assert run(monkeypatch, "list") == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in words) and error.count("\n") == 1, error
+
+
+def test_runs_are_made_once_read_back_and_the_same_again(place, monkeypatch, capsys):
+    assert run(monkeypatch, "run", "--panel", "main", "--shard", "1/2") == 0
+    assert sorted(atlas.load("runs")["run"]) == ["main/a/grpo/0", "main/a/sgpo/0"]
+    assert run(monkeypatch, "run", "--panel", "main") == 0
+    runs, curves, steps = (atlas.load(table) for table in ("runs", "curves", "steps"))
+    assert runs["run"].is_unique and sorted(runs["seed"]) == [0, 0, 1, 1] and not any(place.rglob("*.pt"))
+    assert (steps.groupby("run")["step"].apply(list).map(len) == 2).all()
+    assert curves.query("step == 0").groupby("run")["accuracy"].first().nunique() == 1  # the base policy's
+    assert (atlas.load("questions").groupby("run")["samples"].sum() == 12 * 2).all()
+    assert running.make(designs.load(), list(designs.cells(designs.load(), ["main"]))) == 0
+    path = place / "data" / "main" / "curves-1-of-2.parquet"
+    curves = pd.read_parquet(path)
+    curves.assign(accuracy=curves["accuracy"].where(curves["run"] == "main/a/sgpo/0", 0.5)).to_parquet(path)
+    capsys.readouterr()
+    assert run(monkeypatch, "audit", "4") == 0
+    assert "3 of 4 runs have the atlas's bits; of the others 0 end outside" in capsys.readouterr().out
+
+
+def test_an_audited_run_is_held_against_the_other_seeds_of_its_arm(place, monkeypatch, capsys):
+    """The prediction interval of one more value after n: mean ± t s √(1 + 1/n); here of 0.2, 0.3 and 0.4."""
+    of = [Cell("tuning", "a", "grpo", seed) for seed in range(4)]
+    curves = pd.DataFrame({"run": [cell.name for cell in of], "step": 3, "accuracy": [0.9, 0.2, 0.3, 0.4]})
+    (place / "data" / "tuning").mkdir(parents=True)
+    curves.to_parquet(place / "data" / "tuning" / "curves.parquet")
+    half = scipy.stats.t.ppf(0.975, 2) * 0.1 * (4 / 3) ** 0.5
+    assert auditing.prediction(of[0]) == pytest.approx((0.3 - half, 0.3 + half))
+    curves[:3].to_parquet(place / "data" / "tuning" / "curves.parquet")
+    assert all(np.isnan(auditing.prediction(of[0])))
+    rows = [
+        {"run": f"{n}", "bits": n < 2, "stored": 0.3, "again": 0.9, "low": low, "high": 0.4}
+        for n, low in enumerate([0.2, np.nan, 0.2, np.nan])
+    ]
+    monkeypatch.setattr(auditing, "chosen", lambda *_: of)
+    monkeypatch.setattr(auditing, "audit", lambda *_, **__: pd.DataFrame(rows))
+    assert run(monkeypatch, "audit", "4") == 1
+    assert "of the others 1 end outside their prediction interval, and 1 have too few seeds" in capsys.readouterr().out
+
+
+def test_a_shard_that_is_none_is_a_sentence(place):
+    with pytest.raises(ValueError, match="no table 'run'; it has runs"):
+        atlas.load("run")
+    with pytest.raises(SettingsError, match="policies"):
+        paths.ATLAS_DESIGN.write_text("settings: {}\npolicies: [a]\ngroups: {}\npanels: {}\n")
+        designs.load()
