@@ -34,8 +34,9 @@ verify: setup ## compare the data here with the committed dvc.lock, and the figu
 test: lint ## style and layers, then the tests, in minutes; those of verl and of vLLM are apart
 	@exec $(PYTEST) -m 'not verl and not vllm'
 
+# One worker: a training on verl starts Ray and a dozen processes, and two side by side already fill two cores.
 test-verl: extra-verl ## verl on a CPU: add it to .venv, then the tests that need it, its own training loop among them
-	@exec $(PYTEST) -m verl
+	@exec pytest -m verl
 
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m vllm
