@@ -145,8 +145,7 @@ def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
     """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once."""
     describe, engine = settings.policy, settings.engine
     task = settings.task.model_copy(update={"pretraining_queries": 1})
-    what = [hash_policy(policy), task.model_dump(mode="json"), describe.model_dump(), engine.max_new_tokens]
-    path = paths.ATLAS_SCRATCH / f"start-{_hash(*what)}.json"
+    path = paths.ATLAS_SCRATCH / f"start-{_hash(describe.model_dump(), *_sampled(settings, policy))}.json"
     if not path.exists():
         torch.set_num_threads(describe.threads)
         model, tokenizer = load_policy(policy)
@@ -167,7 +166,7 @@ def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
 def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:
     """The folder of the profiles of `seeds`, as stage `profile` makes them; measured where missing."""
     task = settings.task.model_copy(update={"pretraining_queries": 1})
-    folder = paths.ATLAS_SCRATCH / f"profiles-{_hash(hash_policy(policy), task.model_dump(mode='json'))}"
+    folder = paths.ATLAS_SCRATCH / f"profiles-{_hash(settings.profile.samples, *_sampled(settings, policy))}"
     wanted = [seed for seed in seeds if not (folder / f"seed-{seed}.parquet").exists()]
     if wanted:
         alone = settings.model_copy(update={"seeds": wanted})
@@ -175,6 +174,12 @@ def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:
         profiles, _ = measure_all(jobs, settings.engine.workers)
         save(folder, policy, profiles)
     return folder
+
+
+def _sampled(settings: Settings, policy: Path) -> list:
+    """What samples of the base policy depend on."""
+    engine = settings.engine
+    return [hash_policy(policy), settings.task.model_dump(mode="json"), engine.temperature, engine.max_new_tokens]
 
 
 def code() -> str:

@@ -42,8 +42,7 @@ class LeanDecoder:
         def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
             q, k, v = (z.view(rows, self.end, -1, lean.width).transpose(1, 2) for z in qkv)
             self.state[layer, 0], self.state[layer, 1] = k, v
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_Q_1_P_P, enable_gqa=lean.shared)
-            return mixed.transpose(1, 2).flatten(0, 1).flatten(1)
+            return lean.mixed(q, k, v, attn_mask=mask_Q_1_P_P)
 
         x_S_D = lean.run(self.weights, ids_Q_P.flatten(), position_Q_P.flatten(), attend)
         return lean.logits(x_S_D.unflatten(0, (rows, -1))[:, -1])

@@ -156,14 +156,18 @@ class Lean:
 
         def block(q_S_HW, k_S_KW, v_S_KW, shape) -> torch.Tensor:
             q, k, v = (z.reshape(*shape, -1, self.width).transpose(1, 2) for z in (q_S_HW, k_S_KW, v_S_KW))
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.shared)
-            return mixed.transpose(1, 2).flatten(0, 1).flatten(1)
+            return self.mixed(q, k, v, is_causal=True)
 
         def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
             parts = zip(*(z.split(sizes) for z in qkv), shapes, strict=True)
             return torch.cat([block(*part) for part in parts])
 
         return attend
+
+    def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **how: Any) -> torch.Tensor:
+        """mixed_S_HW: the values that q_R_H_L_W attends to, of k_R_K_L_W and v_R_K_L_W; a token is a row again."""
+        x_R_H_L_W = F.scaled_dot_product_attention(q, k, v, enable_gqa=self.shared, **how)
+        return x_R_H_L_W.transpose(1, 2).flatten(0, 1).flatten(1)
 
 
 def rotate(qk_S: torch.Tensor, rotation_S_1_W: torch.Tensor) -> torch.Tensor:
