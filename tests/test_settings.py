@@ -89,6 +89,7 @@ def test_a_scale_may_set_what_the_section_leaves_at_its_default():
         ({"policy.demonstrations.wordi": 0.1}, ["'policy.demonstrations.wordi'", "'wordy'"]),
         ({"task.families.gcd.shar": 0.1}, ["'task.families.gcd.shar'", "'share'"]),
         ({"arms.grpo.sampler": []}, ["'arms.grpo.sampler'", "'samplers'"]),
+        ({"arms.sgpo.profile": {"samples": 8, "agian": 1}}, ["'arms.sgpo.profile.agian'", "'again'"]),
         ({"scales.smoke.engine.step": 3}, ["at scale smoke", "unknown key 'engine.step'", "'steps'"]),
         ({"scales.smoke.arms": {"grp": {}}}, ["at scale smoke", "'arms.grp.title' is missing"]),
         ({"engine.steps": ...}, ["'engine.steps' is missing"]),

@@ -220,8 +220,8 @@ def test_filters_advantages_and_plans_are_tried_too(monkeypatch):
     for name, function, sentence in (
         ("filters.zero_variance", per_rollout, "arms.zvf: its filter should return one entry per group"),
         ("filters.zero_variance", lambda rewards_N, group_N: None, "arms.zvf: its filter should return one entry"),
-        ("advantages.centred", unknown_group, "arms.dr-grpo: KeyError: 'group'"),
-        ("plans.uniform", lazy, "arms.grpo: no plan today"),
+        ("advantages.centred", unknown_group, "arms.dr-grpo: advantage centred: KeyError: 'group'"),
+        ("plans.uniform", lazy, "arms.grpo: plan uniform: ValueError: no plan today"),
     ):
         with monkeypatch.context() as patch:
             assert sentence in replaced(patch, name, function)

@@ -1,13 +1,31 @@
-"""A method: the functions that distinguish one arm's training from another's."""
+"""A method: the functions that distinguish one arm's training from another's.
 
-from collections.abc import Callable
+Every engine calls them here, so that what they do wrong is found, and told, in one place (repro.methods.guard).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from repro.errors import brief
+from repro.methods.guard import MethodError, array_of, call, name_of
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.samplers import apply_chain
 
 
 @dataclass(frozen=True)
 class Method:
     """plan → rollouts → reward → filter → advantage → samplers → objective; signatures are documented in the packages
-    of these names. `profile_again`: how often the queries are profiled again during training."""
+    of these names. `profile_again`: how often the queries are profiled again during training. `arm`: its name.
+
+    The methods below take the step, counted from 0, which an error names with the arm.
+    """
 
     plan: Callable
     reward: Callable
@@ -17,3 +35,73 @@ class Method:
     objective: Callable
     aggregation: str
     profile_again: int = 0
+    arm: str = ""
+
+    @contextmanager
+    def _at(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except MethodError as error:
+            if error.where:
+                raise
+            raise MethodError(error.said, f"arm {self.arm}, step {step}" if self.arm else f"step {step}") from error
+
+    def made_plan(self, step: int, known: Queries, budget: int, rng: np.random.Generator) -> PlanStream:
+        """The plan's groups from `step` on, `budget` rollouts a step."""
+        with self._at(step):
+            return PlanStream(self._groups(step, call("plan", self.plan, known, budget, rng, rng=rng), len(known)))
+
+    def _groups(self, step: int, groups: Any, queries: int) -> Iterator[PlannedGroup]:
+        """The plan's groups, each checked when its turn comes."""
+        with self._at(step):
+            try:
+                stream = iter(groups)
+            except TypeError:
+                raise MethodError(f"plan {name_of(self.plan)} returned {brief(groups)}; yield PlannedGroups") from None
+        for place in count():
+            with self._at(step):
+                group = call(
+                    "plan",
+                    partial(next, stream, None),
+                    rng=np.random.default_rng([step, place]),
+                    name=name_of(self.plan),
+                )
+                if group is None:
+                    said = f"ended after {place} groups; it should go on without end, epoch after epoch"
+                elif not isinstance(group, PlannedGroup):
+                    said = f"yields {brief(group)}; it should yield PlannedGroup(query, size)"
+                elif not (0 <= group.query < queries and group.size >= 1):
+                    said = f"yields {group}; queries are 0 to {queries - 1}, and a group has at least 1 rollout"
+                else:
+                    said = ""
+                if said:
+                    raise MethodError(f"plan {name_of(self.plan)} {said}")
+            yield group
+
+    def rewards(self, step: int, verdicts_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """rewards_N: what training sees of the verifier's verdicts."""
+        with self._at(step):
+            rewards_N = call("reward", self.reward, verdicts_N, rng, rng=rng)
+            return array_of("reward", self.reward, rewards_N, np.shape(verdicts_N))
+
+    def kept_groups(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
+        """keep_Q (bool) of the arm's filter, groups in sorted order."""
+        with self._at(step):
+            keep_Q = call("filter", self.filter, rewards_N, group_N)
+            if np.shape(keep_Q) != (len(np.unique(group_N)),):
+                raise MethodError("its filter should return one entry per group, groups in sorted order")
+            return np.asarray(keep_Q, bool)
+
+    def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
+        """advantages_N."""
+        with self._at(step):
+            advantages_N = call("advantage", self.advantage, rewards_N, group_N)
+            return array_of("advantage", self.advantage, advantages_N, np.shape(rewards_N))
+
+    def select(self, step: int, rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts | None:
+        """What the samplers choose; None if nothing is left to learn from, and the update is skipped."""
+        with self._at(step):
+            try:
+                return apply_chain(self.samplers, rollouts, progress, rng)
+            except NoSignal:
+                return None

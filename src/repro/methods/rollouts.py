@@ -5,9 +5,39 @@ PPO clip: min(r·wA, clip(r)·wA) = w·min(rA, clip(r)A). A token selection fold
 sampler is therefore again a batch of rollouts: rows taken (possibly repeated), weights multiplied, masks narrowed.
 """
 
+import copy
 from dataclasses import dataclass, fields, replace
+from typing import Any, NoReturn
 
 import numpy as np
+
+from repro.errors import Refused
+
+
+class NotMeasured(Refused, AttributeError):
+    """An array of the rollouts that this engine, or this setting of it, does not measure."""
+
+
+class Unmeasured:
+    """Stands for an array that was not measured: it may be carried along, and says so to whoever reads it."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def _read(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotMeasured(
+            f"{self._name} was not measured for these rollouts: give it to `Rollouts.from_batch`, let the engine "
+            "compute it, or choose a sampler that does not read it"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # what copying and pickling ask for
+            raise AttributeError(name)
+        self._read()
+
+    __array__ = __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __bool__ = _read
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _read
+    __lt__ = __le__ = __gt__ = __ge__ = _read
 
 
 class NoSignal(ValueError):
@@ -59,8 +89,8 @@ class Rollouts:
         entropy_N_T=None,
         logprob_N_T=None,
     ) -> "Rollouts":
-        """The whole batch as generated, every weight 1. Without token arrays, the mask is derived from the lengths, and
-        entropy and log-probability are zero."""
+        """The whole batch as generated, every weight 1. Without a mask it is derived from the lengths; without entropy
+        or log-probability, a sampler that reads it gets NotMeasured."""
         lengths_N = np.asarray(response_tokens_N)
         _, index_N, size_Q = np.unique(group_N, return_inverse=True, return_counts=True)
         if response_mask_N_T is None:
@@ -74,15 +104,19 @@ class Rollouts:
             prompt_tokens_N=np.asarray(prompt_tokens_N),
             response_tokens_N=lengths_N,
             response_mask_N_T=mask_N_T,
-            entropy_N_T=np.zeros(mask_N_T.shape, np.float32) if entropy_N_T is None else np.asarray(entropy_N_T),
-            logprob_N_T=np.zeros(mask_N_T.shape, np.float32) if logprob_N_T is None else np.asarray(logprob_N_T),
+            entropy_N_T=Unmeasured("entropy_N_T") if entropy_N_T is None else np.asarray(entropy_N_T),
+            logprob_N_T=Unmeasured("logprob_N_T") if logprob_N_T is None else np.asarray(logprob_N_T),
             weights_N=np.ones(len(lengths_N)),
             group_weight_N=len(index_N) / max(1, len(size_Q)) / size_Q[index_N],
             row_N=np.arange(len(lengths_N)),
         )
 
     def __post_init__(self):
-        lengths = {f.name: len(getattr(self, f.name)) for f in fields(self) if f.name != "minibatches"}
+        self.check()
+
+    def check(self) -> None:
+        """ValueError, with the array and the place, on what is no batch."""
+        lengths = {name: len(values) for name, values in self._arrays.items()}
         n = lengths["advantages_N"]
         if odd := {name: length for name, length in lengths.items() if length != n}:
             raise ValueError(f"rollouts: {odd} do not match advantages_N with {n} rows; every array needs one row each")
@@ -99,7 +133,8 @@ class Rollouts:
                 where = int(np.flatnonzero(values <= 0)[0])
                 raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; a cost and a weight must be above 0")
         for name in ("entropy_N_T", "logprob_N_T"):
-            values = getattr(self, name)
+            if (values := self._arrays.get(name)) is None:
+                continue
             if values.shape != self.response_mask_N_T.shape:
                 raise ValueError(
                     f"rollouts: {name} has shape {values.shape}, response_mask_N_T {self.response_mask_N_T.shape}; "
@@ -112,6 +147,34 @@ class Rollouts:
         return len(self.advantages_N)
 
     @property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that were measured, by name."""
+        entries = {f.name: vars(self)[f.name] for f in fields(self) if f.name != "minibatches"}
+        return {name: values for name, values in entries.items() if not isinstance(values, Unmeasured)}
+
+    def frozen(self) -> "Rollouts":
+        """The same rollouts, whose arrays cannot be written to."""
+        same = copy.copy(self)
+        for name, values in vars(self).items():
+            if isinstance(values, np.ndarray):
+                vars(same)[name] = values.view()
+                vars(same)[name].flags.writeable = False
+        return same
+
+    @property
+    def entropy_N(self) -> np.ndarray:
+        """Mean entropy of each response in nats; NaN if it was not measured."""
+        if isinstance(vars(self)["entropy_N_T"], Unmeasured):
+            return np.full(len(self), np.nan)
+        return (self.entropy_N_T * self.response_mask_N_T).sum(1) / self.response_tokens_N
+
+    def mean_entropy(self) -> float:
+        """Mean entropy of the response tokens in nats; NaN if it was not measured."""
+        if isinstance(vars(self)["entropy_N_T"], Unmeasured):
+            return float("nan")
+        return float(self.entropy_N_T[self.response_mask_N_T].mean())
+
+    @property
     def costs_N(self) -> np.ndarray:
         """c_i = prompt + response tokens, the cost of a pass over the rollout (Cost-Aware Learning §5.2)."""
         return self.prompt_tokens_N + self.response_tokens_N
@@ -122,7 +185,8 @@ class Rollouts:
         rows_M = np.arange(len(self))[rows_M]  # turns a boolean mask into positions
         if len(rows_M) == 0:
             raise NoSignal("rollouts: no row was taken; a sampler must keep at least one rollout")
-        taken = {f.name: getattr(self, f.name)[rows_M] for f in fields(self) if f.name != "minibatches"}
+        taken = {name: vars(self)[name] for name in ("entropy_N_T", "logprob_N_T")}
+        taken |= {name: values[rows_M] for name, values in self._arrays.items()}
         if weights_M is not None:
             taken["weights_N"] = taken["weights_N"] * weights_M
         return Rollouts(**taken, minibatches=minibatches if minibatches is not None else self.minibatches)

@@ -6,7 +6,7 @@ is a SettingsError of one sentence with the key and, if there is one, the neares
 
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
-from repro.settings.reading import load, merge, parse
+from repro.settings.reading import load, merge, parse, stored, validated
 from repro.settings.schema import Engine, Evaluation, Family, Policy, Settings, Statistics, Task
 from repro.settings.studies import Fidelity, Mix, Regimes
 
@@ -27,4 +27,6 @@ __all__ = [
     "merge",
     "nearest",
     "parse",
+    "stored",
+    "validated",
 ]

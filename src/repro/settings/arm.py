@@ -1,11 +1,12 @@
 """The settings of an arm: which rollouts, with which weights, in which loss."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from repro.settings.fields import Count, NonNegative, Positive, Section, Seeds
+from repro.errors import brief
+from repro.settings.fields import Count, CountFrom0, LearningRate, NonNegative, Positive, Section, Seeds, Title
 
 # A module's name, or in a notebook a function, and the function's keyword parameters.
 Call = tuple[str | Callable[..., Any], dict[str, Any]]
@@ -16,7 +17,7 @@ class ProfileUse(Section):
     the current policy `again` times, evenly over the run. Charged to the arm."""
 
     samples: Count
-    again: Annotated[int, Field(ge=0)] = 0
+    again: CountFrom0 = 0
 
 
 class EngineChanges(Section):
@@ -27,7 +28,7 @@ class EngineChanges(Section):
     rollouts_per_step: Count | None = None
     minibatch: Count | None = None
     refill_rounds: Count | None = None
-    learning_rate: Positive | None = None
+    learning_rate: LearningRate | None = None
     weight_decay: NonNegative | None = None
     gradient_clip: Positive | None = None
     kl: NonNegative | None = None
@@ -48,7 +49,7 @@ class Arm(Section):
     differently from section `engine` (`Settings.engine_of`).
     """
 
-    title: str
+    title: Title
     about: str
     group: str
     plan: Call = ("uniform", {})
@@ -76,7 +77,9 @@ class Arm(Section):
     @classmethod
     def many_calls(cls, value: Any) -> list[Call]:
         if not isinstance(value, list):
-            raise ValueError(f"{value!r} should be a list, such as [cost_aware] or [{{cost_aware: {{beta: 0.2}}}}]")
+            raise ValueError(
+                f"{brief(value)} should be a list, such as [cost_aware] or [{{cost_aware: {{beta: 0.2}}}}]"
+            )
         return [_call(entry) for entry in value]
 
     @property
@@ -98,4 +101,4 @@ def _call(value: Any) -> Call:
         [(name, parameters)] = value.items()
         if isinstance(name, str) and isinstance(parameters, dict):
             return name, dict(parameters)
-    raise ValueError(f"{value!r} should be a name, or one `name: {{parameter: value}}`")
+    raise ValueError(f"{brief(value)} should be a name, or one `name: {{parameter: value}}`")

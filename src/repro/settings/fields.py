@@ -1,15 +1,50 @@
-"""Base class and field types of the sections of the settings."""
+"""Base class and field types of the sections of the settings.
 
-from typing import Annotated
+Every number has bounds: what lies beyond them is a slip, cannot be allocated, or is no seed to numpy.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+LARGEST = 10**6  # of any count
+ENTRIES = 2**28  # of any array: 2 GiB in double precision
+NAME = r"^[a-z0-9][a-z0-9_-]*$"
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise ValueError(f"{twice!r} is there twice; remove one")
+    return values
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Part = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+CountFrom0 = Annotated[int, Field(ge=0, le=LARGEST)]
+GroupSize = Annotated[int, Field(ge=2, le=4096)]
+Processes = Annotated[int, Field(ge=1, le=256)]  # or threads
+Name = Annotated[str, Field(pattern=NAME, max_length=64)]  # becomes a stage, a file and a part of a command
+Title = Annotated[str, Field(pattern=r"^\S[^\x00-\x1f\x7f]*$", max_length=80)]  # one line of a table or figure
+Source = Annotated[str, Field(pattern=r"^\S[^\x00-\x1f\x7f]*$", max_length=1000)]  # a folder, or a model's name
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Temperature = Annotated[float, Field(ge=0.01, le=100)]
+LearningRate = Annotated[float, Field(gt=0, le=10)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Distinct = AfterValidator(_distinct)
+Seeds = Annotated[list[Seed], Field(min_length=1)]
+ArmNames = Annotated[list[str], Distinct]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def require_room(**sizes: int) -> None:
+    """ValueError if an array of these sizes cannot be allocated on a common machine."""
+    if math.prod(sizes.values()) > ENTRIES:
+        product = " × ".join(f"{name} {size}" for name, size in sizes.items())
+        raise ValueError(f"{product} is more than fits into memory ({ENTRIES} numbers); lower one of them")

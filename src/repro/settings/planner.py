@@ -1,6 +1,6 @@
 """The planner's assumptions: section `planner` of params.yaml, whose comments give the reason for each number."""
 
-from repro.settings.fields import Count, NonNegative, Positive, Section, Share
+from repro.settings.fields import Count, NonNegative, Part, Positive, Section, Seed
 
 
 class Assumptions(Section):
@@ -32,21 +32,21 @@ class Assumptions(Section):
     """
 
     prompt_tokens: Count
-    mean_response_share: Share
+    mean_response_share: Part
     groups: Count
     batches: Count
     pool: Count
-    seed: int
+    seed: Seed
     peak_tflops: Positive
     bandwidth_gbps: Positive
     memory_gb: Positive
-    train_utilisation: Share
-    score_utilisation: Share
-    decode_utilisation: Share
-    bandwidth_utilisation: Share
+    train_utilisation: Part
+    score_utilisation: Part
+    decode_utilisation: Part
+    bandwidth_utilisation: Part
     decode_overhead_ms: NonNegative
     slots: Count
     replica_gpus: Count
     microbatch_tokens: Count
-    rollout_memory: Share
+    rollout_memory: Part
     other_share: NonNegative

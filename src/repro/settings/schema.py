@@ -7,10 +7,33 @@ from pydantic import Field, ValidationError, model_validator
 
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
-from repro.settings.fields import Count, NonNegative, Positive, Section, Seeds, Share
+from repro.settings.fields import (
+    Count,
+    CountFrom0,
+    Distinct,
+    GroupSize,
+    LearningRate,
+    Name,
+    NonNegative,
+    Positive,
+    Processes,
+    Section,
+    Seed,
+    Seeds,
+    Share,
+    Source,
+    Temperature,
+    require_room,
+)
 from repro.settings.planner import Assumptions
 from repro.settings.studies import Drift, Fidelity, LanguageModel, Parity, Profile, Regimes
 from repro.settings.theory import Theory
+
+# The options of each data set, `min_` and `max_` of these: reasoning-gym's defaults, and the largest that we accept.
+_SUMS = {"terms": ((2, 6), 100), "digits": ((1, 4), 15)}
+_PRODUCTS = {"terms": ((2, 2), 100), "digits": ((1, 5), 15)}
+_DIVISORS = {"numbers": ((2, 2), 100), "value": ((1, 1000), 10**12)}
+OPTIONS = {"chain_sum": _SUMS, "products": _PRODUCTS, "gcd": _DIVISORS}
 
 
 class Family(Section):
@@ -18,16 +41,42 @@ class Family(Section):
 
     dataset: Literal["chain_sum", "products", "gcd"]  # those repro.tasks can write prompts and demonstrations for
     share: Share
-    emphasis: Positive = 1.0
+    emphasis: Annotated[float, Field(gt=0, le=1000)] = 1.0
     options: dict[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def options_are_those_of_the_data_set(self):
+        known = [f"{end}_{name}" for name in OPTIONS[self.dataset] for end in ("min", "max")]
+        for name in self.options:
+            if name not in known:
+                raise ValueError(f"{self.dataset} has no option {name!r}{nearest(name, known)}")
+        for name, (_, most) in OPTIONS[self.dataset].items():
+            low, high = self.range_of(name)
+            if not 1 <= low <= high <= most:
+                raise ValueError(f"min_{name} {low}, max_{name} {high}: they need 1 ≤ min_{name} ≤ max_{name} ≤ {most}")
+        return self
+
+    def range_of(self, name: str) -> tuple[int, int]:
+        """The least and the largest of what an option limits."""
+        (low, high), _ = OPTIONS[self.dataset][name]
+        return self.options.get(f"min_{name}", low), self.options.get(f"max_{name}", high)
+
+    @property
+    def longest_prompt(self) -> int:
+        """Symbols of the longest prompt, at most; as repro.tasks writes them."""
+        if self.dataset == "gcd":
+            numbers, digits = self.range_of("numbers")[1], len(str(self.range_of("value")[1]))
+        else:
+            numbers, digits = self.range_of("terms")[1], self.range_of("digits")[1]
+        return 1 + numbers * (digits + 1)
 
 
 class Task(Section):
-    seed: int
+    seed: Seed
     train_queries: Count
     evaluation_queries: Count
     pretraining_queries: Count
-    families: dict[str, Family]
+    families: dict[Name, Family]
 
     @model_validator(mode="after")
     def shares_sum_to_one(self):
@@ -55,20 +104,20 @@ class Demonstrations(Section):
 class Policy(Section):
     """The base policy: architecture and pre-training (unused when `source` names a model)."""
 
-    source: str | None
+    source: Source | None
     hidden: Count
     layers: Count
     heads: Count
     key_value_heads: Count
     max_length: Count
-    seed: int
-    threads: Count
+    seed: Seed
+    threads: Processes
     steps: Count
     batch: Count
-    learning_rate: Positive
+    learning_rate: LearningRate
     demonstrations: Demonstrations
     describe_groups: Count
-    group_size: Annotated[int, Field(ge=2)]
+    group_size: GroupSize
 
     @model_validator(mode="after")
     def heads_divide(self):
@@ -78,6 +127,13 @@ class Policy(Section):
             raise ValueError(
                 f"policy.heads {self.heads} is not a multiple of policy.key_value_heads {self.key_value_heads}"
             )
+        if self.hidden // self.heads % 2:
+            raise ValueError(
+                f"policy.hidden {self.hidden} over policy.heads {self.heads} is odd, and rotary positions come in "
+                "pairs; change one of them"
+            )
+        require_room(layers=self.layers, hidden=self.hidden, weights_each=13 * self.hidden)
+        require_room(batch=self.batch, max_length=self.max_length)
         return self
 
 
@@ -93,16 +149,16 @@ class Engine(Section):
     refill_rounds: Count
     slice_tokens: Count
     max_new_tokens: Count
-    temperature: Positive
-    learning_rate: Positive
+    temperature: Temperature
+    learning_rate: LearningRate
     weight_decay: NonNegative
     gradient_clip: Positive
     kl: NonNegative
-    kl_probe: Annotated[int, Field(ge=0)]
-    workers: Count
+    kl_probe: CountFrom0
+    workers: Processes
     checkpoint_every: Count
     log_every: Count
-    kept_rollouts: Annotated[int, Field(ge=0)]
+    kept_rollouts: CountFrom0
     stop_gflops: Positive | None = None
 
 
@@ -115,26 +171,26 @@ class Evaluation(Section):
     samples: Count
     final_samples: Count
     batch_rollouts: Count
-    temperature: Positive
+    temperature: Temperature
 
 
 class Statistics(Section):
     """`levels`: fractions of the baseline's rise from start to peak at which costs are compared. `confidence`: of all
     intervals. `resamples`: number of resamples wherever some are drawn; `seed`: theirs."""
 
-    levels: list[Annotated[float, Field(gt=0, le=1)]]
-    resamples: Annotated[int, Field(ge=100)]
+    levels: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Distinct, Field(min_length=1)]
+    resamples: Annotated[int, Field(ge=100, le=10**6)]
     confidence: Annotated[float, Field(gt=0, lt=1)]
-    seed: int
+    seed: Seed
 
 
 class Settings(Section):
     """All settings, with the scale merged in."""
 
-    scale: str
+    scale: Name
     seeds: Seeds
     baseline: str
-    arms: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")], Arm], Field(min_length=1)]
+    arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     task: Task
     policy: Policy
     engine: Engine
@@ -188,8 +244,42 @@ class Settings(Section):
                     f"arms.{name}.engine: {engine.rollouts_per_step} rollouts a step are no multiple of its minibatch "
                     f"{engine.minibatch}"
                 )
-        if self.policy.source is None and self.engine.max_new_tokens >= self.policy.max_length:
-            raise ValueError("policy.max_length must exceed engine.max_new_tokens by the length of the longest prompt")
+        return self
+
+    @model_validator(mode="after")
+    def words_tell_apart(self):
+        for where, entries in (("arms", self.arms), ("regimes.mixes", self.regimes.mixes)):
+            of: dict[str, str] = {}
+            for name, entry in entries.items():
+                if (other := of.setdefault(entry.title, name)) != name:
+                    raise ValueError(
+                        f"{where}.{name}.title {entry.title!r} is that of {other} too, and tables and figures could "
+                        "not tell them apart; change one"
+                    )
+        for name, arm in self.arms.items():
+            if not arm.group.strip():
+                raise ValueError(f"arms.{name}.group is empty; it is the heading in tables and figures")
+        return self
+
+    @model_validator(mode="after")
+    def sizes_fit(self):
+        longest = max(family.longest_prompt for family in self.task.families.values()) + 1  # and the start of text
+        if self.policy.source is None and longest + self.engine.max_new_tokens > self.policy.max_length:
+            raise ValueError(
+                f"policy.max_length {self.policy.max_length} must exceed engine.max_new_tokens "
+                f"{self.engine.max_new_tokens} by the length of the longest prompt, {longest}"
+            )
+        for name in self.arms:
+            require_room(rollouts_per_step=self.engine_of(name).rollouts_per_step, tokens=self.engine.max_new_tokens)
+        queries, held_out = self.task.train_queries, self.task.evaluation_queries
+        require_room(train_queries=queries, profile_samples=self.profile.samples)
+        require_room(train_queries=queries, drift_samples=self.drift.samples)
+        require_room(evaluation_queries=held_out, final_samples=self.evaluation.final_samples)
+        require_room(evaluation_queries=held_out, samples=self.evaluation.samples)
+        require_room(
+            queries=self.fidelity.queries, group_size=self.fidelity.group_size, tokens=self.engine.max_new_tokens
+        )
+        require_room(batch_rollouts=self.evaluation.batch_rollouts, tokens=self.engine.max_new_tokens)
         return self
 
     @property
@@ -248,7 +338,9 @@ class Settings(Section):
                     parts = Arm(**{"title": name, "about": "", "group": "Own", **parts})
                 except ValidationError as error:
                     first = error.errors()[0]
-                    raise SettingsError(f"arm {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+                    raise SettingsError(
+                        f"arm {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}".replace("\n", " ")
+                    ) from None
             chosen[name] = self.arm(parts) if isinstance(parts, str) else parts
         if not chosen:
             raise SettingsError("with_arms: no arm was given; name at least one")

@@ -4,22 +4,36 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from repro.settings.fields import Count, Positive, Section, Seeds, Share
+from repro.settings.fields import (
+    ArmNames,
+    Count,
+    Distinct,
+    GroupSize,
+    Name,
+    Processes,
+    Section,
+    Seed,
+    Seeds,
+    Share,
+    Source,
+    Temperature,
+    Title,
+)
 
 
 class Fidelity(Section):
     """Per-rollout gradient norms at checkpoints of these arms, every `snapshot_every` steps, on `queries` queries."""
 
-    arms: list[str]
+    arms: ArmNames
     snapshot_every: Count
     queries: Count
-    group_size: Annotated[int, Field(ge=2)]
+    group_size: GroupSize
 
 
 class Drift(Section):
     """Profiles at checkpoints of these arms, every `snapshot_every` steps, with `samples` of each training query."""
 
-    arms: list[str]
+    arms: ArmNames
     snapshot_every: Count
     samples: Count
 
@@ -29,7 +43,7 @@ class Profile(Section):
     ones. `temperatures`: further sampling temperatures, with `temperature_samples` of each query."""
 
     samples: Count
-    temperatures: list[Positive]
+    temperatures: Annotated[list[Temperature], Distinct, Field(min_length=1)]
     temperature_samples: Count
 
 
@@ -37,11 +51,11 @@ class Parity(Section):
     """verl compared with the embedded engine: both process the first batch of every arm with seed `batch_seed`; `arms`
     are also trained on verl, with `seeds`, for their first `steps` steps, `at_once` runs at a time."""
 
-    batch_seed: int
-    arms: Annotated[list[str], Field(min_length=1)]
+    batch_seed: Seed
+    arms: Annotated[ArmNames, Field(min_length=1)]
     seeds: Annotated[Seeds, Field(min_length=2)]
     steps: Count
-    at_once: Count
+    at_once: Processes
 
 
 class LanguageModel(Section):
@@ -49,24 +63,24 @@ class LanguageModel(Section):
     folder of save_pretrained or a hub id. `engine` auto: vLLM if it runs, else transformers. `sums_each` sums for each
     number of `terms`, and the first `word_problems` of the file; `samples` responses to each."""
 
-    source: str
+    source: Source
     engine: Literal["auto", "vllm", "transformers"]
     dtype: Literal["float32", "bfloat16"]
-    threads: Count
-    terms: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    threads: Processes
+    terms: Annotated[list[Annotated[int, Field(ge=2, le=100)]], Distinct, Field(min_length=1)]
     largest_term: Count
     sums_each: Count
     word_problems: Count
     samples: Count
     max_new_tokens: Count
-    temperature: Positive
-    seed: int
+    temperature: Temperature
+    seed: Seed
 
 
 class Mix(Section):
     """Another mix of the same families: {family: share}; missing families have share 0."""
 
-    title: str
+    title: Title
     about: str
     shares: dict[str, Share]
 
@@ -81,7 +95,7 @@ class Mix(Section):
 class Regimes(Section):
     """The same arms on other queries, with the same base policy. `final_samples` replaces that of `evaluation`."""
 
-    arms: list[str]
+    arms: ArmNames
     seeds: Seeds
     final_samples: Count
-    mixes: dict[str, Mix]
+    mixes: Annotated[dict[Name, Mix], Field(min_length=1)]

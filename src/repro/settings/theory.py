@@ -4,22 +4,32 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from repro.settings.fields import Count, NonNegative, Positive, Section, Share
+from repro.settings.fields import LARGEST, Count, NonNegative, Positive, Section, Seed, Share, require_room
 
 
-class SgdTheory(Section):
+class Study(Section):
+    """The parameters of one notebook."""
+
+    @model_validator(mode="after")
+    def arrays_fit(self):
+        sizes = {name: value for name, value in self if type(value) is int and name != "seed"}
+        require_room(**dict(sorted(sizes.items(), key=lambda entry: -entry[1])[:2]))  # arrays have two long axes
+        return self
+
+
+class SgdTheory(Study):
     """Parameters of notebooks/theory/sgd.ipynb, all ours; the paper's values were not available to us."""
 
-    n_points: Annotated[int, Field(ge=2)]
+    n_points: Annotated[int, Field(ge=2, le=LARGEST)]
     dimension: Count
     norm_low: Positive
     norm_high: Positive
     cost_low: Positive
     cost_high: Positive
     n_iterations: Count
-    n_trials: Annotated[int, Field(ge=2)]
+    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
     radius: Positive
-    seed: int
+    seed: Seed
 
     @model_validator(mode="after")
     def low_to_high(self):
@@ -30,7 +40,7 @@ class SgdTheory(Section):
         return self
 
 
-class SgdRegimesTheory(Section):
+class SgdRegimesTheory(Study):
     """Parameters of notebooks/theory/sgd_regimes.ipynb; all are our assumptions.
 
     Norms and costs are log-normal: `norm_spread` and `cost_spread` are the standard deviations of their logarithms,
@@ -38,17 +48,17 @@ class SgdRegimesTheory(Section):
     linear problem over its mean |slope|. `n_iterations`: the longest horizon.
     """
 
-    n_points: Annotated[int, Field(ge=20)]
+    n_points: Annotated[int, Field(ge=20, le=LARGEST)]
     dimension: Count
     norm_spread: Positive
     cost_spread: Positive
     correlation: Annotated[float, Field(gt=0, lt=1)]
     drift: Annotated[float, Field(gt=0, lt=1)]
     radius: Positive
-    n_iterations: Annotated[int, Field(ge=512)]
-    n_trials: Annotated[int, Field(ge=2)]
-    dramatic_points: Annotated[list[Annotated[int, Field(ge=5)]], Field(min_length=1)]
-    seed: int
+    n_iterations: Annotated[int, Field(ge=512, le=LARGEST)]
+    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    dramatic_points: Annotated[list[Annotated[int, Field(ge=5, le=LARGEST)]], Field(min_length=1)]
+    seed: Seed
 
     @model_validator(mode="after")
     def the_threshold_lies_below_the_positive_regime(self):
@@ -60,21 +70,21 @@ class SgdRegimesTheory(Section):
         return self
 
 
-class ProxyTheory(Section):
+class ProxyTheory(Study):
     """Parameters of notebooks/theory/proxy.ipynb, all our assumptions. `n_groups` and `group_size`: the batch of the
     noise ablation; `beta`: its smoothing."""
 
-    n_components: Annotated[int, Field(ge=2)]
+    n_components: Annotated[int, Field(ge=2, le=LARGEST)]
     norm_low: Positive
     norm_high: Positive
     cost_low: Positive
     cost_high: Positive
     n_instances: Count
-    n_draws: Annotated[int, Field(ge=2)]
+    n_draws: Annotated[int, Field(ge=2, le=LARGEST)]
     n_groups: Count
-    group_size: Annotated[int, Field(ge=2)]
+    group_size: Annotated[int, Field(ge=2, le=LARGEST)]
     beta: Annotated[float, Field(gt=0, le=1)]
-    seed: int
+    seed: Seed
 
     @model_validator(mode="after")
     def low_below_high(self):
@@ -85,31 +95,31 @@ class ProxyTheory(Section):
         return self
 
 
-class LowerBoundTheory(Section):
+class LowerBoundTheory(Study):
     """Parameters of notebooks/theory/lower_bound.ipynb, all our assumptions. `spread`: highest over lowest cost of the
     simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
 
-    n_components: Annotated[int, Field(ge=2)]
+    n_components: Annotated[int, Field(ge=2, le=LARGEST)]
     lipschitz: Positive
     epsilon: Positive
     spread: Annotated[float, Field(ge=1, allow_inf_nan=False)]
-    n_trials: Annotated[int, Field(ge=2)]
-    seed: int
+    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    seed: Seed
 
 
-class SubsetTheory(Section):
+class SubsetTheory(Study):
     """Parameters of notebooks/theory/subset.ipynb, all ours; the paper gives no instances. `tail`: exponent of the
     Pareto draws; `budgets`: fractions of the sum of norms left out, increasing from 0."""
 
     n_components: Annotated[int, Field(ge=2, le=16)]  # all subsets are enumerated
     n_instances: Count
     tail: Positive
-    n_points: Annotated[int, Field(ge=2)]
-    dimension: Annotated[int, Field(ge=2)]
+    n_points: Annotated[int, Field(ge=2, le=LARGEST)]
+    dimension: Annotated[int, Field(ge=2, le=LARGEST)]
     budgets: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2)]
-    n_iterations: Annotated[int, Field(ge=16)]
-    n_trials: Annotated[int, Field(ge=2)]
-    seed: int
+    n_iterations: Annotated[int, Field(ge=16, le=LARGEST)]
+    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    seed: Seed
 
     @model_validator(mode="after")
     def budgets_rise_from_zero(self):
@@ -118,30 +128,30 @@ class SubsetTheory(Section):
         return self
 
 
-class VarianceTheory(Section):
+class VarianceTheory(Study):
     """Parameters of notebooks/theory/variance.ipynb. Group size and n (`keep`) are the paper's; the Beta distribution
     of success rates matches its 70% of groups with a signal; everything else is ours."""
 
     group_size: Annotated[int, Field(ge=4, le=128)]  # all smaller binary groups are enumerated, in cubic time
-    keep: Annotated[int, Field(ge=2)]
-    n_vectors: Annotated[int, Field(ge=2)]
-    vocabulary: Annotated[int, Field(ge=2)]
-    length: Annotated[int, Field(ge=1)]
+    keep: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_vectors: Annotated[int, Field(ge=2, le=LARGEST)]
+    vocabulary: Annotated[int, Field(ge=2, le=LARGEST)]
+    length: Annotated[int, Field(ge=1, le=LARGEST)]
     hidden: Count
     sharpness: NonNegative
     n_queries: Count
-    n_groups: Annotated[int, Field(ge=2)]
+    n_groups: Annotated[int, Field(ge=2, le=LARGEST)]
     batch_groups: Count
-    n_batches: Annotated[int, Field(ge=2)]
+    n_batches: Annotated[int, Field(ge=2, le=LARGEST)]
     alpha: Positive
     beta: Positive
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
 
     @model_validator(mode="after")
     def sizes_fit(self):
         if self.keep > self.group_size:
             raise ValueError(f"keep {self.keep} is above group_size {self.group_size}; keep at most the whole group")
-        if self.vocabulary**self.length > 4096:
+        if self.length > 12 or self.vocabulary**self.length > 4096:
             raise ValueError(
                 f"vocabulary {self.vocabulary} to the power of length {self.length} is over 4096 responses, all of "
                 "which are enumerated; make one of them smaller"
@@ -149,7 +159,7 @@ class VarianceTheory(Section):
         return self
 
 
-class GroupSizeTheory(Section):
+class GroupSizeTheory(Study):
     """Parameters of notebooks/theory/group_size.ipynb, all ours; the paper gives none of them.
 
     Difficulty is Beta(alpha, beta); K = samples per query; group sizes in rollouts; `unsolvable_share` of the queries
@@ -159,17 +169,17 @@ class GroupSizeTheory(Section):
     alpha: Positive
     beta: Positive
     samples: Count
-    uniform: Annotated[int, Field(ge=2)]
-    smallest: Annotated[int, Field(ge=2)]
+    uniform: Annotated[int, Field(ge=2, le=LARGEST)]
+    smallest: Annotated[int, Field(ge=2, le=LARGEST)]
     largest: Count
     unsolvable_share: Share
     passes: Positive
     profile_price: NonNegative
     margin: Annotated[float, Field(gt=0, lt=0.5)]
-    n_groups: Annotated[int, Field(ge=2)]
+    n_groups: Annotated[int, Field(ge=2, le=LARGEST)]
     n_queries: Count
-    n_trials: Annotated[int, Field(ge=2)]
-    seed: int
+    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    seed: Seed
 
     @model_validator(mode="after")
     def sizes_are_ordered(self):

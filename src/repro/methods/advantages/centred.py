@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from repro.methods.advantages import equal_rewards
+from repro.methods.advantages import deviations, equal_rewards
 
 
 def centred(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
@@ -11,11 +11,9 @@ def centred(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     Without the division by the standard deviation, groups that are nearly solved or nearly unsolvable are no longer
     magnified. Dr. GRPO's other change, not dividing the loss by the response length, is `aggregation: constant-length`.
     A group whose rewards are all equal gets exactly 0. ValueError on a reward that is not finite.
+
+    >>> centred(np.array([1, 0, 0, 0]), np.array([0, 0, 0, 0]))
+    array([ 0.75, -0.25, -0.25, -0.25])
     """
-    rewards_N = np.asarray(rewards_N, float)
-    if not np.isfinite(rewards_N).all():
-        where = int(np.flatnonzero(~np.isfinite(rewards_N))[0])
-        raise ValueError(f"advantages: rewards_N[{where}] is {rewards_N[where]}; mend the verifier, rewards are finite")
-    _, index_N = np.unique(group_N, return_inverse=True)
-    mean_Q = np.bincount(index_N, rewards_N) / np.bincount(index_N)
-    return np.where(equal_rewards(rewards_N, group_N)[index_N], 0.0, rewards_N - mean_Q[index_N])
+    deviation_N, index_N = deviations(rewards_N, group_N)
+    return np.where(equal_rewards(rewards_N, group_N)[index_N], 0.0, deviation_N)

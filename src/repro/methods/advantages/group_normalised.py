@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from repro.methods.advantages import equal_rewards
+from repro.methods.advantages import deviations, equal_rewards
 
 
 def group_normalised(
@@ -16,14 +16,11 @@ def group_normalised(
     The standard deviation is the population's (divides by G), as in D³S eq. 35; D³S eq. 2 has no δ. A group whose
     rewards are all equal gets exactly 0 rather than rounding noise divided by δ. ValueError on a reward that is not
     finite.
+
+    >>> group_normalised(np.array([1, 0, 1, 1]), np.array([0, 0, 1, 1])).round(3)
+    array([ 1., -1.,  0.,  0.])
     """
-    rewards_N = np.asarray(rewards_N, float)
-    if not np.isfinite(rewards_N).all():
-        where = int(np.flatnonzero(~np.isfinite(rewards_N))[0])
-        raise ValueError(f"advantages: rewards_N[{where}] is {rewards_N[where]}; mend the verifier, rewards are finite")
-    _, index_N = np.unique(group_N, return_inverse=True)
-    size_Q = np.bincount(index_N)
-    centred_N = rewards_N - (np.bincount(index_N, rewards_N) / size_Q)[index_N]
-    std_Q = np.sqrt(np.bincount(index_N, centred_N**2) / size_Q)
+    centred_N, index_N = deviations(rewards_N, group_N)
+    std_Q = np.sqrt(np.bincount(index_N, centred_N**2) / np.bincount(index_N))
     silent_N = equal_rewards(rewards_N, group_N)[index_N]
     return np.where(silent_N, 0.0, centred_N / np.where(silent_N, 1.0, std_Q[index_N] + delta))

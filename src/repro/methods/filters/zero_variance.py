@@ -16,5 +16,8 @@ def zero_variance(rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     The engine refills: while the batch is not full and `engine.refill_rounds` are not used up, it generates as many
     further groups of the plan as are missing. The ledger is charged for every group, kept or not.
     Deviation: DAPO generates whole batches and discards the surplus; we generate only what is missing.
+
+    >>> zero_variance(np.array([1, 0, 1, 1]), np.array([0, 0, 1, 1]))
+    array([ True, False])
     """
     return ~equal_rewards(rewards_N, group_N)

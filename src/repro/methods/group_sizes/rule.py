@@ -6,14 +6,17 @@ or G not a whole number of rollouts.
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, xlog1py, xlogy
 
 Array = NDArray[np.float64]
 SMALLEST = 2  # the smallest group that can have an advantage
 
 
 def rule_size(p: ArrayLike, smallest: int = SMALLEST, largest: int | None = None) -> NDArray[np.int64]:
-    """clip(⌈1/p⌉, smallest, largest), sGPO's group size; rollouts. p = 0 gives `largest`, which must then be set."""
+    """clip(⌈1/p⌉, smallest, largest), sGPO's group size; rollouts. p = 0 gives `largest`, which must then be set.
+
+    >>> rule_size([1.0, 0.5, 0.125, 0.0], largest=32)
+    array([ 2,  2,  8, 32])
+    """
     p = probabilities(p)
     if largest is None and (p == 0).any():
         raise ValueError("p = 0 has no inverse: give the largest group size")
@@ -39,6 +42,8 @@ def rollouts(size: int) -> int:
 
 def binomial(p: ArrayLike, size: int) -> Array:
     """P(S = s) for s = 0 ... G; shape p.shape + (G + 1,)."""
+    from scipy.special import gammaln, xlog1py, xlogy  # late: sGPO's plan needs none of it
+
     p, success_S = probabilities(p)[..., None], np.arange(size + 1)
     ways_S = gammaln(size + 1) - gammaln(success_S + 1) - gammaln(size - success_S + 1)
     return np.exp(ways_S + xlogy(success_S, p) + xlog1py(size - success_S, -p))

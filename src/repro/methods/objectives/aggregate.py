@@ -27,6 +27,14 @@ def token_coefficients(
     sequence means, whatever the groups' sizes and however they are split over mini-batches; with groups of one size
     it is sequence-mean. ValueError without the weights.
     A sequence without a masked token contributes nothing but counts in N.
+
+    >>> import torch
+    >>> token_coefficients(torch.tensor([[1, 1, 0], [1, 0, 0]]), "sequence-mean")
+    tensor([[0.2500, 0.2500, 0.0000],
+            [0.5000, 0.0000, 0.0000]])
+    >>> token_coefficients(torch.tensor([[1, 1, 0], [1, 0, 0]]), "token-mean")
+    tensor([[0.3333, 0.3333, 0.0000],
+            [0.3333, 0.0000, 0.0000]])
     """
     if aggregation == "token-mean":
         return mask_N_T / mask_N_T.sum().clip(1)

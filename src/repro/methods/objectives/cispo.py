@@ -27,6 +27,11 @@ def cispo(
     tensors; log-probabilities in nats. A token counts as clipped if A ≠ 0 and clipping changed its weight: its gradient
     is rescaled, not lost, so unlike GRPO's this fraction does not measure lost tokens. With clip_low = 0 every token
     with r < 1 counts, even if only by rounding.
+
+    >>> import torch
+    >>> old, new = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.6, 0.4]]).log()
+    >>> cispo(new, old, torch.tensor([1.0]), torch.tensor([[True, True]]))
+    TokenLoss(loss_N_T=tensor([[0.6130, 0.9163]]), clipped_N_T=tensor([[False,  True]]))
     """
     ratio_N_T = (logprob_N_T - old_logprob_N_T).detach().exp()
     weight_N_T = ratio_N_T.clamp(1.0 - clip_low, 1.0 + clip_high)

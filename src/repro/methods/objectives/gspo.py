@@ -31,6 +31,11 @@ def gspo(
 
     Meant for `sequence-mean`, where the sum over a sequence is s_i A / N; `token-mean` weights it by its length. All
     arrays are torch tensors; log-probabilities in nats. All masked tokens of a clipped sequence count as clipped.
+
+    >>> import torch
+    >>> old, new = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.6, 0.4]]).log()
+    >>> gspo(new, old, torch.tensor([1.0]), torch.tensor([[True, True]]), clip_low=0.1, clip_high=0.1)
+    TokenLoss(loss_N_T=tensor([[-0.9798, -0.9798]]), clipped_N_T=tensor([[False, False]]))
     """
     log_ratio_N_T = (logprob_N_T - old_logprob_N_T).detach().where(mask_N_T, 0.0)
     sequence_ratio_N_1 = (log_ratio_N_T.sum(1, keepdim=True) / mask_N_T.sum(1, keepdim=True).clip(1)).exp()

@@ -16,11 +16,13 @@ Allocation = Literal["inverse", "shrunken", "informative", "equal"]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The smallest and largest group size, and the common size for allocation "equal"; rollouts."""
+    """The smallest and largest group size, the common size for allocation "equal", and that of a query with p̂ = 0 where
+    it is not the allocation's; rollouts."""
 
     smallest: int
     largest: int
     equal: int
+    unsolvable: int | None = None
 
 
 def group_sizes(queries: Queries, allocation: Allocation, bounds: Bounds) -> Callable[[np.ndarray], np.ndarray]:
@@ -35,6 +37,8 @@ def group_sizes(queries: Queries, allocation: Allocation, bounds: Bounds) -> Cal
         sizes_Q = np.full(len(queries), bounds.equal)
     else:
         sizes_Q = {"inverse": _inverse, "shrunken": _shrunken}[allocation](queries, bounds)
+        if bounds.unsolvable is not None:
+            sizes_Q = np.where(queries.rate_Q == 0, bounds.unsolvable, sizes_Q)
     return lambda order_E: sizes_Q[order_E]
 
 

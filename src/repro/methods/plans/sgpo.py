@@ -23,7 +23,8 @@ p̂ = s/K, with s successes in K samples of the base policy. The headline arm, `
 4. p̂ = 0 has no inverse. Under "inverse" G is then `largest`, the rule's limit; no other p̂ asks for more than K, so with
    K ≤ `largest` the unsolvable queries have by far the largest groups, and those kept by 2 can still take most
    rollouts, though K failures do not tell 0 from 1/K. Allocation "shrunken" puts the posterior mean of p in place of p̂,
-   for queries with p ~ Beta(α, β), fitted to the profile: no group is larger than the samples support.
+   for queries with p ~ Beta(α, β), fitted to the profile: no group is larger than the samples support. `unsolvable`
+   sets their size apart from either rule; the atlas varies it.
 
 5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order redrawn each epoch. Later epochs
    start again from the easiest by the same p̂, since there is only one profile; hence an epoch's last steps hold only
@@ -78,14 +79,23 @@ def sgpo(
     group_size: Size = 8,
     smallest: Size = 2,
     largest: Size = 32,
+    unsolvable: Size | None = None,
 ) -> "Epochs":
     """Epochs of groups, easy before hard, ⌈1/p̂⌉ rollouts each; the module explains every choice.
 
-    `group_size` applies to allocation "equal" only, `smallest` and `largest` to the others. ValueError without a
-    profile, if the largest group exceeds a step's rollouts or is below the smallest, or if the filter drops everything.
+    `group_size` applies to allocation "equal" only, `smallest` and `largest` to the others, `unsolvable` to "inverse"
+    and "shrunken": the group size of a query with p̂ = 0, in place of the allocation's. ValueError without a profile, if
+    the largest group exceeds a step's rollouts or is below the smallest, or if the filter drops everything.
+
+    >>> profile = Queries(np.array([8, 8, 8]), successes_Q=np.array([8, 4, 1]), samples_Q=np.array([8, 8, 8]))
+    >>> sgpo(profile, 32, np.random.default_rng(0)).draw()
+    [PlannedGroup(query=1, size=2), PlannedGroup(query=2, size=8)]
     """
     rate_Q = queries.rate_Q
-    name, most = ("group_size", group_size) if allocation == "equal" else ("largest", largest)
+    if unsolvable is not None and allocation not in ("inverse", "shrunken"):
+        raise ValueError(f"sgpo: unsolvable {unsolvable} has no meaning with allocation {allocation}; leave it out")
+    own = {"group_size": group_size} if allocation == "equal" else {"largest": largest, "unsolvable": unsolvable or 0}
+    name, most = max(own.items(), key=lambda entry: entry[1])
     if most > rollouts_per_step:
         raise ValueError(
             f"sgpo: {name} {most} does not fit the {rollouts_per_step} rollouts of a step; "
@@ -101,7 +111,7 @@ def sgpo(
             f"sgpo: the filter leaves none of {len(queries)} queries ({trivial_Q.sum()} trivial, {unsolvable_Q.sum()} "
             "unsolvable); set drop_trivial to false, raise unsolvable_share, or train on other queries"
         )
-    sizes = group_sizes(queries, allocation, Bounds(smallest, largest, group_size))
+    sizes = group_sizes(queries, allocation, Bounds(smallest, largest, group_size, unsolvable))
     return Epochs(rate_Q, always_Q, lots, sizes, curriculum, rng, rng.spawn(1)[0])
 
 

@@ -20,6 +20,10 @@ def uniform(
 
     No query is repeated or lost within an epoch: its tail starts the next step. ValueError if the budget is not a
     multiple of the group size, or holds more groups than there are queries.
+
+    >>> plan = uniform(Queries(np.array([8, 8, 8, 8])), 4, np.random.default_rng(0), group_size=2)
+    >>> [next(plan).query for _ in range(4)]
+    [2, 0, 1, 3]
     """
     groups, rest = divmod(rollouts_per_step, group_size)
     if rest or groups == 0:

@@ -2,37 +2,82 @@
 
 A sampler is a pure function `(rollouts, progress, rng, *, parameters) -> rollouts` in a module of the same name;
 `progress` is the fraction of training steps done, from 0 to (steps − 1)/steps. Samplers chain: each gets the output of
-the one before. To add one, write `samplers/my_sampler.py` with a function `my_sampler` and name it in an arm of
-`params.yaml`; nothing else is needed.
+the one before, read-only (`take` copies), and may read what the engine measured. To add one, write
+`samplers/my_sampler.py` with a function `my_sampler` and name it in an arm of `params.yaml`; nothing else is needed.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from repro.errors import brief
+from repro.methods.guard import MethodError, call, name_of
 from repro.methods.rollouts import NoSignal, Rollouts
 
+MOST = 100  # times a batch's rows that a sampler may return
 Sampler = Callable[[Rollouts, float, np.random.Generator], Rollouts]
 
 
 def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
-    """The output of the last sampler; NoSignal if it is empty or has no advantage other than zero."""
+    """The output of the last sampler; NoSignal if it is empty or has no advantage other than zero. MethodError, with
+    the sampler's name, if one fails or returns what is no part of the batch. A sampler cannot write to its input.
+
+    >>> from repro.methods.samplers.cost_aware import cost_aware
+    >>> from repro.methods.samplers.zero_variance import zero_variance
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 1, 1], rewards_N=[1, 0, 1, 1],
+    ...     advantages_N=[1.0, -1.0, 0.0, 0.0],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> apply_chain([zero_variance, cost_aware], batch, 0.0, np.random.default_rng(0)).row_N
+    array([1, 0])
+    """
+    batch = rollouts
     for sampler in chain:
-        name = getattr(getattr(sampler, "func", sampler), "__name__", sampler)
-        try:
-            chosen = sampler(rollouts, progress, rng)
-        except NoSignal:
-            raise
-        except Exception as error:
-            raise RuntimeError(f"sampler {name}: {type(error).__name__}: {error}") from error
+        chosen = call("sampler", sampler, rollouts.frozen(), progress, rng, rng=rng)
         if not isinstance(chosen, Rollouts):
-            raise TypeError(f"sampler {name} returned {type(chosen).__name__}; it should return Rollouts, by `take`")
+            said = f"returned {type(chosen).__name__}; it should return Rollouts, by `take`"
+        else:
+            said = _wrong(chosen, batch)
+        if said:
+            raise MethodError(f"sampler {name_of(sampler)} {said}")
         rollouts = chosen
     if not (rollouts.advantages_N[:, None] * rollouts.response_mask_N_T).any():
         raise NoSignal("no token left to train on has an advantage; skip the update")
     return rollouts
 
 
+def _wrong(chosen: Rollouts, batch: Rollouts) -> str:
+    """What of `chosen` is not of the batch, and the cure; "" if all is."""
+    try:
+        chosen.check()
+    except (ValueError, TypeError, AttributeError) as error:
+        return f"returned what is no batch: {error}"
+    row_M, n = chosen.row_N, len(batch)
+    if len(row_M) > MOST * n:
+        return f"returned {len(row_M)} rows of a batch of {n}; take at most {MOST} times as many"
+    if row_M.dtype.kind not in "iu" or not np.isin(row_M, batch.row_N).all():
+        return f"returned rows that the batch of {n} does not have; choose among its rows, by `take`"
+    order = np.argsort(batch.row_N, kind="stable")
+    at_M = order[np.searchsorted(batch.row_N, row_M, sorter=order)]
+    for name in ("prompt_tokens_N", "response_tokens_N"):
+        if (getattr(chosen, name) != getattr(batch, name)[at_M]).any():
+            return f"changed {name}; choose among the batch's rows, by `take`, and leave their lengths as they are"
+    mask_M_T = batch.response_mask_N_T[at_M]
+    if chosen.response_mask_N_T.shape != mask_M_T.shape or (chosen.response_mask_N_T & ~mask_M_T).any():
+        return "selected tokens that the responses do not have; narrow the mask, by `with_mask`"
+    if not np.isfinite(chosen.group_weight_N).all():
+        return "changed group_weight_N to what is not finite; leave it as it is"
+    steps = chosen.minibatches
+    if steps is not None and not (isinstance(steps, int | np.integer) and 1 <= steps <= MOST * n):
+        return f"asks for {brief(steps)} mini-batches; give a whole number of at least 1"
+    return ""
+
+
 def effective_sample_size(weights_N: np.ndarray) -> float:
-    """Kish's (Σw)²/Σw²: the number of equally weighted rollouts the weighted ones are worth; N if all are equal."""
+    """Kish's (Σw)²/Σw²: the number of equally weighted rollouts the weighted ones are worth; N if all are equal.
+
+    >>> effective_sample_size(np.array([1.0, 1.0, 2.0]))
+    2.6666666666666665
+    """
     return float(weights_N.sum() ** 2 / np.square(weights_N).sum())

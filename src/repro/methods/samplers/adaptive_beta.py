@@ -32,6 +32,16 @@ def adaptive_beta(
 
     Source: ours; the paper mentions setting β during training as future work. `recentre` and `tokens` as in
     `repro.methods.selection.importance.draw`. NoSignal if every advantage is 0.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> taken = adaptive_beta(batch, 0.0, np.random.default_rng(0), target=0.9)
+    >>> taken.row_N
+    array([2, 0, 0, 0])
+    >>> taken.weights_N.round(2)
+    array([1.16, 0.61, 0.61, 0.61])
     """
     p_N = probabilities(rollouts)
     return draw(rollouts, smoothed(p_N, beta_for_ess(p_N, target)), rng, recentre=recentre, tokens=tokens)

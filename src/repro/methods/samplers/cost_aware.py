@@ -43,5 +43,15 @@ def cost_aware(
     Deviations: none known at the defaults, but Algorithm 2 is missing from our copy: N draws with replacement and
     re-centring by E_p are our reading of §5.2 and App. G.2. `tokens` and `resampling` are ours. The paper's β values
     were not available to us; ours are parameters.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> taken = cost_aware(batch, 0.0, np.random.default_rng(0))
+    >>> taken.row_N
+    array([1, 0, 0, 0])
+    >>> taken.weights_N.round(2)
+    array([2.05, 0.43, 0.43, 0.43])
     """
     return draw(rollouts, probabilities(rollouts, beta), rng, recentre=recentre, tokens=tokens, resampling=resampling)

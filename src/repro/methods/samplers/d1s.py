@@ -20,6 +20,14 @@ def d1s(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share:
 
     Deviations: N_s is given as a fraction of the group, so that it transfers between group sizes; the paper's table has
     N_s from 8 to 32 of G = 32 and does not state which of them D¹S, which has no schedule, uses; we take 8, a quarter.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0, 0, 0, 0, 0], rewards_N=[1, 1, 0, 0, 0, 0, 0, 0],
+    ...     advantages_N=[1.7, 1.7, -0.6, -0.6, -0.6, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8, 8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53, 20, 30, 12, 40],
+    ... )
+    >>> d1s(batch, 0.0, np.random.default_rng(0)).row_N
+    array([0, 2])
     """
     keep_Q = group_quotas(rollouts.group_N, share)
     return require_signal(rollouts.take(max_variance_rows(rollouts.advantages_N, rollouts.group_N, keep_Q)))

@@ -18,6 +18,14 @@ def d1s_c(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, shar
     advantage is 0.
 
     Deviations: N_s as a fraction of the group, a quarter since no value is stated; see `d1s`.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0, 1, 1, 1, 1], rewards_N=[1, 0, 0, 0, 1, 1, 0, 1],
+    ...     advantages_N=[1.7, -0.6, -0.6, -0.6, 0.6, 0.6, -1.7, 0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8, 8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53, 20, 30, 12, 40],
+    ... )
+    >>> d1s_c(batch, 0.0, np.random.default_rng(0)).row_N
+    array([0, 1, 4, 6])
     """
     keep = group_quotas(rollouts.group_N, share).sum()
     whole_N = np.zeros(len(rollouts), int)

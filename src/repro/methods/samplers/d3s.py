@@ -33,6 +33,17 @@ def d3s(
     `least` tokens a rollout on average (`top_tokens`): short responses see the schedule of K only where its share is
     above that floor. The loss of eq. 10 is the one over the kept tokens up
     to its factor 1/|Ŝ|; see `top_tokens`.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[2, 3, 2, 4],
+    ...     entropy_N_T=[[0.1, 2.0, 0, 0], [0.4, 0.1, 1.5, 0], [1.0, 0.3, 0, 0], [0.2, 0.9, 0.1, 0.6]],
+    ... )
+    >>> early, late = (d3s(batch, progress, np.random.default_rng(0), least=1) for progress in (0.0, 0.9))
+    >>> early.row_N, late.row_N
+    (array([0, 1]), array([0, 1, 2, 3]))
+    >>> late.response_mask_N_T.sum(1)
+    array([1, 1, 1, 1])
     """
     share, tokens = linear(progress, share_start, share_end), linear(progress, tokens_start, tokens_end)
     return d2s(rollouts, progress, rng, share=share, tokens=tokens, least=least)

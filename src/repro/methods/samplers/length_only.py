@@ -25,6 +25,16 @@ def length_only(
     fraction of the batch's tokens is reached instead of N times. See `repro.methods.selection.importance.draw`.
 
     Deviations: none known. The paper's −LEN has neither β nor a budget; nor have our defaults.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> taken = length_only(batch, 0.0, np.random.default_rng(0))
+    >>> taken.row_N
+    array([2, 0, 0, 0])
+    >>> taken.weights_N.round(2)
+    array([0.87, 0.75, 0.75, 0.75])
     """
     p_N = distribution(1.0 / np.sqrt(rollouts.costs_N), beta)
     return draw(rollouts, p_N, rng, recentre=recentre, tokens=tokens)

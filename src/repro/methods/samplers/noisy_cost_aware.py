@@ -33,6 +33,16 @@ def noisy_cost_aware(
     Deviations: the paper states only that the noise has mean zero and a variance, whose values were not available to
     us, and not how |A| is kept non-negative; the Gaussian, its standard deviation in units of std(|A|), and the clip
     are ours. `recentre` and `tokens` as in `repro.methods.selection.importance.draw`.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> taken = noisy_cost_aware(batch, 0.0, np.random.default_rng(0), noise=0.5)
+    >>> taken.row_N
+    array([2, 3, 1, 2])
+    >>> taken.weights_N.round(2)
+    array([1.17, 2.25, 2.28, 1.17])
     """
     proxy_N = np.abs(rollouts.advantages_N)
     if not proxy_N.any():

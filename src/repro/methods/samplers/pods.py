@@ -31,6 +31,17 @@ def pods(
     equal.
 
     Deviations: n as a fraction of the group, a quarter as for D³S's subsets, since D³S's table gives no value.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0, 0, 0, 0, 0], rewards_N=[1, 1, 0, 0, 0, 0, 0, 0],
+    ...     advantages_N=[1.7, 1.7, -0.6, -0.6, -0.6, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8, 8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53, 20, 30, 12, 40],
+    ... )
+    >>> taken = pods(batch, 0.0, np.random.default_rng(0), share=0.5)
+    >>> taken.row_N
+    array([0, 1, 2, 3])
+    >>> taken.advantages_N.round(3)
+    array([ 1.,  1., -1., -1.])
     """
     keep_Q = group_quotas(rollouts.group_N, share)
     taken = rollouts.take(max_variance_rows(rollouts.rewards_N, rollouts.group_N, keep_Q))

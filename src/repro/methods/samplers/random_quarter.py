@@ -11,6 +11,14 @@ def random_quarter(rollouts: Rollouts, progress: float, rng: np.random.Generator
     """From each group, as many rollouts as `d1s` and `pods` keep (`group_quotas`: share · size rounded half up, at
     least 2), every subset of that size equally likely. Every weight is 1 and advantages are those of the whole group,
     so the mean gradient is an unbiased estimate of the whole batch's. Source: ours.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0, 1, 1, 1, 1], rewards_N=[1, 0, 0, 0, 1, 1, 0, 1],
+    ...     advantages_N=[1.7, -0.6, -0.6, -0.6, 0.6, 0.6, -1.7, 0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8, 8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53, 20, 30, 12, 40],
+    ... )
+    >>> random_quarter(batch, 0.0, np.random.default_rng(0)).row_N
+    array([2, 3, 6, 7])
     """
     keep_Q = group_quotas(rollouts.group_N, share)
     _, index_N = np.unique(rollouts.group_N, return_inverse=True)

@@ -28,6 +28,17 @@ def surprise_cost_aware(
     response of near-certain tokens has a small p and, when drawn, a large weight; `beta` bounds it by N/(beta S), S =
     #{p_i > 0}. Source: ours; among the proxies of stage `fidelity` that use only what a rollout already stores, the one
     with the least variance × cost. NoSignal if every advantage, or every surprise, is 0.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0], rewards_N=[1, 0], advantages_N=[1.0, -1.0],
+    ...     prompt_tokens_N=[8, 8], response_tokens_N=[2, 2],
+    ...     logprob_N_T=[[-2.0, -0.1], [-0.1, -0.1]],
+    ... )
+    >>> taken = surprise_cost_aware(batch, 0.0, np.random.default_rng(0))
+    >>> taken.row_N
+    array([0, 0])
+    >>> taken.weights_N.round(2)
+    array([0.58, 0.58])
     """
     surprise_N_T = -np.expm1(rollouts.logprob_N_T) * rollouts.response_mask_N_T
     norm_N = np.sqrt(np.square(surprise_N_T, dtype=float).sum(1)) / rollouts.response_tokens_N

@@ -29,6 +29,15 @@ def top_tokens(
     |T| and by |Ŝ|, `aggregation: token-mean` by |T| only: a deviation by a factor that is constant within a batch and,
     under D³S's schedule, changes fourfold over training; Adam almost cancels it. Under sequence-mean each rollout
     averages over its own kept tokens. §3.3 once mentions a share "within each sample"; we follow eq. 8.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0], rewards_N=[1, 0], advantages_N=[1.0, -1.0],
+    ...     prompt_tokens_N=[8, 8], response_tokens_N=[4, 3],
+    ...     entropy_N_T=[[0.1, 2.0, 0.3, 0.2], [0.4, 0.1, 1.5, 0.0]],
+    ... )
+    >>> top_tokens(batch, 0.0, np.random.default_rng(0), tokens=0.5, least=0).response_mask_N_T.astype(int)
+    array([[0, 1, 1, 0],
+           [1, 0, 1, 0]])
     """
     mask_N_T = rollouts.response_mask_N_T
     row_K, column_K = np.nonzero(mask_N_T)

@@ -25,6 +25,16 @@ def variance_optimal(
     NoSignal if every advantage is 0.
 
     Deviations: the paper uses this distribution for SGD, not in its GRPO runs.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> taken = variance_optimal(batch, 0.0, np.random.default_rng(0))
+    >>> taken.row_N
+    array([1, 0, 0, 0])
+    >>> taken.weights_N.round(2)
+    array([1.46, 0.51, 0.51, 0.51])
     """
     p_N = distribution(np.abs(rollouts.advantages_N), beta)
     return draw(rollouts, p_N, rng, recentre=recentre, tokens=tokens)

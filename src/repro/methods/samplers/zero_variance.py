@@ -17,6 +17,14 @@ def zero_variance(rollouts: Rollouts, progress: float, rng: np.random.Generator)
     Deviations: no refill. DAPO and Cost-Aware Learning generate further groups until the batch is full (as does
     `repro.methods.filters.zero_variance`); here the batch shrinks, and the rest is spread over as many optimiser steps
     as the whole batch would get.
+
+    >>> batch = Rollouts.from_batch(
+    ...     group_N=[0, 0, 1, 1], rewards_N=[1, 0, 1, 1],
+    ...     advantages_N=[1.0, -1.0, 0.0, 0.0],
+    ...     prompt_tokens_N=[8, 8, 8, 8], response_tokens_N=[10, 44, 16, 53],
+    ... )
+    >>> zero_variance(batch, 0.0, np.random.default_rng(0)).row_N
+    array([0, 1])
     """
     _, index_N = np.unique(rollouts.group_N, return_inverse=True)
     mixed_N = ~equal_rewards(rollouts.rewards_N, rollouts.group_N)[index_N]

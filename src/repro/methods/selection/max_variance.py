@@ -34,6 +34,9 @@ def max_variance_rows(values_N: np.ndarray, group_N: np.ndarray, keep_Q: np.ndar
     values the first in the batch is taken; among splits that are equally good up to rounding, the one with more large
     values; a group of equal values therefore keeps its first ones. ValueError on a value that is not finite or an
     impossible size.
+
+    >>> max_variance_rows([1.7, 0.1, -0.6, -0.6], np.zeros(4, int), [2])
+    array([0, 2])
     """
     values_N, keep_Q = np.asarray(values_N, float), np.asarray(keep_Q)
     if not np.isfinite(values_N).all():

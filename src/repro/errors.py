@@ -1,0 +1,120 @@
+"""Failures that are expected: bad input, something missing, a full disk. Each ends in one sentence, and no traceback.
+
+An exception whose text is written for the user is a `Refused`. Where nothing catches one, Python prints its sentence
+alone, and so does Jupyter under a cell: that is what a script around `repro.trl`, or a notebook run by hand, shows. A
+command line's `main` is a `command`, which also finds words for the system's own errors; anything else is a fault of
+ours, and keeps its traceback.
+"""
+
+import argparse
+import errno
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+WORDS = {int: "whole number", float: "number"}
+INTERRUPTED = "interrupted; the same command goes on from what is finished"
+
+
+class Refused(Exception):
+    """One sentence: what is wrong, where, and the cure."""
+
+    lines = False  # True: the text has lines of its own, such as commands to copy
+
+    def _render_traceback_(self) -> list[str]:
+        """What Jupyter shows in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+def command(
+    main: Callable[..., int | None] | None = None,
+    *,
+    name: str = "repro",
+    status: int = 1,
+    interrupted: str = INTERRUPTED,
+) -> Callable[..., int]:
+    """`main` returning its exit status: `status` after a failure, told on stderr in one sentence if it was expected."""
+    if main is None:
+        return functools.partial(command, name=name, status=status, interrupted=interrupted)
+
+    @functools.wraps(main)
+    def told(*arguments: Any, **options: Any) -> int:
+        try:
+            return main(*arguments, **options) or 0
+        except KeyboardInterrupt:
+            print(f"{name}: {interrupted}", file=sys.stderr)
+            return 130
+        except BrokenPipeError:  # as in `… list | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except Exception as error:
+            if (said := sentence(error)) is None:
+                traceback.print_exc()
+                said = "an error of repro itself, and not of its input: please report it with the traceback above"
+            print(f"{name}: {said}", file=sys.stderr)
+            return status
+
+    return told
+
+
+def sentence(error: BaseException) -> str | None:
+    """The words for an expected failure; None if it was not expected."""
+    error = getattr(error, "cause", None) or error  # Ray wraps what another process raised
+    if isinstance(error, Refused):
+        return str(error) if error.lines else " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error or 'no more to be had'}): lower the sizes asked for, or use a larger machine"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"no space left on the disk{_of(error)}: free some, then run the same command again"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
+    if isinstance(error, OSError) and error.errno is None and str(error):
+        return " ".join(str(error).split())  # of a library, which names the file
+    return None
+
+
+def number(kind: type, low: float, high: float) -> Callable[[str], Any]:
+    """For argparse: a number of `kind`, int or float, from `low` to `high`."""
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {WORDS[kind]} from {low} to {high}")
+        return value
+
+    return read
+
+
+SEED = number(int, 0, 2**32 - 1)
+COUNT = number(int, 1, 10**6)
+
+
+def brief(value: Any, most: int = 80) -> str:
+    """repr(value), cut to `most` characters: what a sentence can quote."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _of(error: OSError) -> str:
+    return f" of {error.filename}" if error.filename else ""
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    ours = spec is not None and spec.name.startswith("repro.")  # python -m repro.…
+    if issubclass(kind, Refused) or (ours and sentence(error)):
+        print(f"repro: {sentence(error)}", file=sys.stderr)
+    elif ours and issubclass(kind, KeyboardInterrupt):  # while modules are being imported
+        print(f"repro: {INTERRUPTED}", file=sys.stderr)
+    else:
+        _usual(kind, error, trace)
+
+
+_usual, sys.excepthook = sys.excepthook, _hook

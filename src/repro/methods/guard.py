@@ -1,0 +1,142 @@
+"""Calls of an arm's functions, whoever wrote them: what goes wrong is one sentence that names the arm, the step, the
+function and the cure. A function that uses global random numbers does no harm: they are seeded from its generator, and
+put back afterwards.
+"""
+
+import copy
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from repro.errors import Refused, brief
+from repro.methods.rollouts import NoSignal
+
+SECONDS = 120.0  # of one call, on one batch
+
+
+class MethodError(Refused, RuntimeError):
+    """`said`: what a function of the arm did wrong, and the cure; `where`: the arm and the step, "" if unknown."""
+
+    def __init__(self, said: str, where: str = ""):
+        super().__init__(said, where)
+        self.said, self.where = said, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.said}" if self.where else self.said
+
+
+class TooSlow(BaseException):  # a function that catches every Exception does not catch it
+    """A call took longer than SECONDS."""
+
+
+def name_of(function: Callable) -> str:
+    """The function's name, without what is bound to it."""
+    return str(getattr(getattr(function, "func", function), "__name__", type(function).__name__))
+
+
+def call(part: str, function: Callable, *arguments: Any, rng: np.random.Generator | None = None, name: str = "") -> Any:
+    """function(*arguments), its arrays read-only; MethodError if it fails or does not end. NoSignal passes."""
+    name = name or name_of(function)
+    arguments = tuple(_read_only(argument) for argument in arguments)
+    try:
+        with _limited(SECONDS), _own_random_numbers(rng):
+            return function(*arguments)
+    except (NoSignal, MethodError):
+        raise
+    except TooSlow:
+        raise MethodError(
+            f"{part} {name} took more than {SECONDS:.0f} s for one batch: make it faster, or move the work out of it"
+        ) from None
+    except Exception as error:
+        raise MethodError(f"{part} {name}: {_told(error)}") from error
+
+
+def _read_only(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def _told(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    said = said if len(said) <= 240 else f"{said[:239]}…"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    if "read-only" in said:
+        said += ": it must not write to what it is given; copy the array first"
+    return f"{type(error).__name__}: {said} (in {place.name}, {_short(place.filename)}:{place.lineno})"
+
+
+def _short(path: str) -> str:
+    """The end of a path, enough to find the file."""
+    return "/".join(path.replace("\\", "/").split("/")[-3:])
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """TooSlow inside the context after `seconds`. Only the main thread can be interrupted, and only between two
+    instructions of Python; elsewhere a call may take its time."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise TooSlow
+
+    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, late)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
+        if left:  # somebody else's timer goes on
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - began)), interval)
+
+
+@contextmanager
+def _own_random_numbers(rng: np.random.Generator | None) -> Iterator[None]:
+    """The global generators of random, numpy and torch, seeded from a copy of `rng`, which draws nothing, and put
+    back."""
+    torch = sys.modules.get("torch")
+    before = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()
+    seed = 0 if rng is None else int(copy.deepcopy(rng).integers(2**32))
+    random.seed(seed)
+    np.random.seed(seed)
+    if torch:
+        torch.default_generator.manual_seed(seed)  # the CPU's alone
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        if torch:
+            torch.set_rng_state(before[2])
+
+
+def array_of(part: str, function: Callable, value: Any, shape: tuple[int, ...], *, finite: bool = True) -> np.ndarray:
+    """`value` as an array of this shape; MethodError if it is none, or holds a NaN or an infinity."""
+    try:
+        array = np.asarray(value)
+        fits = array.shape == shape and array.dtype.kind in "biuf"
+    except Exception:
+        fits = False
+    if not fits:
+        raise MethodError(
+            f"{part} {name_of(function)} returned {brief(value)}; it should return {shape[0]} numbers, an array"
+        )
+    if finite and not np.isfinite(array).all():
+        where = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise MethodError(
+            f"{part} {name_of(function)} returned {array[where]} at place {where}; every entry must be a finite number"
+        )
+    return array

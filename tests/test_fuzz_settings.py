@@ -1,0 +1,249 @@
+"""Broken settings: whatever stands in params.yaml, it is refused in one sentence, or every arm builds and trains.
+
+Some hundred cases by default, other ones each time `make fuzz` makes thousands (REPRO_FUZZ).
+"""
+
+import contextlib
+import copy
+import functools
+import os
+import signal
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given
+from hypothesis import settings as runs
+from hypothesis import strategies as st
+
+from repro import arms
+from repro.paths import PARAMS
+from repro.settings import Settings, SettingsError, load, parse
+
+CASES = int(os.environ.get("REPRO_FUZZ", "200"))
+PATIENCE = 20.0  # seconds of CPU time for a case
+MANY = runs(
+    max_examples=CASES,
+    deadline=None,
+    derandomize="REPRO_FUZZ" not in os.environ,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+ARMS = ("grpo", "cispo", "cost-aware", "noise-1", "zvf", "d3s", "sgpo", "sgpo-again-1", "grpo-again", "random-subset")
+NUMBERS = (
+    0,
+    -1,
+    1,
+    2,
+    3,
+    7,
+    2**31,
+    2**32,
+    2**63,
+    10**10,
+    10**30,
+    -(10**30),
+    0.0,
+    -0.0,
+    0.5,
+    1.0,
+    1e-300,
+    1e300,
+    5e-324,
+)
+WORDS = (
+    "",
+    " ",
+    "a",
+    "a b",
+    "..",
+    "../x",
+    "/",
+    "~",
+    "$(x)",
+    "`x`",
+    "a;b",
+    "'",
+    '"',
+    "\n",
+    "\0",
+    "é",
+    "x" * 300,
+    "1e-4",
+    "010",
+)
+ODD = (
+    *(
+        None,
+        True,
+        False,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        [],
+        {},
+        [[]],
+        [None],
+        {"": None},
+        {1: 2},
+        {None: 3},
+    ),
+    *(["grpo"], ["grpo", "grpo"], [0, 0], {"cost_aware": {"beta": float("nan")}}, ["__init__"], b"x", *NUMBERS, *WORDS),
+)
+PIECES = (b"\xff", b"\0", b"\t", b"&a ", b"*a", b"<<: ", b"? ", b"!!", b": ", b"- ", b"{", b"]", b"\n", b"'")
+
+
+@functools.cache
+def whole() -> dict[str, Any]:
+    """params.yaml with some of its arms and scales, since every case checks all that there are."""
+    raw = yaml.safe_load(PARAMS.read_text())
+    raw["arms"] = {name: raw["arms"][name] for name in ARMS}
+    raw["scales"] = {name: raw["scales"][name] for name in ("cpu", "smoke")}
+    for section in ("regimes", "fidelity", "drift"):
+        raw[section]["arms"] = [name for name in raw[section]["arms"] if name in ARMS]
+    return raw
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """(container, key) of every entry at any depth."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in list(entries):
+        yield value, key
+        yield from places(inner)
+
+
+def mutated(random: Random) -> dict[str, Any]:
+    """The settings with one to three entries replaced, removed, renamed, added, exchanged or scaled."""
+    raw = copy.deepcopy(whole())
+    for _ in range(random.randint(1, 3)):
+        container, key = random.choice(list(places(raw)))
+        value, kind = container[key], random.randrange(6)
+        if kind == 1:
+            del container[key]
+        elif kind == 2 and isinstance(container, dict):
+            container[random.choice([str(key) + "s", str(key)[:-1], random.choice(WORDS), 3, None])] = container.pop(
+                key
+            )
+        elif kind == 3 and isinstance(container, dict):
+            container[random.choice([*WORDS, "engine", "scale", "seed", 3])] = copy.deepcopy(random.choice(ODD))
+        elif kind == 4:
+            other, name = random.choice(list(places(raw)))
+            container[key] = copy.deepcopy(other[name])
+        elif kind == 5 and isinstance(value, int | float) and not isinstance(value, bool):
+            container[key] = random.choice(
+                [-value, value * 10, value * 1000, value / 10, value + 1, value - 1, float(value)]
+            )
+        else:
+            container[key] = copy.deepcopy(random.choice(ODD))
+    return raw
+
+
+def spoilt(random: Random) -> bytes:
+    """The file's bytes with some cut, inserted or exchanged."""
+    content = PARAMS.read_bytes()
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(content) + 1)
+        piece = random.choice(PIECES)
+        until = at + random.choice([0, 1, 5, 50])
+        content = random.choice([content[:at], content[:at] + piece + content[until:], content[at:] + content[:at]])
+    return content
+
+
+def outcome(settings: Any) -> Settings | None:
+    """What `settings()` gives if every arm of it builds, None if it is refused; in one sentence, and in time."""
+
+    def late(*_: Any) -> None:
+        raise AssertionError(f"not decided after {PATIENCE} s")
+
+    usual = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    try:
+        read = settings()
+        arms.check(read)
+        return read
+    except SettingsError as error:
+        sentence = str(error)
+        assert "\n" not in sentence and 10 < len(sentence) < 600, sentence
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, usual)
+
+
+@MANY
+@given(st.randoms(use_true_random=False))
+def test_mutations_of_the_settings_are_refused_in_a_sentence_or_every_arm_builds(random):
+    outcome(lambda: parse(mutated(random)))
+
+
+@runs(MANY, max_examples=max(10, CASES // 10))
+@given(st.randoms(use_true_random=False))
+def test_a_spoilt_file_is_refused_in_a_sentence_or_every_arm_builds(tmp_path_factory, random):
+    path = tmp_path_factory.mktemp("spoilt") / "params.yaml"
+    path.write_bytes(spoilt(random))
+    outcome(lambda: load(path))
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (b"steps: 010", ["line 1", "'010'", "decimal"]),
+        (b"a: 1\nsteps: 1:30", ["line 2", "'1:30'", "decimal"]),
+        (b"steps: 0x10", ["'0x10'"]),
+        (b"rate: 1:30.5", ["'1:30.5'"]),
+        (b"drop: yes", ["'yes'", "true or false"]),
+        (b"steps: " + b"9" * 5000, ["line 1", "decimal"]),
+        (BOMB.encode(), ["aliases", "200000"]),
+        (b"a: &a {b: *a}", ["alias", "contains it"]),
+        (b"a: " + b"[" * 5000 + b"]" * 5000, ["nested too deeply"]),
+        (b"a: " + b"[" * 100 + b"]" * 100, ["nested too deeply"]),
+        (b"a: 1\nb: \xe9", ["line 2", "UTF-8"]),
+        ("a: 1".encode("utf-16"), ["UTF-16"]),
+        (b"a: 1\na: 2", ["duplicate key 'a'", "line 2"]),
+        (b"? [a]\n: 1", ["not valid YAML"]),
+        (b"a: !!python/object/apply:os.system [ls]", ["not valid YAML"]),
+        (b"a: 1\n---\nb: 1", ["not valid YAML"]),
+        (b"\0", ["not valid YAML"]),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_what_readers_of_yaml_take_differently_is_refused(tmp_path, text, parts):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(text)
+    with pytest.raises(SettingsError) as error:
+        load(path)
+    assert all(part in str(error.value) for part in parts) and "\n" not in str(error.value), str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    for path in (tmp_path, tmp_path / "none.yaml"):
+        with pytest.raises(SettingsError, match=f"{path} cannot be read: "):
+            load(path)
+
+
+def test_what_is_accepted_trains():
+    """One step of every arm without a profile, at a tiny size, for the first few mutations that are accepted."""
+    from tiny_run import new_trainer, parity, reward_with
+
+    taken = ("temperature", "learning_rate", "weight_decay", "gradient_clip", "kl", "kept_rollouts", "slice_tokens")
+    made, random = 0, Random(0)
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        reward_with(patch, parity)
+        while made < max(3, CASES // 500):
+            settings = outcome(lambda: parse(mutated(random)))
+            if settings is None:
+                continue
+            made += 1
+            for arm in settings.arms.values():
+                if arm.profile is None and arm.plan == ("uniform", {}):
+                    trainer = new_trainer(arm, **{name: getattr(settings.engine, name) for name in taken})
+                    trainer.step(0)
+                    assert len(trainer.log.steps) == 1
