@@ -5,7 +5,6 @@ Building an arm imports only its own plan, samplers and objective, so that an ed
 that use it.
 """
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
+from repro.methods.guard import MethodError
 from repro.methods.method import Method
-from repro.methods.plans import PlanStream, Queries
-from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain
+from repro.methods.plans import Queries
+from repro.methods.rollouts import Rollouts
 from repro.paths import SOURCE
 from repro.settings import Arm, Settings, SettingsError, nearest
 
@@ -40,6 +39,7 @@ def build(name: str, arm: Arm) -> Method:
         one["objectives"],
         arm.aggregation,
         again,
+        name,
     )
 
 
@@ -50,11 +50,18 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
         arm = settings.arm(name)
         method = build(name, arm)
         queries, engine = _some_queries(settings.task.train_queries, arm), settings.engine_of(name)
+        if arm.profile and arm.profile.again >= engine.steps:
+            raise SettingsError(
+                f"params.yaml: arms.{name}.profile.again {arm.profile.again} is not below its {engine.steps} steps; "
+                "lower it"
+            )
         try:
             budget = engine.rollouts_per_step
-            PlanStream(method.plan(queries, budget, np.random.default_rng(0))).fill_step(budget)
+            method.made_plan(0, queries, budget, np.random.default_rng(0)).fill_step(budget)
             for progress in (0.0, 1.0 - 1.0 / engine.steps):
                 try_out(method, progress)
+        except MethodError as error:
+            raise SettingsError(f"params.yaml: arms.{name}: {error.said}") from error
         except Exception as error:
             kind = "" if isinstance(error, (ValueError, RuntimeError)) else f"{type(error).__name__}: "
             raise SettingsError(f"params.yaml: arms.{name}: {kind}{error}") from error
@@ -70,25 +77,36 @@ def _some_queries(count: int, arm: Arm) -> Queries:
 
 
 def try_out(method: Method, progress: float) -> None:
-    """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong."""
+    """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice, since a
+    run can be repeated and resumed only if the same batch and generator give the same."""
+    first, second = (_outcome(method, progress) for _ in range(2))
+    if first != second:
+        raise MethodError(
+            "the same batch and generator give another selection the second time: draw all random numbers from `rng`, "
+            "and keep nothing from call to call"
+        )
+
+
+def _outcome(method: Method, progress: float) -> list:
+    """What the functions of a method make of that batch."""
     rng = np.random.default_rng(0)
     group_N = np.repeat(np.arange(4), 4)
-    rewards_N = method.reward(np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
-    if method.filter is not None and np.shape(method.filter(rewards_N, group_N)) != (4,):
-        raise ValueError("its filter should return one entry per group, groups in sorted order")
+    rewards_N = method.rewards(0, np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
+    if method.filter is not None:
+        method.kept_groups(0, rewards_N, group_N)
     tokens_N = np.arange(3, 19)
     mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
     rollouts = Rollouts.from_batch(
         group_N=group_N,
         rewards_N=rewards_N,
-        advantages_N=method.advantage(rewards_N, group_N),
+        advantages_N=method.advantages(0, rewards_N, group_N),
         prompt_tokens_N=np.full(16, 5),
         response_tokens_N=tokens_N,
         entropy_N_T=rng.random(mask_N_T.shape) * mask_N_T,
         logprob_N_T=-rng.random(mask_N_T.shape) * mask_N_T,
     )
-    with contextlib.suppress(NoSignal):
-        apply_chain(method.samplers, rollouts, progress, rng)
+    chosen = method.select(0, rollouts, progress, rng)
+    return [] if chosen is None else [np.asarray(values).tolist() for values in vars(chosen).values()]
 
 
 def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:
@@ -108,7 +126,7 @@ def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any
         key: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
         for key, p in keywords.items()
     }
-    schema = create_model(name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
+    schema = create_model(name, __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False), **fields)
     try:
         return partial(function, **dict(schema(**parameters)))
     except ValidationError as error:
@@ -123,7 +141,16 @@ def _find(where: str, package: str, name: str) -> Callable:
         files = (SOURCE / "methods" / package).glob("*.py")
         known = sorted(path.stem for path in files if not path.stem.startswith(("_", "aggregate")))
         raise SettingsError(f"{where}: src/repro/methods/{package} has no module {name!r}{nearest(name, known)}")
-    function = getattr(importlib.import_module(f"repro.methods.{package}.{name}"), name, None)
+    try:
+        module = importlib.import_module(f"repro.methods.{package}.{name}")
+    except SyntaxError as error:
+        place = f"src/repro/methods/{package}/{name}.py" if error.filename is None else error.filename
+        raise SettingsError(f"{where}: {place}, line {error.lineno}: {error.msg}; mend the file") from None
+    except Exception as error:
+        raise SettingsError(
+            f"{where}: importing src/repro/methods/{package}/{name}.py: {type(error).__name__}: {error}; mend the file"
+        ) from error
+    function = getattr(module, name, None)
     if not callable(function):
         file = f"src/repro/methods/{package}/{name}.py"
         raise SettingsError(f"{where}: {file} should define a function {name!r}, its own name")

@@ -1,7 +1,6 @@
 """Train arms: the function behind every training stage, tutorial and notebook cell."""
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from repro import arms, paths
 from repro.engine.profile import hash_policy
 from repro.engine.run import Run
 from repro.engine.runs import forget, tables_of, train_runs, write_results
+from repro.files import NotThere, read_json
 from repro.policy.model import SHIPPED
 from repro.settings import Settings
 
@@ -115,7 +115,7 @@ def policy_for(output: Any = None) -> Path:
     if (made / "config.json").exists():
         return made
     if output is not None:
-        raise FileNotFoundError(f"{made} is not there yet: run `dvc repro policy` first")
+        raise NotThere(f"{made} is not there yet: run `dvc repro policy` first")
     return SHIPPED
 
 
@@ -135,7 +135,9 @@ def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, floa
 def profile_seconds(timings: Path) -> float:
     """Seconds for one sample of every training query in stage `profile`, mean over seeds; 0 if unknown."""
     path = timings / "seconds.json"
-    return float(json.loads(path.read_text())["seconds_per_sample"]) if path.exists() else 0.0
+    return (
+        float(read_json(path, "make it again with `dvc repro profile`")["seconds_per_sample"]) if path.exists() else 0.0
+    )
 
 
 def hash_files(files: Sequence[Path]) -> str:
@@ -143,6 +145,6 @@ def hash_files(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         if path.parent == paths.MANIFESTS and not path.exists():
-            raise FileNotFoundError(f"{path} is not there yet: run `python -m repro.pipeline manifest` first")
+            raise NotThere(f"{path} is not there yet: run `python -m repro.pipeline manifest` first")
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -10,7 +10,7 @@ import numpy as np
 
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
-from repro.files import write_whole
+from repro.files import Unreadable, read_json, write_whole
 from repro.methods.plans import Queries
 
 
@@ -47,7 +47,14 @@ class Checkpoints:
         import torch
 
         path = self.folder / "state.pt"
-        state = torch.load(path, weights_only=True) if path.exists() else None
+        try:
+            state = torch.load(path, weights_only=True) if path.exists() else None
+        except Exception as error:  # cut, or no checkpoint of ours: torch has many words for it
+            why = " ".join(str(error).split())[:160]
+            raise Unreadable(
+                f"{path} cannot be read ({type(error).__name__}: {why}): delete it, and the run starts "
+                "from its beginning"
+            ) from error
         if state is None or state["fingerprint"] != self.fingerprint:
             return 0
         trainer.model.load_state_dict(state["model"])
@@ -79,7 +86,8 @@ class Checkpoints:
     def finished(self) -> Log | None:
         """The log of this run if it is already finished, else None."""
         path = self.folder / "finished.json"
-        state = json.loads(path.read_text()) if path.exists() else None
+        remedy = "delete it, and the run goes on from its last checkpoint"
+        state = read_json(path, remedy) if path.exists() else None
         return Log(**state["log"]) if state and state["fingerprint"] == self.fingerprint else None
 
     def remove(self) -> None:

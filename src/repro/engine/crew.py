@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
-from multiprocessing.connection import Client, Connection, Listener, wait
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,17 +230,16 @@ def serve(owner: int, size: int, file: Path) -> None:
     """Serve the stages of process `owner`, one after the other, until it exits or there is nothing to do."""
     end_with(owner, cleanup=lambda: file.unlink(missing_ok=True))
     key, callers = secrets.token_bytes(32), queue.Queue()
-    with Listener(authkey=key) as listener:
-        threading.Thread(target=_accept, args=(listener, callers), daemon=True).start()
-        file.touch(mode=0o600)
+    with Listener() as listener:
+        threading.Thread(target=_accept, args=(listener, key, callers), daemon=True).start()
+        others = os.umask(0o077)  # the key is for this user alone, from the file's first instant
         write_json({"owner": owner, "address": listener.address, "key": key.hex()}, file)
-        file.chmod(0o600)
+        os.umask(others)
         crew, caller, asked, busy_at = Crew(size), None, set(), time.monotonic()
         try:
             while time.monotonic() - busy_at < IDLE_SECONDS:
-                with contextlib.suppress(queue.Empty, EOFError, OSError):
-                    caller = callers.get_nowait()
-                    wanted, later = caller.recv()
+                with contextlib.suppress(queue.Empty):
+                    caller, (wanted, later) = callers.get_nowait()
                     asked = {job.key for job in wanted}
                     crew.submit(wanted, later)
                 for event in crew.events(0.2):
@@ -256,12 +255,24 @@ def serve(owner: int, size: int, file: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _accept(listener: Listener, callers: queue.Queue) -> None:
+def _accept(listener: Listener, key: bytes, callers: queue.Queue) -> None:
     while True:
         try:
-            callers.put(listener.accept())
-        except Exception:  # a caller without the key, or one that hung up
+            connection = listener.accept()
+        except OSError:  # it hung up at once
             time.sleep(0.1)
+            continue
+        threading.Thread(target=_greet, args=(connection, key, callers), daemon=True).start()
+
+
+def _greet(connection: Connection, key: bytes, callers: queue.Queue) -> None:
+    """Check a caller's key and read what it wants, in a thread of its own: one that is silent holds up no other."""
+    try:
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
+        callers.put((connection, connection.recv()))
+    except Exception:  # without the key, or gone
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from repro.engine.decoders import decoder_of
+from repro.engine.diverged import Diverged
 
 HELD = 2**20  # logits held back until their log-probabilities are computed
 
@@ -46,7 +47,7 @@ def generate(
 
     `temperature` divides the logits; log-probabilities and entropies are those of the tempered distribution that is
     sampled from. Every (response, token) has its own uniform number, so the samples do not depend on the order in which
-    rows leave the batch.
+    rows leave the batch. Diverged if the policy's probabilities are not finite.
     """
     device, width, decoder = model.device, max(map(len, prompts_Q)), decoder_of(model)
     ids_Q_P = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts_Q], device=device)
@@ -62,9 +63,11 @@ def generate(
     for t in range(max_new_tokens):
         logits_B_V = logits_B_V.float() if temperature == 1 else logits_B_V.float() / temperature
         token_B = invert(logits_B_V.softmax(-1), uniform_T_N[t, alive_B])[:, 0]
-        drawn.add(t, alive_B, token_B, logits_B_V)
         going_B = token_B != eos
-        count = int(going_B.sum())
+        count, largest = torch.stack([going_B.sum(), token_B.max()]).tolist()
+        if largest >= logits_B_V.shape[1]:
+            raise Diverged(f"the policy's probabilities are not finite at token {t} of a response")
+        drawn.add(t, alive_B, token_B, logits_B_V)
         if count == 0 or t == max_new_tokens - 1:
             break
         if count < len(alive_B):

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from repro.errors import Refused
 from repro.files import read_parquet, write_json, write_parquet
 from repro.methods.plans import Queries
 from repro.tasks.queries import Query
 
 
-class ProfileError(ValueError):
+class ProfileError(Refused, ValueError):
     """One sentence: which profile, what is wrong with it, and the remedy."""
 
 

@@ -10,8 +10,9 @@ from repro.engine.log import Log
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.engine.train import Data, Trainer
+from repro.errors import Refused
 from repro.methods.method import Method
-from repro.policy.model import load_policy
+from repro.policy.model import NoPolicy, load_policy
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
 
@@ -49,8 +50,10 @@ def make_trainer(run: Run) -> Trainer:
     settings, arm = run.settings, run.settings.arm(run.arm)
     engine = settings.engine_of(run.arm)
     check_device(engine.device)
-    pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
+    pools = make_pools(settings.task, pretraining=False)
     model, tokenizer = load_policy(run.policy, engine.device, engine.dtype)
+    if not all(bool(weights.isfinite().all()) for weights in model.parameters()):
+        raise NoPolicy(f"{run.policy} has weights that are no finite numbers: make the policy again, or name another")
     reference, _ = load_policy(run.policy, engine.device, engine.dtype)
     profile, seconds = profile_for(run, reference, tokenizer, pools.train) if arm.profile else (None, 0.0)
     return Trainer(
@@ -80,11 +83,13 @@ def profile_for(run: Run, model: Any, tokenizer: Any, queries: Sequence[Query]) 
     return profile.first(samples), run.profile_seconds * samples
 
 
+class NoDevice(Refused, RuntimeError):
+    """One sentence: the device that the settings name is not here."""
+
+
 def check_device(device: str) -> None:
-    """RuntimeError if the device of the settings is not available."""
+    """NoDevice if the device of the settings is not available."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(
-            "engine.device is 'cuda', but torch sees no GPU here: set it to 'cpu', or install a CUDA torch"
-        )
+        raise NoDevice("engine.device is 'cuda', but torch sees no GPU here: set it to 'cpu', or install a CUDA torch")

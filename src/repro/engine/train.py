@@ -28,9 +28,8 @@ from repro.engine.profile import Profile, Source
 from repro.engine.sample import decode, score
 from repro.engine.update import UPDATED, Diverged, UpdateSettings, run_updates, silent_without_advantage
 from repro.methods.method import Method
-from repro.methods.plans import PlannedGroup, PlanStream, Queries
-from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain
+from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
 from repro.settings import Engine, Evaluation
 from repro.tasks.queries import Query
@@ -104,7 +103,7 @@ class Trainer:
         """Make the plan from step `step` on, given what is `known` about the training queries at that point."""
         rng = np.random.default_rng(stream_seed(self.seed, step, "plan"))
         self.known, self.known_since = known, step
-        self.plan = PlanStream(self.method.plan(known, self.engine.rollouts_per_step, rng))
+        self.plan = self.method.made_plan(step, known, self.engine.rollouts_per_step, rng)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -125,15 +124,18 @@ class Trainer:
             self._charge_profile(self.data.profile)
             self.phases["profile"] += self.data.profile_seconds
         for step in count(start):
-            last = self.done(step) >= 1 or (self.diverged and self.engine.stop_gflops is not None)
+            last = (self.diverged and self.engine.stop_gflops is not None) or self.done(step) >= 1
             accuracy = self.evaluate(step, last) if last or self._due(step) else None
             progress(step, accuracy)
             if last:
                 break
             if not self.diverged:
-                if self._profile_due(step):
-                    self.profile(step)
-                self.step(step)
+                try:
+                    if self._profile_due(step):
+                        self.profile(step)
+                    self.step(step)
+                except Diverged:  # the weights are finite no more: nothing can be sampled
+                    self.diverged = True
             if step + 1 in self.snapshots:
                 checkpoints.keep_snapshot(self.model, step + 1)
             if (step + 1) % self.engine.checkpoint_every == 0:
@@ -199,16 +201,20 @@ class Trainer:
     def _examine(self, step: int, last: bool) -> dict[str, float]:
         settings, queries = self.evaluation, self.data.evaluation
         samples = settings.final_samples if last else settings.samples
-        outcome = evaluate(
-            self.model,
-            self.tokenizer,
-            queries,
-            samples=samples,
-            batch_rollouts=settings.batch_rollouts,
-            max_new_tokens=self.engine.max_new_tokens,
-            temperature=settings.temperature,
-            seed=stream_seed(self.seed, step, "evaluate"),
-        )
+        try:
+            outcome = evaluate(
+                self.model,
+                self.tokenizer,
+                queries,
+                samples=samples,
+                batch_rollouts=settings.batch_rollouts,
+                max_new_tokens=self.engine.max_new_tokens,
+                temperature=settings.temperature,
+                seed=stream_seed(self.seed, step, "evaluate"),
+            )
+        except Diverged:  # a policy from which nothing can be sampled solves nothing
+            self.diverged = True
+            outcome = dict.fromkeys(("successes", "tokens", "truncated"), np.zeros(len(queries), int))
         if last:
             for index, query in enumerate(queries):
                 counts = {name: int(values[index]) for name, values in outcome.items()}
@@ -224,12 +230,12 @@ class Trainer:
         metrics |= dict.fromkeys((*SELECTED, *UPDATED), float("nan"))
         rollouts = selected = None
         if groups is not None:
-            rollouts = self._rollouts(groups)
+            rollouts = self._rollouts(groups, step)
             batch = Batch([self.prompts[query] for query in groups.query_N], groups.responses)
             with self.timed("probe"):
                 metrics["kl"] = self._kl_to_reference(step, batch)
             with self.timed("select"):
-                selected = self._select(step, rollouts)
+                selected = self.method.select(step, rollouts, self.done(step), self.rng(step, "sample"))
         if selected is not None:
             metrics |= describe_selection(selected)
             with self.timed("update"):
@@ -252,15 +258,18 @@ class Trainer:
         filter = self.method.filter
         seen, kept, size = [], [], 0
         for _ in range(self.engine.refill_rounds if filter else 1):
-            seen.append(self._generate(self.plan.fill_step(budget - size), generator, rng))
-            kept.append(seen[-1].keep(filter(seen[-1].rewards_N, seen[-1].group_N)) if filter else seen[-1])
+            part = self._generate(self.plan.fill_step(budget - size), generator, rng, step)
+            seen.append(part)
+            kept.append(part.keep(self.method.kept_groups(step, part.rewards_N, part.group_N)) if filter else part)
             size += len(kept[-1].rewards_N)
             if not self.plan.fits(budget - size):
                 break
         metrics = {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
         return (join(kept) if size else None), metrics
 
-    def _generate(self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator) -> Groups:
+    def _generate(
+        self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int = 0
+    ) -> Groups:
         sizes_Q = [group.size for group in planned]
         prompts_Q = [self.prompts[group.query] for group in planned]
         with self.timed("generate"):
@@ -280,26 +289,20 @@ class Trainer:
             texts, valid_N = decode(self.tokenizer, responses)
             queries_N = [self.data.train[group.query] for group in planned for _ in range(group.size)]
             verdicts_N = score(texts, valid_N, queries_N)
-        return Groups(planned, responses, texts, verdicts_N, self.method.reward(verdicts_N, rng))
+        return Groups(planned, responses, texts, verdicts_N, self.method.rewards(step, verdicts_N, rng))
 
-    def _rollouts(self, groups: Groups) -> Rollouts:
+    def _rollouts(self, groups: Groups, step: int = 0) -> Rollouts:
         responses = groups.responses
         return Rollouts.from_batch(
             group_N=groups.group_N,
             rewards_N=groups.rewards_N,
-            advantages_N=self.method.advantage(groups.rewards_N, groups.group_N),
+            advantages_N=self.method.advantages(step, groups.rewards_N, groups.group_N),
             prompt_tokens_N=responses.prompt_tokens_N.cpu().numpy(),
             response_tokens_N=responses.mask_N_T.sum(1).cpu().numpy(),
             response_mask_N_T=responses.mask_N_T.cpu().numpy(),
             entropy_N_T=responses.entropy_N_T.cpu().numpy(),
             logprob_N_T=responses.logprob_N_T.cpu().numpy(),
         )
-
-    def _select(self, step: int, rollouts: Rollouts) -> Rollouts | None:
-        try:
-            return apply_chain(self.method.samplers, rollouts, self.done(step), self.rng(step, "sample"))
-        except NoSignal:
-            return None
 
     @torch.inference_mode()
     def _kl_to_reference(self, step: int, batch: Batch) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from repro.engine.diverged import Diverged
 from repro.engine.ledger import Ledger
 from repro.engine.log_probabilities import Batch, log_probabilities, slices
 from repro.methods.objectives.aggregate import Aggregation, TokenLoss, token_coefficients
@@ -41,10 +42,6 @@ class UpdateSettings:
     slice_tokens: int
     max_tokens: int  # maximum response length
     every_row: bool = False
-
-
-class Diverged(ArithmeticError):
-    """A gradient that is not finite: the update was not made, and the run cannot continue."""
 
 
 def silent_without_advantage(objective: Objective) -> bool:

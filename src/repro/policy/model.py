@@ -6,9 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from repro.errors import Refused
 from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 
 SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for use without the pipeline
+
+
+class NoPolicy(Refused, OSError):
+    """One sentence: which model cannot be loaded, and the remedy."""
 
 
 def build_qwen2(hidden: int, layers: int, heads: int, max_length: int, key_value_heads: int | None = None) -> Any:
@@ -61,15 +66,16 @@ def _drop_library_versions(folder: Path) -> None:
 
 
 def load_policy(source: str | Path, device: str = "cpu", dtype: str = "float32") -> tuple[Any, Any]:
-    """(model, tokenizer) from a local folder or a hub id. Raises OSError with the mend when it cannot be had."""
+    """(model, tokenizer) from a local folder or a hub id. NoPolicy with the mend when it cannot be had."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
         model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype), attn_implementation="sdpa")
-    except (OSError, ValueError) as error:
-        raise OSError(
+    except (OSError, ValueError, SafetensorError) as error:  # the last: a cut file
+        raise NoPolicy(
             f"policy.source: {str(source)!r} holds no model that transformers can load ({error}); "
             "give a folder written by save_pretrained, or a hub id that this machine can reach"
         ) from error

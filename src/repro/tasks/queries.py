@@ -107,14 +107,17 @@ class QueryPools:
     pretraining: list[Query]
 
 
-def make_pools(task: Any) -> QueryPools:
-    """The pools of `params.yaml`'s `task`; evaluation is drawn first, so it does not depend on the training size."""
+def make_pools(task: Any, *, pretraining: bool = True) -> QueryPools:
+    """The pools of `params.yaml`'s `task`; evaluation is drawn first, so it does not depend on the training size.
+
+    pretraining: whether the queries for pre-training are drawn too, many as they are; else there are none.
+    """
     taken: set[str] = set()
     evaluation = draw_pool(task.families, task.evaluation_queries, [task.seed, 0], taken)
     held_out = set(taken)
     train = draw_pool(task.families, task.train_queries, [task.seed, 1], taken)
-    pretraining = sample_with_repetition(task.families, task.pretraining_queries, [task.seed, 2], held_out)
-    return QueryPools(train=train, evaluation=evaluation, pretraining=pretraining)
+    many = task.pretraining_queries if pretraining else 0
+    return QueryPools(train, evaluation, sample_with_repetition(task.families, many, [task.seed, 2], held_out))
 
 
 def extract_answer(response: str) -> str | None:

