@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # launch/run.sh under SLURM, on all nodes of the job; submit it from the root of the repository.
 #   sbatch --nodes=2 launch/slurm.sh [SCALE] ARM [options of launch/run.sh]
-# An interrupted job is requeued and resumes from the last checkpoint.
+# An interrupted job is requeued and resumes from the last checkpoint, and so is one that reaches its time limit.
 #SBATCH --job-name=repro
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -11,6 +11,7 @@
 #SBATCH --exclusive
 #SBATCH --time=48:00:00
 #SBATCH --requeue
+#SBATCH --signal=B:USR1@600
 #SBATCH --open-mode=append
 set -euo pipefail
 fail() { echo "repro: $*" >&2; exit 1; }
@@ -20,6 +21,7 @@ how="sbatch --nodes=2 launch/slurm.sh [SCALE] ARM, from the root of the reposito
 (($#)) || fail "which arm of params.yaml? $how"
 cd "$SLURM_SUBMIT_DIR"
 source launch/environment.sh
+source launch/requeue.sh
 gpus=${SLURM_GPUS_ON_NODE:-8} cpus=${SLURM_CPUS_PER_TASK:-64}
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -43,4 +45,4 @@ for _ in $(seq 60); do # until every node has joined
 done
 ((joined == ${#hosts[@]})) || { echo "only $joined of ${#hosts[@]} nodes joined the Ray cluster" >&2; exit 1; }
 
-launch/run.sh "$@" --nodes "${#hosts[@]}" --gpus "$gpus"
+until_limit launch/run.sh "$@" --nodes "${#hosts[@]}" --gpus "$gpus"

@@ -12,18 +12,20 @@ from repro.files import write_parquet
 from repro.paper_scale import SCALES, PaperScale, Value, find
 from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import arm_at, settings_at
-from repro.paper_scale.compose import check, compose
 from repro.paper_scale.overrides import overrides
 from repro.paper_scale.prepare import ROUNDS, prepare, training_rows
+from repro.paper_scale.run import at_hand
 from repro.paper_scale.scales import PAPERS, values_table
 from repro.settings import SettingsError
 from repro.settings.arm import EngineChanges
+from repro.verl.compose import check, compose
+from repro.verl.composed import begun_with, record
 from repro.verl.run import check_config
 
 SETTINGS = settings_module.load(scale="cpu")
 # What the tables print, copied from the papers once more: Cost-Aware Learning, Tables 2 to 5; D³S, Tables 4 and 5.
 TABLES = {
-    "paper-qwen2.5-math-1.5b-instruct": {
+    "paper-qwen2-5-math-1-5b-instruct": {
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "weight_decay": 0.1,
         "train_batch": 256,
@@ -36,7 +38,7 @@ TABLES = {
         "hours.grpo": 48,
         "hours.zvf": 72,
     },
-    "paper-qwen2.5-math-1.5b-instruct-cispo": {
+    "paper-qwen2-5-math-1-5b-instruct-cispo": {
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "warmup_steps": 100,
         "weight_decay": 0.01,
@@ -75,10 +77,10 @@ TABLES = {
             **{f"clips.{objective}.{end}": 0.2 for objective in ("grpo", "gspo") for end in ("low", "high")},
         }
         for name, (epochs, temperature, top_p, rate) in {
-            "qwen2.5-math-7b": (1, 1.0, 0.9, 5e-7),
-            "qwen2.5-math-1.5b": (1, 1.0, 0.9, 5e-7),
-            "llama3.1-8b-instruct": (2, 0.6, 0.9, 1e-8),
-            "openmath2-llama3.1-8b": (2, 0.7, 0.95, 2e-7),
+            "qwen2-5-math-7b": (1, 1.0, 0.9, 5e-7),
+            "qwen2-5-math-1-5b": (1, 1.0, 0.9, 5e-7),
+            "llama3-1-8b-instruct": (2, 0.6, 0.9, 1e-8),
+            "openmath2-llama3-1-8b": (2, 0.7, 0.95, 2e-7),
         }.items()
     },
 }
@@ -132,7 +134,7 @@ def test_a_value_has_one_source_and_a_saving_one_share():
             Value(value=1, **sources)
     by_factor = SCALES["paper-qwen3-4b"].savings[0]
     assert (by_factor.share, by_factor.stated.value) == (0.65, 0.65)
-    by_speedup = SCALES["paper-qwen2.5-math-7b"].savings[0]
+    by_speedup = SCALES["paper-qwen2-5-math-7b"].savings[0]
     assert (by_speedup.share, by_speedup.stated.value) == (1 / 2.04, 2.04)
 
 
@@ -141,7 +143,7 @@ def told(name: str, arm: str, **where) -> dict[str, str]:
 
 
 def test_an_arm_says_objective_aggregation_and_filter():
-    actor, name = "actor_rollout_ref.actor", "paper-qwen2.5-math-7b"
+    actor, name = "actor_rollout_ref.actor", "paper-qwen2-5-math-7b"
     grpo = told(name, "grpo")
     assert grpo[f"{actor}.policy_loss.loss_mode"] == "vanilla"
     assert grpo[f"{actor}.loss_agg_mode"] == "seq-mean-token-mean"
@@ -160,8 +162,13 @@ def test_an_arm_says_objective_aggregation_and_filter():
 
 
 def test_settings_at_a_scale_are_the_tables_and_an_arms_own_come_first():
-    scale = SCALES["paper-qwen2.5-math-1.5b-instruct-cispo"]
+    scale = SCALES["paper-qwen2-5-math-1-5b-instruct-cispo"]
     own = settings_at(scale, SETTINGS)
+    assert {name: own.arm(name).aggregation for name in ("grpo", "d3s", "sgpo")} == {
+        "grpo": scale.aggregation.value,
+        "d3s": "token-mean",
+        "sgpo": "group-mean",
+    }
     assert (own.engine.rollouts_per_step, own.engine.minibatch, own.engine.steps) == (512 * 16, 128 * 16, scale.steps)
     assert own.engine.max_new_tokens == scale.max_response_tokens.value
     assert own.arm("cispo").objective == ("cispo", {"clip_low": 0.0, "clip_high": 5.0})
@@ -187,14 +194,14 @@ def test_seeds_nodes_and_names():
     run = told("paper-qwen3-8b", "grpo", seed=3, nodes=2, gpus=4)
     assert (run["trainer.nnodes"], run["trainer.n_gpus_per_node"], run["data.seed"]) == ("2", "4", "3")
     assert run["trainer.default_local_dir"] == "runs/paper-qwen3-8b/grpo/seed-3/checkpoints"
-    with pytest.raises(SettingsError, match="7 GPUs cannot share a batch of 2560 rollouts"):
-        told("paper-qwen3-8b", "grpo", gpus=7)
+    assert run["repro.best"] == SCALES["paper-qwen3-8b"].validation_data.value[0]
+    assert told("paper-qwen3-8b", "grpo", gpus=7)["trainer.n_gpus_per_node"] == "7"  # which does not divide 2560
 
 
 def small_scale() -> PaperScale:
     sizes = {"train_batch": 4, "minibatch": 2, "train_queries": 12, "epochs": 2}
     changed = {name: Value(value=value, ours="small enough to test") for name, value in sizes.items()}
-    return SCALES["paper-qwen2.5-math-1.5b-instruct"].model_copy(update=changed)
+    return SCALES["paper-qwen2-5-math-1-5b-instruct"].model_copy(update=changed)
 
 
 def write_prompts(folder: Path) -> None:
@@ -300,3 +307,36 @@ def test_losses_are_registered_in_verl():
     for arm in ("grpo", "gspo", "cispo"):
         run = told("paper-qwen3-8b", arm)
         assert callable(get_policy_loss_fn(run["actor_rollout_ref.actor.policy_loss.loss_mode"]))
+
+
+@pytest.mark.verl
+def test_overrides_reach_the_plan_and_the_settings(tmp_path):
+    write_prompts(tmp_path)
+    scale = small_scale()
+    more = ["actor_rollout_ref.rollout.n=8", "data.train_batch_size=2", "data.max_response_length=48"]
+    more += ["trainer.total_training_steps=5", "trainer.test_freq=2", "actor_rollout_ref.actor.use_kl_loss=false"]
+    own, at_scale = at_hand(scale, SETTINGS, "grpo", [*more, "actor_rollout_ref.actor.loss_agg_mode=token-mean"])
+    assert at_scale.arm("grpo").aggregation == "token-mean"
+    assert (own.group_size.value, own.train_batch.value, own.kl.value) == (8, 2, 0.0)
+    assert own.group_size.why == "actor_rollout_ref.rollout.n on the command line"
+    engine = at_scale.engine_of("grpo")
+    assert (engine.rollouts_per_step, engine.max_new_tokens, engine.steps, engine.log_every) == (16, 48, 5, 2)
+    assert at_scale.arm("grpo").plan == ("uniform", {"group_size": 8})
+    prepare(own, SETTINGS, "grpo", tmp_path / "run", training_rows(own, tmp_path), at_scale=at_scale)
+    plan = pd.read_parquet(tmp_path / "run/plan.parquet")
+    assert set(plan["__rollout_n__"]) == {8} and len(plan) == 2 * (5 + 1)
+    assert at_hand(scale, SETTINGS, "grpo", ["trainer.logger=[console]"]) == (scale, settings_at(scale, SETTINGS))
+
+
+@pytest.mark.verl
+def test_a_run_is_resumed_with_the_configuration_that_it_was_begun_with(tmp_path):
+    told = overrides(SCALES["paper-qwen3-8b"], SETTINGS, "grpo")
+    record(compose(told), tmp_path)
+    same = ["trainer.nnodes=4", "trainer.save_freq=50", "actor_rollout_ref.rollout.gpu_memory_utilization=0.4"]
+    same += ["actor_rollout_ref.model.path=/models/Qwen3-8B", "data.val_files=[/elsewhere/a.parquet]"]
+    begun_with(compose([*told, *same]), tmp_path)
+    begun_with(compose(told), tmp_path / "new")
+    with pytest.raises(SettingsError, match=r"of verl \(actor_rollout_ref\.actor\.optim\.betas: \[0\.9, 0\.999\] → "):
+        begun_with(compose([*told, "actor_rollout_ref.actor.optim.betas=[0.8,0.99]"]), tmp_path)
+    with pytest.raises(SettingsError, match=r"rollout_is: None → token"):
+        begun_with(compose([*told, "algorithm.rollout_correction.rollout_is=token"]), tmp_path)

@@ -1,9 +1,12 @@
 """Runs at a paper scale: the stage, what is asked before hours are spent, the profile, the tables. No GPU is needed."""
 
+import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -17,22 +20,24 @@ from repro.engine.backends.load import fetch
 from repro.engine.profile import Profile
 from repro.experiments.profile.cost import profile_ledger
 from repro.files import write_parquet
-from repro.paper_scale import SCALES, Value, ready
+from repro.paper_scale import SCALES, Value
 from repro.paper_scale import run as runs_module
 from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overrides import folder_of
-from repro.paper_scale.prepare import prepare, question_of, training_rows
+from repro.paper_scale.prepare import prepare, training_rows
 from repro.paper_scale.profile import PART, profile_of
-from repro.paper_scale.ready import NotReady
 from repro.paper_scale.run import finished, train_arm
 from repro.pipeline.manifest import manifest
 from repro.pipeline.stage import all_stages, stage
 from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
+from repro.verl import ready
+from repro.verl.questions import question_of
+from repro.verl.ready import NotReady
 from repro.verl.run import PROFILE, RunOnVerl
 
-NAME = "paper-qwen2.5-math-1.5b-instruct"
+NAME = "paper-qwen2-5-math-1-5b-instruct"
 SETTINGS = settings_module.load(scale=NAME)
 
 
@@ -68,14 +73,19 @@ def test_what_is_missing_is_named_before_anything_is_loaded(tmp_path, monkeypatc
     scale = SCALES[NAME]
     monkeypatch.setenv("RAY_ADDRESS", "http://head:8265")
     with pytest.raises(NotReady, match="the dashboard's"):
-        ready.require_machine(scale, "grpo")
+        ready.require_machine(scale.name, "grpo")
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr(ready, "gpus_here", lambda: 8)
     monkeypatch.setattr(ready, "require_verl", lambda: None)
     monkeypatch.setattr(ready, "require_plugin", lambda: None)
     monkeypatch.setattr(ready, "GPU_PACKAGES", ("numpy", "no_such_engine"))
     with pytest.raises(NotReady, match="needs no_such_engine, not installed here"):
-        ready.require_machine(scale, "grpo")
+        ready.require_machine(scale.name, "grpo")
+    attention = "actor_rollout_ref.model.override_config.attn_implementation="
+    monkeypatch.setattr(ready, "GPU_PACKAGES", ("numpy", "flash_attn"))
+    with pytest.raises(NotReady, match=rf"needs flash_attn, .* without flash-attn: \+{attention}sdpa"):
+        ready.require_machine(scale.name, "grpo", [f"+{attention}flash_attention_2"])
+    ready.require_machine(scale.name, "grpo", [f"+{attention}sdpa"])
     monkeypatch.setattr(ready, "GPU_PACKAGES", ())
     assert main(["run", NAME, "grpo", "--data", str(tmp_path)]) == 1
     told = capsys.readouterr().err
@@ -186,7 +196,7 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_scale_says(tmp_pa
     how = {"engine": "transformers", "dtype": "float32"}
     monkeypatch.setattr(runs_module, "profile_of", partial(profile_of, **how))
     started = []
-    monkeypatch.setattr("repro.verl.__main__.run", started.append)
+    monkeypatch.setattr("repro.verl.start.run", started.append)
     prompts(tmp_path)
     for name in SCALES[NAME].validation_data.value:
         (tmp_path / f"{name}.parquet").touch()
@@ -261,7 +271,24 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
     command = [str(paths.ROOT / "launch/run.sh"), NAME, "grpo", "--seed", "1", "trainer.save_freq=5"]
     done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert f"repro: {NAME} needs GPUs" in done.stderr
+    lacks = f"{NAME} needs GPUs" if importlib.util.find_spec("verl") else "this runs on verl, which is not installed"
+    assert f"repro: {lacks}" in done.stderr
+
+
+@pytest.mark.parametrize(("seconds", "status", "requeued"), [(60, 0, True), (0, 3, False)])
+def test_a_job_at_its_time_limit_is_requeued_and_one_that_ended_is_not(tmp_path, seconds, status, requeued):
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    script = f"set -euo pipefail; source {paths.ROOT}/launch/requeue.sh; echo ready; until_limit sh -c "
+    script += f"'sleep {seconds}; exit {status}'"
+    shell = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    job = subprocess.Popen(["bash", "-c", script], env=shell, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if requeued:
+        assert job.stdout.readline() == "ready\n"
+        time.sleep(0.5)  # until the trap is set
+        job.send_signal(signal.SIGUSR1)
+    told = job.communicate(timeout=60)[1]
+    assert job.returncode == status and ("job 7 is requeued" in told) == requeued == (tmp_path / "asked").exists()
 
 
 def test_parts_are_large_enough_for_an_engine_to_fill_its_slots():

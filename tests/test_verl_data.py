@@ -13,7 +13,16 @@ from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
 from repro.settings import Arm, SettingsError, load
 from repro.tasks.queries import Query, make_pools, verify
-from repro.verl.data import SIZE, QueryInfo, groups_that_fit, plan_table, planned_groups, query_name, query_rows
+from repro.verl.data import (
+    SIZE,
+    QueryInfo,
+    groups_that_fit,
+    plan_table,
+    planned_groups,
+    query_name,
+    query_rows,
+    with_samples,
+)
 from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
 from repro.verl.version import SUPPORTED, UnsupportedVerl, require_plugin, require_verl
 
@@ -34,6 +43,36 @@ def test_steps_filled_from_the_file_are_those_of_the_plan():
         assert groups[start : start + count] == step
         start += count
     assert len({group.size for group in groups}) > 3
+
+
+def test_few_questions_get_more_samples():
+    batch = {"raw_prompt": ["a", "b", "c"], "data_source": np.array(["aime24", "gsm8k", "aime24"], object)}
+    assert [list(each[SIZE]) for each in with_samples([batch], 1, {"aime24": 32, "amc23": 8})] == [[32, 1, 32]]
+    assert list(with_samples([batch], 32, {"aime24": 4})[0][SIZE]) == [32, 32, 32]
+    assert list(with_samples([{"raw_prompt": ["a"]}], 2)[0][SIZE]) == [2]
+
+
+@pytest.mark.verl
+def test_evaluations_count_questions_alike_and_each_data_set_apart(tmp_path):
+    pytest.importorskip("verl", reason="verl is not installed here: `make extra-verl` installs it")
+    from repro.verl.record import Record
+
+    infos = {"acc": [1.0, 1.0, 0.0, 1.0, 0.0], "query": ["a", "a", "b", "c", "d"], "response_tokens": [10, 30, 8, 6, 4]}
+    infos["truncated"] = [0.0] * 5
+    record = Record(7, 1, 1, flops=None)
+    told = {"sources": ["few", "few", "few", "many", "many"], "diverged": False, "last": False}
+    record.add_evaluation(20, 2, infos, {}, **told)
+    assert record.log.evaluations[0]["accuracy"] == 0.5  # of four questions, not 3 / 5 of the samples
+    few, many = record.sources
+    assert (few["source"], few["questions"], few["samples"], few["accuracy"]) == ("few", 2, 2, 0.5)
+    assert few["standard_error"] == pytest.approx(0.5) and few["response_tokens"] == pytest.approx((20 + 8) / 2)
+    assert (many["accuracy"], many["solved"], many["step"], many["seed"]) == (0.5, 0.5, 20, 7)
+    record.save(tmp_path / "repro.json")
+    again = Record(7, 1, 1, flops=None)
+    again.restore(tmp_path / "repro.json")
+    assert again.sources == record.sources
+    again.write(tmp_path)
+    assert pd.read_parquet(tmp_path / "sources.parquet")["source"].tolist() == ["few", "many"]
 
 
 def test_a_file_that_ends_begins_anew():
@@ -71,7 +110,7 @@ def test_held_out_queries_of_several_data_sets_keep_their_names():
 
 
 def test_what_verl_cannot_do_is_said_before_it_starts():
-    arm = Arm(title="", about="", group="", filter="zero_variance", reward="coin_flip")
+    arm = Arm(title="t", about="", group="g", filter="zero_variance", reward="coin_flip")
     with pytest.raises(SettingsError, match="only `verified` goes with it"):
         check_arm("x", build("x", arm))
 

@@ -99,7 +99,7 @@ def case() -> Case:
 
 
 def method_of(objective: str, aggregation: str) -> Method:
-    arm = Arm(title="", about="", group="", objective={objective: OBJECTIVES[objective]}, aggregation=aggregation)
+    arm = Arm(title="t", about="", group="g", objective={objective: OBJECTIVES[objective]}, aggregation=aggregation)
     return build("an arm", arm)
 
 

@@ -1,10 +1,12 @@
 """An arm's objective and aggregation in verl's words: the same function, value and gradient, on random tensors."""
 
+import numpy as np
 import pytest
 import torch
 
 from repro.arms import build
 from repro.methods.objectives.aggregate import token_coefficients
+from repro.methods.rollouts import Rollouts
 from repro.settings import Arm
 from repro.verl.loss import actor_settings, own_loss, policy_loss
 
@@ -51,7 +53,7 @@ def config_of(method, loss_mode=None):
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_verl_computes_the_arms_own_function(core_algos, objective, aggregation):
-    arm = Arm(title="", about="", group="", objective=OBJECTIVES[objective], aggregation=aggregation)
+    arm = Arm(title="t", about="", group="g", objective=OBJECTIVES[objective], aggregation=aggregation)
     method = build("an arm", arm)
     config = config_of(method)
     assert own_loss(method, config) is None
@@ -84,7 +86,7 @@ def test_verl_computes_the_arms_own_function(core_algos, objective, aggregation)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_weight_in_the_advantage_is_verls_own_importance_weight(core_algos, objective):
     """clip(r) · wA = w · clip(r) · A: what training_rows relies on, for verl's losses."""
-    arm = Arm(title="", about="", group="", objective=OBJECTIVES[objective])
+    arm = Arm(title="t", about="", group="g", objective=OBJECTIVES[objective])
     config = config_of(build("an arm", arm))
     loss = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)
     logprob_N_T, old_N_T, advantages_N, mask_N_T = batch(0)
@@ -99,7 +101,49 @@ def test_a_weight_in_the_advantage_is_verls_own_importance_weight(core_algos, ob
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_merged_draws_have_the_same_gradient(core_algos, objective, aggregation):
+    """Nine draws of six rollouts: one masked wholly, one without advantage, one drawn three times under two masks."""
+    from repro.verl.batch import merged
+
+    arm = Arm(title="t", about="", group="g", objective=OBJECTIVES[objective], aggregation=aggregation)
+    config = config_of(build("an arm", arm))
+    logprob_N_T, old_N_T, _, mask_N_T = batch(1)
+    lengths_N = mask_N_T.shape[1] - mask_N_T.flip(1).int().argmax(1).numpy()
+    rollouts = Rollouts.from_batch(
+        group_N=np.zeros(10),
+        rewards_N=np.zeros(10),
+        advantages_N=[0.7, -1.2, 0.4, 1.0, 0.0, -0.3, 2.0, 0.1, 0.2, -0.5],
+        prompt_tokens_N=np.full(10, 3),
+        response_tokens_N=np.maximum(lengths_N, 1),
+        response_mask_N_T=mask_N_T.numpy(),
+    )
+    part = rollouts.take(np.array([0, 1, 1, 3, 4, 0, 5, 1, 6]), np.array([0.5, 2.0, 1.0, 1.0, 3.0, 1.5, 1.0, 0.7, 1.2]))
+    narrowed_N_T = np.ones_like(part.response_mask_N_T)
+    narrowed_N_T[7, ::2] = False
+    part = part.with_mask(narrowed_N_T)
+    assert merged(part, aggregation).row_N.tolist() == [0, 1, 5, 1, 6]
+
+    def gradient(rows):
+        take, mask = torch.as_tensor(rows.row_N), torch.as_tensor(rows.response_mask_N_T)
+        info = {"dp_size": 1, "batch_num_tokens": int(mask.sum()), "global_batch_size": len(part)}
+        config.global_batch_info.update(info)
+        weighted = torch.as_tensor(rows.advantages_N * rows.weights_N)
+        loss, _ = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)(
+            old_log_prob=old_N_T[take],
+            log_prob=logprob_N_T[take],
+            advantages=weighted[:, None].expand(len(take), mask.shape[1]),
+            response_mask=mask,
+            loss_agg_mode=config.loss_agg_mode,
+            config=config,
+        )
+        return torch.autograd.grad(loss, logprob_N_T)[0]
+
+    torch.testing.assert_close(gradient(merged(part, aggregation)), gradient(part), rtol=1e-7, atol=1e-12)
+
+
 def test_an_objective_of_ones_own_goes_to_the_workers(core_algos):
-    method = build("an arm", Arm(title="", about="", group=""))
+    method = build("an arm", Arm(title="t", about="", group="g"))
     config = config_of(method, "repro")
     assert own_loss(method, config).keywords == {"config": config, "objective": method.objective}

@@ -4,15 +4,19 @@ and evaluations where the uninterrupted run has them."""
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("tensordict", reason="verl is not installed here: `make extra-verl` installs it")
 
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from repro.arms import build
+from repro.methods.rollouts import Rollouts
 from repro.settings import Arm, SettingsError
+from repro.verl import best
+from repro.verl.data import SIZE
 from repro.verl.record import Record
 
 pytestmark = pytest.mark.verl
@@ -141,12 +145,51 @@ def test_seconds_and_evaluation_join_the_checkpoint_of_their_step(modules, tmp_p
     assert again.evaluated(20) and [row["seconds"] for row in again.log.seconds] == [1.5]
 
 
+def test_an_evaluation_samples_few_questions_more_and_keeps_the_best_checkpoint(modules, tmp_path, monkeypatch):
+    trainer = new_trainer(modules, tmp_path / "checkpoints", 20)
+    with open_dict(trainer.config):
+        trainer.config.repro = {"best": "aime24"}
+    evaluation = SimpleNamespace(samples=1, final_samples=1)
+    trainer.run = SimpleNamespace(settings=SimpleNamespace(evaluation=evaluation))
+    trainer.samples_of, trainer.profile_infos, trainer.held_out = {"aime24": 4}, None, {}
+    trainer.val_dataloader = [{"raw_prompt": ["a", "b"], "data_source": ["aime24", "gsm8k"]}]
+    (tmp_path / "checkpoints/global_step_20/actor").mkdir(parents=True)
+    sampled = []
+
+    def validate(self):
+        sampled.extend(self.val_dataloader[0][SIZE])
+        infos = {"acc": [1.0, 1.0, 0.0, 1.0, 1.0], "query": ["a"] * 4 + ["b"], "response_tokens": [5] * 5}
+        infos["truncated"] = [0.0] * 5
+        return self._val_metrics_update(["aime24"] * 4 + ["gsm8k"], ["u"] * 4 + ["v"], infos, [])
+
+    monkeypatch.setattr(modules.base, "_validate", validate)
+    metrics = trainer._validate()
+    assert sampled == [4, 1] and trainer.val_dataloader[0].keys() == {"raw_prompt", "data_source"}
+    assert metrics["val-core/aime24/acc/mean@4"] == 0.75 and metrics["val-core/gsm8k/acc/mean@1"] == 1.0
+    assert 0.75 < metrics["val-core/aime24/acc/best@4/mean"] <= 1.0
+    assert best.known(tmp_path) == {"source": "aime24", "accuracy": 0.75, "step": 20}
+    assert (tmp_path / "best/global_step_20/actor").is_dir()
+
+
+def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):
+    trainer = new_trainer(modules, Path(), 1)
+    whole = {"group_N": [0] * 4, "rewards_N": [1, 0, 0, 0], "advantages_N": [1.7, -0.6, -0.6, -0.6]}
+    trainer.rollouts = Rollouts.from_batch(**whole, prompt_tokens_N=[8] * 4, response_tokens_N=[9] * 4)
+    trainer.refills, trainer.record.ledger.trained_tokens = 2, 51
+    told = trainer._measured(trainer.rollouts.take(np.array([0, 0, 2]), np.array([1.0, 1.0, 2.0])))
+    expected = {"arm/kept_share": 0.5, "arm/effective_sample_size": 16 / 6, "arm/refill_rounds": 2}
+    assert expected.items() <= told.items() and told["arm/trained_tokens"] == 51 and told["arm/flops"] == 0
+    assert trainer._measured(None)["arm/kept_share"] == 0.0
+    renamed = modules.trainer._for_verl([{"mfu": 0.4, "loss": 1.0}, {"mfu": 0.6, "loss": 3.0}])
+    assert renamed == {"perf/mfu/actor": 0.5, "actor/loss": 2.0}
+
+
 def test_a_configuration_that_does_something_else_than_the_arm_is_refused():
     from repro.verl.config import compose
     from repro.verl.loss import actor_settings
     from repro.verl.run import check_config
 
-    method = build("d3s", Arm(title="", about="", group="", samplers=["d3s"], aggregation="token-mean"))
+    method = build("d3s", Arm(title="t", about="", group="g", samplers=["d3s"], aggregation="token-mean"))
     said = {f"actor_rollout_ref.actor.{key}": value for key, value in actor_settings(method, 32).items()}
     said |= {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.use_dynamic_bsz": True}
     said["data.max_response_length"] = 32

@@ -5,6 +5,8 @@ show [SCALE]              every value with its source
 overrides [SCALE] ARM     verl's settings, one Hydra override per line
 check [SCALE] ARM         compose them and let verl check them; needs no GPU
 profile [SCALE]           measure the base model on every training prompt, for arms with a profile; `run` does it too
+evaluate [SCALE] ARM      every checkpoint of a run, on all GPUs of this machine; --check prints the commands
+peaks [SCALE] ARM         the peak of each data set, and the tokens until then
 run [SCALE] ARM           write the plan, then train on the GPUs of the Ray cluster in RAY_ADDRESS, or of this machine;
                           the same command again resumes from the last checkpoint
 
@@ -17,31 +19,23 @@ import sys
 from pathlib import Path
 
 from repro import settings as settings_module
+from repro.errors import COUNT, SEED, command
 from repro.paper_scale import SCALES, PaperScale, find
 from repro.paper_scale.overrides import DATA, RUNS
-from repro.paper_scale.ready import NotReady
 from repro.paper_scale.scales import values_table
 from repro.settings import SettingsError
 from repro.stats.tables import markdown
-from repro.verl.version import UnsupportedVerl
 
+WITH_ARM = ("overrides", "check", "run", "evaluate", "peaks")
 OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")  # KEY=VALUE, anywhere on the line
 
 
+@command
 def main(arguments: list[str]) -> int:
     """Run one command; 1 with a sentence on stderr where a setting is wrong or something is missing."""
-    from repro.data.sandbox import SandboxFailed
-    from repro.engine.backends import BackendError
-    from repro.engine.profile import ProfileError
-
     more = [argument for argument in arguments if OVERRIDE.match(argument)]
     asked = _parser().parse_args([argument for argument in arguments if argument not in more])
-    known = (SettingsError, NotReady, UnsupportedVerl, FileNotFoundError, BackendError, ProfileError, SandboxFailed)
-    try:
-        _do(asked, more)
-    except known as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
+    _do(asked, more)
     return 0
 
 
@@ -53,17 +47,20 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("list")
     for name in ("show", "profile"):
         commands.add_parser(name).add_argument("names", nargs="*", metavar="SCALE")
-    for name in ("overrides", "check", "run"):
+    for name in WITH_ARM:
         command = commands.add_parser(name)
         command.add_argument("names", nargs="+", metavar="[SCALE] ARM")
-        command.add_argument("--seed", type=int, default=0)
-        command.add_argument("--nodes", type=int, help="of those there are")
-        command.add_argument("--gpus", type=int, help="of each node")
+        command.add_argument("--seed", type=SEED, default=0)
+        command.add_argument("--nodes", type=COUNT, help="of those there are")
+        command.add_argument("--gpus", type=COUNT, help="of each node")
         command.add_argument("--profile", type=Path, help="folder of the base model's profile, for run; else measured")
-    for name in ("overrides", "check", "run", "profile"):
+    commands.choices["evaluate"].add_argument("--samples", type=COUNT, default=32, help="of each question")
+    commands.choices["evaluate"].add_argument("--steps", type=COUNT, nargs="+", help="of checkpoints; default: all")
+    commands.choices["evaluate"].add_argument("--check", action="store_true", help="print the commands alone")
+    for name in (*WITH_ARM, "profile"):
         commands.choices[name].add_argument("--data", type=Path, default=DATA, help="folder of the prepared data sets")
         commands.choices[name].add_argument("--runs", type=Path, default=RUNS, help="where runs have their folders")
-    commands.choices["profile"].add_argument("--samples", type=int, help="of each prompt; default: profile.samples")
+    commands.choices["profile"].add_argument("--samples", type=COUNT, help="of each prompt; default: profile.samples")
     return parser
 
 
@@ -72,12 +69,14 @@ def _do(asked: argparse.Namespace, more: list[str]) -> None:
         print("\n".join(SCALES))
         return
     names = list(asked.names)
-    arm = names.pop() if asked.command in ("overrides", "check", "run") else None
+    arm = names.pop() if asked.command in WITH_ARM else None
     if arm is not None:
         _is_arm(arm, names)
     scale, settings = _scale(names)
     if asked.command == "show":
         print(markdown(values_table(scale)), end="")
+    elif asked.command in ("evaluate", "peaks"):
+        _of_runs(scale, arm, asked)
     elif asked.command == "profile":
         _profile(scale, settings, asked, more)
     elif asked.command == "run":
@@ -115,16 +114,42 @@ def _scale(names: list[str]) -> tuple[PaperScale, settings_module.Settings]:
     return find(names[0]), settings_module.load(scale=names[0])
 
 
+def _of_runs(scale: PaperScale, arm: str, asked: argparse.Namespace) -> None:
+    from repro.paper_scale.checkpoints import jobs, peaks_of, work
+    from repro.paper_scale.overrides import folder_of
+    from repro.verl import ready
+
+    runs, data = asked.runs.resolve(), asked.data.resolve()
+    folder = folder_of(scale, arm, asked.seed, runs)
+    if asked.command == "peaks":
+        seeds = sorted(each.parents[1] for each in folder.parent.glob("seed-*/tables/sources.parquet"))
+        formats = {"accuracy": ".3f", "standard_error": ".3f", "flops": ".2e"}
+        print(markdown(peaks_of(seeds or [folder]), formats=formats), end="")
+        return
+    listed = jobs(scale, folder, data, asked.samples, asked.steps)
+    if asked.check:
+        commands = dict.fromkeys([*(job.merge for job in listed if job.merge), *(job.evaluate for job in listed)])
+        print("\n".join(f"python -m {' '.join(command)}" for command in commands))
+        return
+    ready.require_data(scale.validation_data.value, data)
+    work(listed, asked.gpus or max(1, ready.gpus_here()))
+
+
 def _configure(
     scale: PaperScale, settings: settings_module.Settings, arm: str, asked: argparse.Namespace, more: list[str]
 ) -> None:
     from repro.arms import build
     from repro.paper_scale.at_scale import settings_at
-    from repro.paper_scale.compose import check, compose
     from repro.paper_scale.overrides import overrides
+    from repro.paper_scale.run import at_hand
+    from repro.verl.compose import check, compose
     from repro.verl.run import check_arm, check_config
 
-    method = build(arm, settings_at(scale, settings).arm(arm))
+    if asked.command == "check":
+        scale, at_scale = at_hand(scale, settings, arm, more)
+    else:
+        at_scale = settings_at(scale, settings)
+    method = build(arm, at_scale.arm(arm))
     check_arm(arm, method)
     where = {"data": asked.data.resolve(), "runs": asked.runs.resolve()}
     values = overrides(scale, settings, arm, seed=asked.seed, nodes=asked.nodes, gpus=asked.gpus, **where)
@@ -138,17 +163,22 @@ def _configure(
 
 
 def _profile(scale: PaperScale, settings: settings_module.Settings, asked: argparse.Namespace, more: list[str]) -> None:
-    from repro.paper_scale import ready
+    from repro.paper_scale.overrides import overrides
     from repro.paper_scale.prepare import training_rows
-    from repro.paper_scale.run import measure, tokenizer_of
+    from repro.paper_scale.run import at_hand, measure, tokenizer_of
+    from repro.verl import ready
+    from repro.verl.compose import compose, template_of
 
     data, runs = asked.data.resolve(), asked.runs.resolve()
-    ready.require_machine(scale, settings.baseline)
-    ready.require_data(scale, data)
+    ready.require_machine(scale.name, settings.baseline, more)
+    ready.require_data(scale.data_sets, data)
     paths = [entry.partition("=")[2] for entry in more if entry.startswith("actor_rollout_ref.model.path=")]
     model = ready.local_model(paths[-1] if paths else scale.model.value)
-    rows = training_rows(scale, data, tokenizer_of(model))
-    print(measure(scale, model, rows, asked.samples or settings.profile.samples, runs))
+    config = compose([*overrides(scale, settings, settings.baseline), *more]) if more else None
+    scale, _ = at_hand(scale, settings, settings.baseline, more)
+    template = template_of(config) if config else {}
+    rows = training_rows(scale, data, tokenizer_of(model), template)
+    print(measure(scale, model, rows, asked.samples or settings.profile.samples, runs, template))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import inspect
 from typing import Any
 
 from repro.paper_scale.schema import PaperScale
-from repro.settings import Arm, Settings
+from repro.settings import Arm, Settings, validated
 
 # Ours: the papers state the final evaluation (32 outputs to a question) but no rhythm before it.
 EVALUATION = {"budget_gflops": None, "samples": 1, "final_samples": 32}
@@ -41,16 +41,18 @@ def settings_at(scale: PaperScale, settings: Settings) -> Settings:
     plain["policy"]["source"] = scale.model.value
     # Not read at this scale, but the schema checks it against the evaluation's rhythm.
     plain["parity"]["steps"] = max(plain["parity"]["steps"], EVALUATE_EVERY)
-    return Settings.model_validate(plain)
+    return validated(plain, f"scale {scale.name}")
 
 
 def arm_at(scale: PaperScale, arm: Arm) -> Arm:
-    """The arm with the table's group size and clip, where plan and objective have these and the arm sets none."""
+    """The arm with the table's aggregation, group size and clip, where the arm sets none and its parts have them."""
     plan, objective = arm.plan, arm.objective
     clip = scale.clips.get(objective[0])
     table = {"clip_low": clip.low.value, "clip_high": clip.high.value} if clip else {}
+    own = "aggregation" in arm.model_fields_set
     return arm.model_copy(
         update={
+            "aggregation": arm.aggregation if own else scale.aggregation.value,
             "plan": (plan[0], _accepted("plans", plan[0], {"group_size": scale.group_size.value}) | plan[1]),
             "objective": (objective[0], _accepted("objectives", objective[0], table) | objective[1]),
         }

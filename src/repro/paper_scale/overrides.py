@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from repro.arms import build
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.schema import PaperScale
-from repro.settings.errors import SettingsError
 from repro.verl.loss import actor_settings
 
 if TYPE_CHECKING:
@@ -40,7 +39,8 @@ def overrides(
 ) -> list[str]:
     """`key=value` for each setting, in a fixed order. `nodes` and `gpus` (per node) replace the scale's.
 
-    SettingsError where the arm is not in `settings`, or the GPUs cannot share a batch evenly.
+    Any number of GPUs will do: a mini-batch that they cannot share evenly is filled up (repro.verl.batch).
+    SettingsError where the arm is not in `settings`.
     """
     at_scale, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
     values = {
@@ -49,12 +49,6 @@ def overrides(
         **_actor(scale, at_scale, arm, seed),
         **_rollout(scale, seed),
     }
-    workers = values["trainer.nnodes"] * values["trainer.n_gpus_per_node"]
-    if scale.rollouts_per_step % workers:
-        raise SettingsError(
-            f"{scale.name}: {workers} GPUs cannot share a batch of {scale.rollouts_per_step} rollouts evenly; choose a "
-            "number of GPUs that divides it"
-        )
     return [f"{key}={_written(value)}" for key, value in values.items()]
 
 
@@ -69,6 +63,7 @@ def _run(
         "repro.settings": str(folder / "settings.json"),
         "repro.output": str(folder / "tables"),
         "repro.profile": str(folder / "profile") if profile else None,
+        "repro.best": scale.validation_data.value[0],
         "repro.queries": str(folder / "queries.parquet") if profile and profile.again else None,
         "trainer.project_name": scale.name,
         "trainer.experiment_name": f"{arm}-seed-{seed}",

@@ -10,13 +10,13 @@ import pandas as pd
 from repro.arms import build
 from repro.engine.profile import Profile
 from repro.engine.train import stream_seed
-from repro.evaluation.questions import Question, prompt_ids
 from repro.files import read_parquet, write_parquet, write_text
 from repro.methods.plans import Queries
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
 from repro.verl.data import plan_table, planned_groups
+from repro.verl.questions import short_enough
 from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm
 
 # Where a filter drops groups, plan four times as many as the run needs: verl asks for twice as many as were dropped,
@@ -24,10 +24,13 @@ from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm
 ROUNDS = 4
 
 
-def training_rows(scale: PaperScale, data: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
+def training_rows(
+    scale: PaperScale, data: Path, tokenizer: Any = None, template: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """The prepared training set in the folder `data`, a row for each prompt, in verl's format.
 
-    With a `tokenizer`, without those that are longer than the scale allows, which verl would cut on the left.
+    With a `tokenizer`, without those that are longer than the scale allows, which verl would cut on the left;
+    `template`: options of its chat template, verl's `data.apply_chat_template_kwargs`.
     FileNotFoundError with the command that prepares the set.
     """
     name, limit = scale.train_data.value, scale.max_prompt_tokens.value
@@ -35,18 +38,7 @@ def training_rows(scale: PaperScale, data: Path, tokenizer: Any = None) -> list[
     rows = read_parquet(data / f"{name}.parquet", made_by).to_dict("records")
     if tokenizer is None:
         return rows
-    lengths = [len(ids) for ids in prompt_ids(tokenizer, [question_of(row) for row in rows], {})]
-    kept = [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
-    if len(kept) < len(rows):
-        print(f"{name}: {len(rows) - len(kept)} of {len(rows)} prompts are longer than {limit} tokens and left out")
-    return kept
-
-
-def question_of(row: Mapping[str, Any]) -> Question:
-    """A row of the training set as a question to sample and verify."""
-    extra, truth = row["extra_info"], str(row["reward_model"]["ground_truth"])
-    identity, asked = str(extra.get("id") or extra["index"]), extra.get("question") or ""
-    return Question(identity, row["data_source"], asked, truth, tuple(map(dict, row["prompt"])))
+    return short_enough(rows, tokenizer, limit, template or {})
 
 
 def prepare(
@@ -58,20 +50,22 @@ def prepare(
     *,
     seed: int = 0,
     profile: Path | None = None,
+    at_scale: Settings | None = None,
 ) -> int:
     """Write plan.parquet and settings.json (and the profile's copy) to `folder`; returns how many groups were planned.
 
     Writing them again writes the same. `rows`: `training_rows`; `profile`: for an arm with one, a folder with the base
-    model's profile as `Profile.save` writes it, over the same prompts in the same order. SettingsError
-    where it is missing or does not fit, or where the folder holds a run that was begun with other settings.
+    model's profile as `Profile.save` writes it, over the same prompts in the same order; `at_scale`: the settings of a
+    run with overrides, else the scale's. SettingsError where the profile is missing or does not fit, or where the
+    folder holds a run that was begun with other settings.
     """
-    at_scale = settings_at(scale, settings)
+    at_scale = at_scale or settings_at(scale, settings)
     method = build(arm, at_scale.arm(arm))
     check_arm(arm, method)
     begun_alike(at_scale, arm, folder)
     known = _known(at_scale, arm, len(rows), folder, profile)
     rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
-    plan = method.plan(known, at_scale.engine.rollouts_per_step, rng)
+    plan = method.made_plan(0, known, at_scale.engine.rollouts_per_step, rng)
     rounds = ROUNDS if method.filter is not None else 1
     groups = planned_groups(plan, at_scale.steps_of(arm), at_scale.engine.rollouts_per_step, rounds)
     write_parquet(plan_table(rows, groups), folder / "plan.parquet")

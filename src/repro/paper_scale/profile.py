@@ -8,7 +8,7 @@ an interruption, several GPUs can share it, and an arm with a larger K adds only
 import json
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Sampler:
     source: Source
     top_p: float
     max_length: int
+    template: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,21 @@ def profile_of(
     engine: str = "vllm",
     dtype: str = "bfloat16",
     gpus: int = 1,
+    template: Mapping[str, Any] | None = None,
 ) -> Path:
     """Complete the profile in `folder` to `samples` samples of every question, and return `folder`, which then holds
     profile.parquet and profile.json, of that many samples or more, as `Profile.save` writes them.
 
-    `model`: a folder of save_pretrained. SettingsError where the folder holds a profile of another model or other
-    prompts, or one with other sampling settings; BackendError where the engine cannot run.
+    `model`: a folder of save_pretrained; `template`: options of its chat template, as in training. SettingsError where
+    the folder holds a profile of another model or other prompts, or one with other sampling settings; BackendError
+    where the engine cannot run.
     """
     queries = [Query(entry.messages[-1]["content"], entry.answer, entry.data_source, {}) for entry in questions]
     longest = scale.max_response_tokens.value
     source = Source(hash_policy(model), hash_queries(queries), scale.temperature.value, longest, seed=0)
     room = scale.max_prompt_tokens.value + longest
-    sampler = Sampler(engine, model, dtype, tuple(questions), source, scale.top_p.value, room)
-    _same(folder, {**asdict(source), "top_p": sampler.top_p, "dtype": dtype})
+    sampler = Sampler(engine, model, dtype, tuple(questions), source, scale.top_p.value, room, template or {})
+    _same(folder, {**asdict(source), "top_p": sampler.top_p, "dtype": dtype, "template": dict(sampler.template)})
     parts = _parts(folder, len(questions), samples)
     missing = [part for part in parts if not part.path(folder).exists()]
     if missing:
@@ -93,7 +96,7 @@ def profile_of(
 def _same(folder: Path, how: dict[str, Any]) -> None:
     """Record the settings of this profile; SettingsError where it was begun with others."""
     path = folder / HOW
-    before = json.loads(path.read_text()) if path.exists() else how
+    before = {"template": {}, **json.loads(path.read_text())} if path.exists() else how
     changed = [f"{key}: {before.get(key)} → {value}" for key, value in how.items() if before.get(key) != value]
     if changed:
         raise SettingsError(
@@ -150,7 +153,7 @@ def _work(sampler: Sampler, folder: Path, parts: Sequence[Part], device: str | N
 def _sampled(sampler: Sampler, part: Part, backend: Any, verifier: Verifier) -> pd.DataFrame:
     """query, sample, correct, response_tokens, prompt_tokens of one part, in the order of `Profile`'s table."""
     questions = sampler.questions[part.start : part.stop]
-    prompts_Q, samples = prompt_ids(backend.tokenizer, questions, {}), part.last - part.first
+    prompts_Q, samples = prompt_ids(backend.tokenizer, questions, sampler.template), part.last - part.first
     drawn = backend.sample(
         prompts_Q,
         samples,

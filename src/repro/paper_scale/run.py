@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,19 @@ import pandas as pd
 
 from repro import paths
 from repro.arms import build
-from repro.files import read_parquet, write_parquet, write_text
-from repro.paper_scale import ready
+from repro.files import NotThere, read_parquet, write_parquet, write_text
 from repro.paper_scale.at_scale import settings_at
-from repro.paper_scale.compose import check, compose
+from repro.paper_scale.overridden import overridden, settings_of
 from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
-from repro.paper_scale.prepare import prepare, question_of, training_rows
+from repro.paper_scale.prepare import prepare, training_rows
 from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
 from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
+from repro.verl import ready
+from repro.verl.compose import check, compose, template_of
+from repro.verl.composed import begun_with, record
+from repro.verl.questions import question_of
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
 
@@ -47,33 +50,52 @@ def run(
     overrides. NotReady, UnsupportedVerl or SettingsError before anything is loaded.
     """
     data, runs = Path(data).resolve(), Path(runs).resolve()
-    at_scale, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
+    folder = folder_of(scale, arm, seed, runs)
+    check_arm(arm, build(arm, settings_at(scale, settings).arm(arm)))
+    scale, at_scale = at_hand(scale, settings, arm, more)
     method = build(arm, at_scale.arm(arm))
-    check_arm(arm, method)
     begun_alike(at_scale, arm, folder)
     if finished(folder, at_scale.steps_of(arm)):
         print(f"{folder} is finished: remove it to train again")
         return folder
-    ready.require_machine(scale, arm)
-    ready.require_data(scale, data)
+    ready.require_machine(scale.name, arm, more)
+    ready.require_data(scale.data_sets, data)
     available = ready.gpus_at_hand()
     nodes, gpus = nodes or available[0], gpus or available[1]
     where = {"seed": seed, "nodes": nodes, "gpus": gpus, "data": data, "runs": runs}
     config = compose([*overrides(scale, settings, arm, **where), *more])
     check(config)
     check_config(config, method)
+    begun_with(config, folder)
     model = ready.local_model(config.actor_rollout_ref.model.path)
-    rows = training_rows(scale, data, tokenizer_of(model))
+    template = template_of(config)
+    rows = training_rows(scale, data, tokenizer_of(model), template)
     if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
         profile = folder / "profile"  # that of the run being resumed
     if at_scale.arm(arm).profile and profile is None:
-        profile = measure(scale, model, rows, at_scale.arm(arm).profile.samples, runs)
-    prepare(scale, settings, arm, folder, rows, seed=seed, profile=profile)
+        profile = measure(scale, model, rows, at_scale.arm(arm).profile.samples, runs, template)
+    prepare(scale, settings, arm, folder, rows, seed=seed, profile=profile, at_scale=at_scale)
+    record(config, folder)
     _train(config)
     return folder
 
 
-def measure(scale: PaperScale, model: Path, rows: Sequence[dict], samples: int, runs: Path) -> Path:
+def at_hand(scale: PaperScale, settings: Settings, arm: str, more: Sequence[str]) -> tuple[PaperScale, Settings]:
+    """The scale and the settings with what `more` overrides; reading overrides takes verl."""
+    if not more:
+        return scale, settings_at(scale, settings)
+    scale = overridden(scale, settings, arm, more)
+    return scale, settings_of(scale, settings, arm, compose([*overrides(scale, settings, arm), *more]), more)
+
+
+def measure(
+    scale: PaperScale,
+    model: Path,
+    rows: Sequence[dict],
+    samples: int,
+    runs: Path,
+    template: Mapping[str, Any] | None = None,
+) -> Path:
     """The folder of the scale's profile, with at least `samples` samples of each prompt, by vLLM on this machine."""
     gpus = ready.gpus_here()
     if gpus == 0:
@@ -82,7 +104,7 @@ def measure(scale: PaperScale, model: Path, rows: Sequence[dict], samples: int, 
             f"`python -m repro.paper_scale profile {scale.name} --samples {samples}` once on a node with GPUs"
         )
     questions = [question_of(row) for row in rows]
-    return profile_of(scale, model, questions, samples, profile_folder(scale, runs), gpus=gpus)
+    return profile_of(scale, model, questions, samples, profile_folder(scale, runs), gpus=gpus, template=template)
 
 
 def profile_folder(scale: PaperScale, runs: Path = RUNS) -> Path:
@@ -120,7 +142,7 @@ def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | Non
         command += ["--data", str(data), "--runs", str(runs)]
         done = subprocess.run(command, cwd=paths.ROOT, env={**os.environ, "REPRO_ROOT": str(paths.ROOT)})
         if done.returncode:
-            raise RuntimeError(
+            raise ready.NotReady(
                 f"{arm}, seed {seed}, ended with status {done.returncode}, see above; `dvc repro train@{arm}` resumes "
                 "from its last checkpoint"
             )
@@ -130,8 +152,8 @@ def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | Non
 def _can_train(scale: PaperScale, arm: str, seeds: Sequence[int], runs: Path, data: Path) -> None:
     """NotReady names the unfinished runs: this may be a machine that should only collect them."""
     try:
-        ready.require_machine(scale, arm)
-        ready.require_data(scale, data)
+        ready.require_machine(scale.name, arm)
+        ready.require_data(scale.data_sets, data)
     except (ready.NotReady, UnsupportedVerl) as error:
         which = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} of {arm}"
         verb = "is" if len(seeds) == 1 else "are"
@@ -156,7 +178,7 @@ def _same_code(arm: str, folder: Path) -> None:
     """SettingsError where the runs in `folder` were begun with other settings or code than the pipeline has now."""
     now, kept = paths.MANIFESTS / f"train-{arm}.json", folder / "manifest.json"
     if not now.exists():
-        raise FileNotFoundError(f"{now} is not there yet: run `python -m repro.pipeline manifest` first")
+        raise NotThere(f"{now} is not there yet: run `python -m repro.pipeline manifest` first")
     if kept.exists() and kept.read_text() != now.read_text():
         raise SettingsError(
             f"{folder} was begun with other settings or code than these (its manifest.json differs from {now}): remove "
@@ -173,16 +195,6 @@ def tokenizer_of(model: Path) -> Any:
 
 
 def _train(config: Any) -> None:
-    """Run verl's main loop on the GPUs that `ready.gpus_at_hand` counted; its processes on other nodes find the project
-    under the same path."""
-    from omegaconf import OmegaConf
+    from repro.verl.start import run as run_verl
 
-    from repro.verl.__main__ import run as run_verl
-
-    os.environ["REPRO_ROOT"] = str(paths.ROOT)
-    there = "ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT"
-    OmegaConf.update(config, there, str(paths.ROOT), force_add=True)
-    if OmegaConf.select(config, "ray_kwargs.ray_init.address") is None:
-        for key, value in ready.own_cluster().items():
-            OmegaConf.update(config, f"ray_kwargs.ray_init.{key}", value, force_add=True)
-    run_verl(config)
+    run_verl(ready.on_cluster(config))

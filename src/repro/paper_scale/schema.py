@@ -70,7 +70,7 @@ class PaperScale(Section):
     that no option of verl sets, and what we do about them.
     """
 
-    name: Annotated[str, Field(pattern=r"^paper-[a-z0-9.-]+$")]
+    name: Annotated[str, Field(pattern=r"^paper-[a-z0-9_-]+$", max_length=64)]
     title: str
     paper: Literal["Cost-Aware Learning", "D³S"]
     table: str
@@ -94,6 +94,7 @@ class PaperScale(Section):
     entropy: Value[NonNegative]
     clips: dict[str, Clip]
     dual_clip: Value[Positive]
+    aggregation: Value[Literal["sequence-mean", "token-mean", "constant-length", "group-mean"]]
     gpu: Value[str]
     nodes: Value[Count]
     gpus_per_node: Value[Count]
@@ -110,6 +111,11 @@ class PaperScale(Section):
     def steps(self) -> int:
         """Batches of the whole run; verl drops an epoch's incomplete last batch."""
         return self.epochs.value * (self.train_queries.value // self.train_batch.value)
+
+    @property
+    def data_sets(self) -> list[str]:
+        """What it trains on, and what it is evaluated on."""
+        return [self.train_data.value, *self.validation_data.value]
 
     @property
     def gpus(self) -> int:

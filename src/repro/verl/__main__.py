@@ -1,36 +1,27 @@
-"""Train one arm with verl's main loop on this machine's CPU (on GPUs: `python -m repro.paper_scale run`).
+"""Train one arm with verl's main loop: the small policy on this machine's CPU, or one's own model on one's own data.
 
     python -m repro.verl --arm cost-aware --steps 3
     python -m repro.verl --arm d3s --seed 1 --ranks 2 --scale smoke trainer.save_freq=-1
+    python -m repro.verl --arm zvf --model Qwen/Qwen2.5-1.5B-Instruct --data mine.jsonl --check
+    python -m repro.verl --arm zvf --preset gpu-smoke
 
-Trailing `key=value` arguments are verl's own settings. The tables go to `<output>/<arm>`.
+Trailing `key=value` arguments are verl's own settings. The tables go to `<output>/<arm>`. With --model, a run uses the
+GPUs of the Ray cluster in RAY_ADDRESS, or of this machine, or its CPU. At the papers' scale: `repro.paper_scale`.
 """
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from repro.arms import build
-from repro.paths import BUILD, ROOT
-from repro.settings import Settings, SettingsError, load
+from repro.errors import COUNT, SEED, command
+from repro.paths import BUILD
+from repro.settings import Settings, SettingsError, load, stored
 from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
-from repro.verl.version import NAME, UnsupportedVerl, require_plugin, require_verl
-
-# Set before verl is imported, for this process and, through Ray, for all others.
-ENVIRONMENT = {
-    "VERL_PLATFORM": "cpu",
-    "VERL_ENGINE_DEVICE": "cuda",
-    "OMP_NUM_THREADS": "1",  # with two, updates were up to ten times slower: the processes share the cores
-    "TORCHDYNAMO_DISABLE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_worker_prestart": "0",  # else one process for each of our nominal CPUs
-    "REPRO_ROOT": str(ROOT),
-}
-
-RAY_STARTS = 6  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
+from repro.verl.start import run, use_cpu
+from repro.verl.version import require_verl
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,14 +30,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m repro.verl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--arm", required=True, help="an arm of params.yaml")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=_positive, help="overrides the settings")
+    parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--steps", type=COUNT, help="overrides the settings")
     parser.add_argument("--scale", help="overrides the scale of params.yaml")
     parser.add_argument("--settings", type=Path, help="a dump of the settings, as stored by runs, replaces params.yaml")
-    parser.add_argument("--ranks", type=_positive, default=1, help="data-parallel processes")
+    parser.add_argument("--model", help="one's own: a hub id or a folder of save_pretrained")
+    parser.add_argument("--data", help="a parquet in verl's format, or JSON lines with `prompt` and `answer`")
+    parser.add_argument(
+        "--validation", action="append", default=[], help="likewise, once or more; default: part of --data"
+    )
+    parser.add_argument("--preset", help="a file of configs/verl/presets, such as gpu-smoke")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPUs there are, else the CPU")
+    parser.add_argument("--nodes", type=COUNT, help="of those there are")
+    parser.add_argument("--gpus", type=COUNT, help="of each node")
+    parser.add_argument("--check", action="store_true", help="compose, let verl check it, print it, and stop")
+    parser.add_argument("--ranks", type=COUNT, default=1, help="data-parallel processes on a CPU")
     parser.add_argument("--policy", type=Path, help="folder of the base policy; default: stage policy's, else shipped")
     parser.add_argument("--profiles", type=Path, help="folder of stage profile's profiles; default: measure if needed")
-    parser.add_argument("--output", type=Path, default=BUILD / "verl")
+    parser.add_argument("--output", type=Path, help="default: build/verl; with --model runs/own")
     parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint in the output")
     parser.add_argument("--end-with-parent", action="store_true", help="exit when the parent process is gone")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
@@ -55,23 +56,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from repro.engine.workers import end_with
 
         end_with(os.getppid())
+    if chosen.model or chosen.preset:
+        from repro.verl.launch import launch
+
+        folder = launch(chosen)
+        if folder is not None:
+            print(f"tables of {chosen.arm}: {folder}")
+        return
+    for option in ("data", "validation", "device", "nodes", "gpus", "check"):
+        if getattr(chosen, option):
+            raise SettingsError(f"--{option} goes with --model: without one, the small policy trains on a CPU")
     settings = _settings(chosen)
     if chosen.steps:
         settings = with_steps(settings, chosen.arm, chosen.steps)
     options = {name: getattr(chosen, name) for name in ("ranks", "resume", "overrides", "profiles")}
-    folder = train(chosen.arm, chosen.seed, settings, chosen.output.resolve(), chosen.policy, **options)
+    output = (chosen.output or BUILD / "verl").resolve()
+    folder = train(chosen.arm, chosen.seed, settings, output, chosen.policy, **options)
     print(f"tables of {chosen.arm}: {folder}")
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
-    return int(text)
 
 
 def _settings(chosen: argparse.Namespace) -> Settings:
     if chosen.settings:
-        return Settings.model_validate_json(chosen.settings.read_text())
+        return stored(chosen.settings)
     settings = load(**({"scale": chosen.scale} if chosen.scale else {}))
     if settings.scale.startswith("paper-"):
         raise SettingsError(
@@ -111,65 +117,22 @@ def train(
     if (folder / SETTINGS).exists() and not resume:
         raise SettingsError(f"{folder} holds a run: resume it with --resume, or remove the folder to start over")
     begun_alike(settings, arm, folder)
-    os.environ.update(ENVIRONMENT)
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    use_cpu()
     from repro.training import policy_for
+    from repro.verl.composed import begun_with, record
     from repro.verl.prepare import prepare
     from repro.verl.record import gather
 
     policy = policy or policy_for()
-    run(prepare(arm, seed, settings, policy, folder, ranks=ranks, profiles=profiles, overrides=overrides))
+    config = prepare(arm, seed, settings, policy, folder, ranks=ranks, profiles=profiles, overrides=overrides)
+    begun_with(config, folder)
+    record(config, folder)
+    run(config)
     same = [path for path in (output / arm).glob("seed-*/tables") if not changed(settings, arm, path.parent)]
     gather(sorted(same), output / arm)
     return output / arm
 
 
-def run(config: Any) -> None:
-    """verl's main with our trainer. Ray is stopped afterwards if it was started here."""
-    require_plugin()
-    import ray
-    from omegaconf import open_dict
-    from verl.trainer.main_ppo import run_ppo
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
-
-    with open_dict(config):
-        config.trainer.v1.trainer_mode = NAME
-    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    started_here = not ray.is_initialized()
-    for start in range(1, RAY_STARTS + 1):
-        try:
-            run_ppo(config, task_runner_class=task_runner())
-            return
-        except Exception as error:
-            if "timed out during startup" not in str(error) or start == RAY_STARTS:
-                raise
-            print(f"Ray was too slow to start, trying again ({start})", flush=True)
-        finally:
-            if started_here:
-                ray.shutdown()
-
-
-def task_runner() -> Any:
-    """verl's task runner with the trainer `repro`, which must be registered in the process that runs it."""
-    import ray
-    from verl.trainer import main_ppo
-
-    base = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class
-
-    class Runner(base):
-        def run(self, config: Any) -> None:
-            import repro.verl.trainer  # noqa: F401
-
-            super().run(config)
-
-    return ray.remote(num_cpus=1)(Runner)
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except (UnsupportedVerl, SettingsError, OSError) as error:
-        raise SystemExit(f"repro.verl: {error}") from None
-    except KeyboardInterrupt:
-        raise SystemExit("repro.verl: interrupted; the same command with --resume continues") from None
+    told = command(main, name="repro.verl", interrupted="interrupted; the same command with --resume continues")
+    sys.exit(told())

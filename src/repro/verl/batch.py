@@ -89,8 +89,8 @@ def padded(rows: Sequence[torch.Tensor], dtype: Any) -> np.ndarray:
 
 
 def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advantages_N: np.ndarray) -> Rollouts:
-    """The samplers' input. Entropy and log-probability come from verl's scoring pass; 0 if it did not compute them
-    (`bypass_mode` gives no entropy)."""
+    """The samplers' input. Entropy and log-probability come from verl's scoring pass; who reads them where it did not
+    compute them (`bypass_mode` gives no entropy) is told so."""
     mask_N_T = padded(rows_of(fields["response_mask"]), bool)
     signals = {}
     for name, field in (("entropy_N_T", "entropy"), ("logprob_N_T", "old_log_probs")):
@@ -107,13 +107,38 @@ def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advan
     )
 
 
+def merged(part: Rollouts, aggregation: Aggregation) -> Rollouts:
+    """A mini-batch with fewer rows to read and the same policy gradient: draws of one rollout with the same mask become
+    one row with the sum of their weights, and rows without a gradient are left out.
+
+    The divisor of sequence means is the caller's, who keeps `len(part)`. verl's token-mean divides by the tokens of the
+    rows it gets; the weights are multiplied by the share of tokens that is left. Not with a KL or entropy term, which
+    verl computes of every row once, whatever its weight.
+    """
+    keys = [(row, mask.tobytes()) for row, mask in zip(part.row_N.tolist(), part.response_mask_N_T, strict=True)]
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    place_N = np.array([places[key] for key in keys])
+    _, first_M = np.unique(place_N, return_index=True)
+    summed_M = np.bincount(place_N, part.weights_N)
+    rows = part.take(first_M, summed_M / part.weights_N[first_M])
+    bears_M = (rows.advantages_N != 0) & rows.response_mask_N_T.any(1)
+    if not bears_M.any():
+        return part
+    rows = rows.take(bears_M)
+    if aggregation != "token-mean":
+        return rows
+    left = rows.response_mask_N_T.sum() / part.response_mask_N_T.sum()
+    return rows.take(np.arange(len(rows)), np.full(len(rows), left))
+
+
 def training_rows(
     fields: TensorDict, part: Rollouts, ranks: int, aggregation: Aggregation = "sequence-mean"
 ) -> TensorDict:
     """The rows of one mini-batch in verl's format, with equal numbers and similar cost for each of `ranks`.
 
-    A rollout drawn twice is two rows. Its weight multiplies its advantage (which commutes with the clip, see
-    repro.methods.rollouts); the mask of tokens in the loss is `response_mask` and, for verl's token-mean, `loss_mask`.
+    A rollout drawn twice is two rows, unless `part` is `merged`. Its weight multiplies its advantage (which commutes
+    with the clip, see repro.methods.rollouts); the mask of tokens in the loss is `response_mask` and, for verl's
+    token-mean, `loss_mask`.
     Under group-mean, which verl lacks, so does the weight of its group, which therefore does not reach verl's KL term.
     If `ranks` does not divide the mini-batch, it is padded with copies of its shortest row with all tokens masked: they
     add 0 to every sum.

@@ -12,6 +12,7 @@ from repro.methods.method import Method
 from repro.settings import Settings, SettingsError
 from repro.verl.loss import actor_settings
 
+STORE = "object_store_memory"
 TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
 
 
@@ -98,6 +99,26 @@ def cpu_values(
     return values
 
 
+def cpu_overrides(ranks: int) -> dict[str, Any]:
+    """What makes a configuration for GPUs run on this machine's CPU, in `ranks` processes."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    unfused = {"use_torch_compile": False, "fsdp_config.use_torch_compile": False}
+    single = {f"fsdp_config.{key}": value for key, value in _single_precision().items()}
+    return {
+        "trainer.device": "cpu",
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": ranks,
+        "data.dataloader_num_workers": 0,
+        "reward.num_workers": 1,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        **_under(actor, unfused | single),
+        **_under("actor_rollout_ref.ref", unfused | single),
+        **_under(rollout, {"name": "hf", "free_cache_engine": False, "agent.num_workers": 1}),
+        **_under("ray_kwargs.ray_init", {key: value for key, value in _ray(ranks).items() if key != STORE}),
+    }
+
+
 def _under(section: str, values: dict[str, Any]) -> dict[str, Any]:
     return {f"{section}.{key}": value for key, value in values.items()}
 
@@ -158,7 +179,7 @@ def _rollout(settings: Settings, seed: int, files: Files) -> dict[str, Any]:
         "temperature": settings.engine.temperature,
         "tensor_model_parallel_size": 1,
         "free_cache_engine": False,
-        "calculate_log_probs": False,
+        "calculate_log_probs": True,  # as GPU runs have it: verl compares them with the trainer's
         "agent.num_workers": 1,
         "agent.default_agent_loop": TEXT_AGENT["name"],
         "agent.agent_loop_config_path": str(files.agents),
@@ -198,5 +219,5 @@ def _ray(ranks: int) -> dict[str, Any]:
         "num_cpus": 16,
         "num_gpus": ranks,
         "include_dashboard": False,
-        "object_store_memory": 300_000_000,
+        STORE: 300_000_000,  # the small policy's weights pass through it; for any other model it is Ray's own choice
     }

@@ -14,6 +14,8 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from repro.settings import SettingsError
+
 PAUSE = 0.05  # seconds without a new request, after which the waiting ones are generated together
 
 
@@ -53,7 +55,9 @@ class HFServer:
     ) -> TokenOutput:
         """One response, sampled from the whole distribution at the requested temperature."""
         if sampling_params.get("top_p", 1.0) != 1.0 or sampling_params.get("top_k", -1) not in (-1, 0, None):
-            raise ValueError("rollout hf samples the whole distribution: set top_p to 1 and top_k to -1, or use vllm")
+            raise SettingsError(
+                "rollout hf samples the whole distribution: set top_p to 1 and top_k to -1, or use vllm"
+            )
         limit = int(sampling_params.get("max_tokens") or self.config.response_length)
         answer = asyncio.get_running_loop().create_future()
         self.waiting.append((list(prompt_ids), float(sampling_params["temperature"]), limit, answer))

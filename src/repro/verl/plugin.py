@@ -1,7 +1,7 @@
 """Loaded by `import verl` in every process (entry point of the group verl.plugins).
 
 It registers what any process may need: the CPU as a platform if VERL_PLATFORM requests it, and the rollout replica
-`hf`; and it hides a TRL that is too new for verl. The trainer is registered where it runs (repro.verl.__main__),
+`hf`; and it hides a TRL that is too new for verl. The trainer is registered where it runs (repro.verl.start),
 because it imports most of verl, which is not fully loaded here.
 """
 

@@ -49,7 +49,7 @@ def prepare(
         profile=folder / "profile" if settings.arm(arm).profile else None,
         queries=folder / "queries.parquet" if method.profile_again else None,
     )
-    pools = make_pools(settings.task.model_copy(update={"pretraining_queries": 1}))
+    pools = make_pools(settings.task, pretraining=False)
     model, tokenizer = load_policy(policy)
     prompts = tokenizer([query.prompt for query in [*pools.train, *pools.evaluation]])["input_ids"]
     known = Queries(np.array([len(prompt) for prompt in prompts[: len(pools.train)]]))
@@ -77,7 +77,7 @@ def write_plan(
     of groups in a typical step."""
     engine = settings.engine_of(arm)
     rng = np.random.default_rng(stream_seed(seed, 0, "plan"))
-    plan = method.plan(known, engine.rollouts_per_step, rng)
+    plan = method.made_plan(0, known, engine.rollouts_per_step, rng)
     rounds = engine.refill_rounds if method.filter is not None else 1
     groups = planned_groups(plan, settings.steps_of(arm), engine.rollouts_per_step, rounds)
     write_parquet(plan_table(query_rows(queries), groups), path)

@@ -25,6 +25,7 @@ from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
 from repro.verl.batch import Scored
 from repro.verl.data import QueryInfo
+from repro.verl.peaks import SOURCES
 
 PHASES = {
     "profile": "profile",
@@ -51,6 +52,7 @@ class Record:
     budget_gflops: float | None = None
     ledger: Ledger = field(default_factory=Ledger)
     log: Log = field(default_factory=Log)
+    sources: list[dict[str, Any]] = field(default_factory=list)  # evaluations of each data source
 
     def charge(self, scored: Scored) -> None:
         """Charge the generation of whole groups."""
@@ -98,18 +100,23 @@ class Record:
         *,
         diverged: bool,
         last: bool,
+        sources: Sequence[str] | None = None,
     ) -> None:
-        """An evaluation from the reward manager's output for every sample; the last one also per question."""
+        """An evaluation from the reward manager's output for every sample, and of each data source if `sources` names
+        every sample's; the last one also per question. Questions count alike, however many samples each has."""
         unknown = [float("nan")] * len(infos["acc"])
         columns = {"successes": infos["acc"]}
         columns |= {"tokens": infos.get("response_tokens", unknown), "truncated": infos.get("truncated", unknown)}
         table = pd.DataFrame({"query": infos["query"], **columns})
-        means = {name: float(table[name].mean()) for name in columns}
+        means = table.groupby("query")[list(columns)].mean().mean().astype(float)
         summary = {"accuracy": means["successes"], "response_tokens": means["tokens"], "truncated": means["truncated"]}
         if self.evaluated(step):
             return
         row = {"seed": self.seed, "step": step, "samples": samples, **summary, "diverged": diverged}
         self.log.evaluations.append({**row, **self.ledger.spent(self.budget_gflops)})
+        if sources is not None:
+            of_each = by_source(table.assign(source=list(sources)))
+            self.sources += [{"seed": self.seed, "step": step, **entry, **self.ledger.row()} for entry in of_each]
         if last:
             self.log.questions = []  # of a shorter run that was extended
             for name, counts in table.groupby("query", sort=True).sum().iterrows():
@@ -133,16 +140,34 @@ class Record:
         for name, table in tables_of([self.log]).items():
             if len(table):
                 write_parquet(table, folder / f"{name}.parquet")
+        if self.sources:
+            write_parquet(pd.DataFrame(self.sources), folder / f"{SOURCES}.parquet")
 
     def save(self, path: Path, **more: Any) -> None:
         """Save the state beside a verl checkpoint; `more`: anything else a resumed run needs."""
-        write_text(json.dumps({"log": asdict(self.log), "ledger": self.ledger.row(), **more}, default=float), path)
+        state = {"log": asdict(self.log), "ledger": self.ledger.row(), SOURCES: self.sources}
+        write_text(json.dumps({**state, **more}, default=float), path)
 
     def restore(self, path: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return all of it."""
         state = json.loads(path.read_text())
         self.log, self.ledger = Log(**state["log"]), Ledger.from_row(state["ledger"])
+        self.sources = state.get(SOURCES, [])
         return state
+
+
+def by_source(table: pd.DataFrame) -> list[dict[str, float]]:
+    """accuracy, its standard error over questions, and the share solved at least once, of each data source; `table`:
+    source, query, successes, tokens and truncated of every sample."""
+    rows = []
+    for source, of_it in table.groupby("source", sort=True):
+        rate_Q = of_it.groupby("query")["successes"].mean()
+        error = float(rate_Q.std(ddof=1) / np.sqrt(len(rate_Q))) if len(rate_Q) > 1 else float("nan")
+        row = {"source": source, "questions": len(rate_Q), "samples": int(of_it["query"].value_counts().max())}
+        row |= {"accuracy": float(rate_Q.mean()), "standard_error": error, "solved": float((rate_Q > 0).mean())}
+        of_all = of_it.groupby("query")[["tokens", "truncated"]].mean().mean()
+        rows.append({**row, "response_tokens": float(of_all["tokens"]), "truncated": float(of_all["truncated"])})
+    return rows
 
 
 def describe(parts: Sequence[tuple[Scored, np.ndarray]]) -> dict[str, float]:
@@ -181,7 +206,7 @@ def mean_update(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def gather(runs: Sequence[Path], folder: Path) -> None:
     """Concatenate the tables of several runs (the seeds of one arm, a folder each) into the tables of the arm."""
-    for name in asdict(Log()):
+    for name in (*asdict(Log()), SOURCES):
         parts = [pd.read_parquet(run / f"{name}.parquet") for run in runs if (run / f"{name}.parquet").exists()]
         if parts:
             write_parquet(pd.concat(parts, ignore_index=True), folder / f"{name}.parquet")

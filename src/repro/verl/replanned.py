@@ -12,6 +12,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.debug import marked_timer
 
 from repro.engine.train import stream_seed
+from repro.errors import Refused
 from repro.files import write_parquet
 from repro.methods.plans import Queries
 from repro.verl.data import SIZE, QueryInfo, plan_table, planned_groups, query_name, with_samples
@@ -67,14 +68,14 @@ class ReplannedTrainer(PlannedTrainer):
             tokens_Q_K[place, : len(tokens)] = tokens
         counts = table.groupby("place")["acc"].agg(["sum", "count"]).reindex(range(len(places)), fill_value=0)
         if (lost := counts["count"] == 0).any():
-            raise RuntimeError(f"profile: every sample of query {lost.idxmax()} failed on verl; see its log")
+            raise Refused(f"profile: every sample of query {lost.idxmax()} failed on verl; see its log")
         successes_Q, samples_Q = (counts[name].to_numpy().astype(int) for name in ("sum", "count"))
         return Queries(self.run.profile.prompt_tokens_Q, successes_Q, samples_Q), tokens_Q_K
 
     def _make_plan(self, step: int, known: Queries) -> None:
         run, engine = self.run, self.run.settings.engine_of(self.run.arm)
         rng = np.random.default_rng(stream_seed(run.seed, step, "plan"))
-        plan = run.method.plan(known, run.rollouts_per_step, rng)
+        plan = run.method.made_plan(step, known, run.rollouts_per_step, rng)
         left = run.settings.steps_of(run.arm) - step
         rounds = engine.refill_rounds if run.method.filter is not None else 1
         rows = pd.read_parquet(run.queries).to_dict("records")

@@ -21,7 +21,7 @@ from typing import Any
 from repro.arms import build
 from repro.engine.profile import Profile
 from repro.methods.method import Method
-from repro.settings import Settings, SettingsError, load
+from repro.settings import Settings, SettingsError, load, stored
 from repro.verl.loss import actor_settings
 
 PROFILE = "profile"  # name of the profile's files in its folder
@@ -72,7 +72,7 @@ class RunOnVerl:
 def settings_of(section: Any) -> Settings:
     """The settings that section `repro` names."""
     if dumped := section.get("settings"):
-        return Settings.model_validate_json(Path(dumped).read_text())
+        return stored(Path(dumped))
     return load(**({"scale": section.scale} if section.get("scale") else {}))
 
 
@@ -99,7 +99,7 @@ def changed(now: Settings, arm: str, folder: Path) -> list[str]:
     if not path.exists():
         return []
     try:
-        then = Settings.model_validate_json(path.read_text())
+        then = stored(path)
     except ValueError:
         return ["they are of another version of this project"]
     before, after = _relevant(then, arm), _relevant(now, arm)

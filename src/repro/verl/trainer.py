@@ -7,7 +7,7 @@ Everything else (generation, scoring, losses, optimiser, weights to the replicas
 
 import itertools
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import transfer_queue as tq
-from omegaconf import open_dict
+from omegaconf import OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils.config import omega_conf_to_dataclass
@@ -23,9 +23,10 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from repro.engine.train import stream_seed
-from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain
-from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, loss_of, rollouts_of, rows_of, training_rows
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers import effective_sample_size
+from repro.verl import best
+from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, loss_of, merged, rollouts_of, rows_of, training_rows
 from repro.verl.data import with_samples
 from repro.verl.loss import own_loss
 from repro.verl.planned import SCORED
@@ -46,6 +47,7 @@ class ArmTrainer(ReplannedTrainer):
     def __init__(self, config: Any):
         super().__init__(config)
         self.diverged, self.serial = False, itertools.count()
+        self.samples_of = dict(config.repro.get("validation_samples") or {})
         flops, every = flop_counter(config.actor_rollout_ref.model.path), max(1, config.trainer.test_freq)
         kept, budget = self.run.settings.engine.kept_rollouts, self.run.settings.evaluation.budget_gflops
         self.record = Record(self.run.seed, every, kept, flops, budget)
@@ -85,8 +87,9 @@ class ArmTrainer(ReplannedTrainer):
         wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
         self.fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=sorted(wanted))
         self.scored = self._scored(keys, self.fields)
-        rewards_N = self.run.method.reward(self.scored.verdicts_N, self._rng("reward"))
-        advantages_N = self.run.method.advantage(rewards_N, self.scored.group_N)
+        step = self.global_steps - 1
+        rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"))
+        advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N)
         self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)
         return batch
 
@@ -102,15 +105,20 @@ class ArmTrainer(ReplannedTrainer):
         selected = self._select(step)
         updates = self._train_on(selected) if selected is not None else []
         self._write_step(step, selected, updates)
-        metrics.update(_for_verl(updates))
+        metrics.update(_for_verl(updates) | self._measured(selected))
         return batch  # all of it: verl measures it, then clears exactly its keys
+
+    def _measured(self, selected: Rollouts | None) -> dict[str, float]:
+        """For verl's loggers: what was kept of this batch, and the cost so far."""
+        kept = {"kept_share": 0.0, "effective_sample_size": 0.0, "refill_rounds": self.refills}
+        if selected is not None:
+            kept["kept_share"] = len(np.unique(selected.row_N)) / len(self.rollouts)
+            kept["effective_sample_size"] = effective_sample_size(selected.weights_N)
+        return {f"arm/{name}": value for name, value in {**kept, **self.record.ledger.row()}.items()}
 
     def _select(self, step: int) -> Rollouts | None:
         progress = step / self.run.settings.steps_of(self.run.arm)  # a shortened run keeps its schedule
-        try:
-            return apply_chain(self.run.method.samplers, self.rollouts, progress, self._rng("sample"))
-        except NoSignal:
-            return None
+        return self.run.method.select(step, self.rollouts, progress, self._rng("sample"))
 
     def _train_on(self, selected: Rollouts) -> list[dict[str, float]]:
         """All mini-batches of a step; each row of `selected` trains once, in random order."""
@@ -124,7 +132,9 @@ class ArmTrainer(ReplannedTrainer):
     def _update(self, part: Rollouts) -> dict[str, float]:
         """One optimiser step on the whole of `part`."""
         actor = self.config.actor_rollout_ref.actor
-        with self._queued(training_rows(self.fields, part, self.ranks, self.run.method.aggregation)) as rows:
+        apart = actor.use_kl_loss or actor.entropy_coeff != 0.0  # terms that count every draw of a rollout
+        read = part if apart else merged(part, self.run.method.aggregation)
+        with self._queued(training_rows(self.fields, read, self.ranks, self.run.method.aggregation)) as rows:
             rows.extra_info = {
                 "calculate_entropy": actor.calculate_entropy or actor.entropy_coeff != 0.0,
                 "distillation_use_topk": False,
@@ -140,7 +150,8 @@ class ArmTrainer(ReplannedTrainer):
         values = {name: float(value) for name, value in reduce_metrics(dict(output["metrics"])).items()}
         values["loss"] = loss_of(values["loss"], part)
         finite = bool(np.isfinite(values["grad_norm"]))  # verl itself skips an update whose gradient is not
-        self.record.ledger.charge_update(self.record.flops, part.costs_N, steps=int(finite))
+        spent = {"steps": int(finite), "paper_tokens": int(part.costs_N.sum())}
+        self.record.ledger.charge_update(self.record.flops, read.costs_N, **spent)
         if not finite:  # ends the run, as in the embedded engine
             self.diverged, self.total_training_steps = True, self.global_steps
         extra = {"limit": float(actor.optim.clip_grad), "tokens": float(part.response_mask_N_T.sum())}
@@ -160,10 +171,9 @@ class ArmTrainer(ReplannedTrainer):
     # log and evaluation
 
     def _write_step(self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]) -> None:
-        mask_N_T = self.rollouts.response_mask_N_T
         parts = [(scored, scored.verdicts_N) for scored in self.discarded]
         measured = describe([*parts, (self.scored, self.rollouts.rewards_N)])
-        measured["entropy"] = float(self.rollouts.entropy_N_T[mask_N_T].mean())
+        measured["entropy"] = self.rollouts.mean_entropy()
         measured |= {"refill_rounds": self.refills, "kl": self._kl()}
         self.record.add_step(step, measured, selected, [] if self.diverged else updates)
         if step % self.record.every == 0:
@@ -181,32 +191,46 @@ class ArmTrainer(ReplannedTrainer):
         return float((np.exp(gap) - 1 - gap).mean())
 
     def _validate(self) -> dict[str, float]:
-        """verl's validation with the number of samples per query of the settings."""
+        """verl's validation with the number of samples per query of the settings, or of `repro.validation_samples`."""
         evaluation, loader = self.run.settings.evaluation, self.val_dataloader
-        self.val_dataloader = with_samples(loader, evaluation.final_samples if self._last else evaluation.samples)
+        samples = evaluation.final_samples if self._last else evaluation.samples
+        self.val_dataloader = with_samples(loader, samples, self.samples_of)
         try:
-            return super()._validate()
+            metrics = super()._validate()
         finally:
             self.val_dataloader = loader
+        self._keep_best()
+        return metrics
+
+    def _keep_best(self) -> None:
+        """Keep this step's checkpoint if it is the best so far on the data source `repro.best`."""
+        source, here = OmegaConf.select(self.config, "repro.best"), Path(self.config.trainer.default_local_dir)
+        rows = [row for row in self.record.sources if row["source"] == source and row["step"] == self.global_steps]
+        if rows:
+            best.keep_if_best(self._folder, here.parent, source, rows[-1]["accuracy"], self.global_steps)
 
     @property
     def _last(self) -> bool:
         return self.global_steps >= self.total_training_steps
 
     def _val_metrics_update(
-        self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *_: Any, **__: Any
+        self, data_sources: Any, sample_uids: Any, reward_extra_infos_dict: Any, *more: Any, **named: Any
     ) -> dict[str, float]:
         if self.profile_infos is not None:
             self.profile_infos = reward_extra_infos_dict
             return {}
         samples = max(Counter(sample_uids).values())  # a response that failed is missing
         self.record.add_evaluation(
-            self.global_steps, samples, reward_extra_infos_dict, self.held_out, diverged=self.diverged, last=self._last
+            self.global_steps,
+            samples,
+            reward_extra_infos_dict,
+            self.held_out,
+            diverged=self.diverged,
+            last=self._last,
+            sources=data_sources,
         )
-        correct = defaultdict(list)
-        for source, value in zip(data_sources, reward_extra_infos_dict["acc"], strict=True):
-            correct[source].append(value)
-        return {f"val-core/{source}/acc/mean@{samples}": float(np.mean(values)) for source, values in correct.items()}
+        verdicts = {"acc": reward_extra_infos_dict["acc"]}  # verl's mean@, best@ and worst@, of the verdict alone
+        return super()._val_metrics_update(data_sources, sample_uids, verdicts, *more, **named)
 
     def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
@@ -260,4 +284,5 @@ def _for_verl(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
     if not updates:
         return {}
     means = {name: float(np.mean([update[name] for update in updates])) for name in updates[0]}
-    return rename_dict(means, "actor/")
+    renamed = rename_dict(means, "actor/")
+    return {{"actor/mfu": "perf/mfu/actor"}.get(name, name): value for name, value in renamed.items()}  # as verl does

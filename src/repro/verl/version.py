@@ -2,11 +2,13 @@
 
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
+from repro.errors import Refused
+
 SUPPORTED = "0.9.1"
 NAME = "repro"  # of our entry point in the group verl.plugins, our trainer and our policy loss
 
 
-class UnsupportedVerl(RuntimeError):
+class UnsupportedVerl(Refused, RuntimeError):
     """One sentence: what is installed, what is needed, and the command that installs it."""
 
 

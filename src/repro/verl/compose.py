@@ -15,7 +15,7 @@ BASE = "repro_trainer"
 
 
 def compose(overrides: Sequence[str]) -> "DictConfig":
-    """verl's config with `overrides` (repro.paper_scale.overrides, or any of Hydra's) on top.
+    """verl's config with `overrides` (repro.paper_scale.overrides, repro.verl.own, any of Hydra's) on top.
 
     SettingsError where verl is missing or has no such key, or where a value is of another kind than verl's own.
     """
@@ -25,7 +25,7 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
         from hydra import initialize_config_dir
         from hydra.errors import HydraException
     except ImportError as error:
-        raise SettingsError(f"paper scales run on verl, which is not installed ({error}): `make extra-verl`") from error
+        raise SettingsError(f"this runs on verl, which is not installed ({error}): `make extra-verl`") from error
     with initialize_config_dir(str(FOLDER), version_base=None):
         defaults = put_together(BASE)
         try:
@@ -83,6 +83,13 @@ def _same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None
             raise SettingsError(f"{entry}: verl's own value is {_shown(before)}, and this is not {kind}")
 
 
+def template_of(config: Any) -> dict[str, Any]:
+    """The options of the chat template, with which verl writes every prompt."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(config.data.get("apply_chat_template_kwargs") or OmegaConf.create({}), resolve=True)
+
+
 def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, (bool, int, float)) else "a section"
 
@@ -100,4 +107,5 @@ def check(config: Any) -> None:
         omega_conf_to_dataclass(config.algorithm)
     except Exception as error:
         message = " ".join(str(error).split())
-        raise SettingsError(f"verl refuses {config.repro.scale} with arm {config.repro.arm}: {message}") from error
+        what = config.repro.scale or config.actor_rollout_ref.model.path
+        raise SettingsError(f"verl refuses {what} with arm {config.repro.arm}: {message}") from error

@@ -1,26 +1,33 @@
-"""The requirements of a run at a paper scale, checked before anything is loaded: GPUs, packages, data, models.
+"""The requirements of a run on GPUs, checked before anything is loaded: GPUs, packages, data, models.
 
 Without these checks a run would fail minutes or hours after it began, with another program's message.
 """
 
 import importlib.util
 import os
+import re
 import socket
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.paper_scale.schema import PaperScale
+from repro import paths
+from repro.errors import Refused
+from repro.files import write_text
 from repro.verl.version import require_plugin, require_verl
 
 GPU_PACKAGES = ("vllm", "flash_attn")  # what verl generates and attends with
+# The override by which verl's trainer attends with something else than flash-attn.
+ATTENTION = re.compile(r"\+*actor_rollout_ref\.model\.override_config\.attn_implementation=")
 
 
-class NotReady(RuntimeError):
+class NotReady(Refused, RuntimeError):
     """One sentence: what is missing, and the command that provides it."""
 
 
-def require_machine(scale: PaperScale, arm: str) -> None:
-    """NotReady or UnsupportedVerl where this machine, or the Ray cluster that RAY_ADDRESS names, cannot run `scale`."""
+def require_machine(name: str, arm: str, overrides: Sequence[str] = ()) -> None:
+    """NotReady or UnsupportedVerl where this machine, or the Ray cluster that RAY_ADDRESS names, cannot run `name`."""
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):
         raise NotReady(
@@ -29,23 +36,31 @@ def require_machine(scale: PaperScale, arm: str) -> None:
         )
     if not address and gpus_here() == 0:
         raise NotReady(
-            f"{scale.name} needs GPUs, and there is none here, nor a Ray cluster in RAY_ADDRESS: "
+            f"{name} needs GPUs, and there is none here, nor a Ray cluster in RAY_ADDRESS: "
             f"`python -m repro.verl --arm {arm}` trains the small policy on this machine"
         )
     require_verl()
     require_plugin()
-    missing = [name for name in GPU_PACKAGES if importlib.util.find_spec(name) is None]
+    chosen = [entry.partition("=")[2] for entry in overrides if ATTENTION.match(entry)]
+    spared = {"flash_attn"} if chosen and not chosen[-1].startswith("flash") else set()
+    missing = [
+        package for package in GPU_PACKAGES if package not in spared and importlib.util.find_spec(package) is None
+    ]
     if missing:
+        without = (
+            "; without flash-attn: +actor_rollout_ref.model.override_config.attn_implementation=sdpa"
+            if "flash_attn" in missing
+            else ""
+        )
         raise NotReady(
-            f"{scale.name} needs {' and '.join(missing)}, not installed here: the head of environment.yml has the "
-            "commands that make the GPU environment"
+            f"{name} needs {' and '.join(missing)}, not installed here: the head of environment.yml has the commands "
+            f"that make the GPU environment{without}"
         )
 
 
-def require_data(scale: PaperScale, data: Path) -> None:
+def require_data(names: Sequence[str], data: Path) -> None:
     """NotReady names the prepared data sets that are not in the folder `data`, and the command that makes them: all in
     one call, since training sets lose the questions of the sets prepared with them."""
-    names = [scale.train_data.value, *scale.validation_data.value]
     missing = [name for name in names if not (data / f"{name}.parquet").exists()]
     if missing:
         raise NotReady(
@@ -99,6 +114,39 @@ def own_cluster() -> dict[str, Any]:
     By default Ray joins any cluster that was started on this machine, someone else's or one that has since ended.
     """
     return {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_gpus": gpus_here()}
+
+
+def on_cluster(config: Any) -> Any:
+    """The configuration with what Ray needs to use the GPUs that `gpus_at_hand` counted; its processes on other nodes
+    find the project under the same path."""
+    from omegaconf import OmegaConf
+
+    os.environ["REPRO_ROOT"] = str(paths.ROOT)
+    _loggers(config)
+    there = "ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT"
+    OmegaConf.update(config, there, str(paths.ROOT), force_add=True)
+    if OmegaConf.select(config, "ray_kwargs.ray_init.address") is None:
+        for key, value in own_cluster().items():
+            OmegaConf.update(config, f"ray_kwargs.ray_init.{key}", value, force_add=True)
+    return config
+
+
+def _loggers(config: Any) -> None:
+    """A resumed run goes on in its own Weights & Biases run, and verl's logger `file` writes metrics.jsonl in the run's
+    folder. Ray hands these variables to verl's processes."""
+    from omegaconf import OmegaConf
+
+    folder, variables = Path(config.trainer.default_local_dir).parent, {}
+    if "wandb" in config.trainer.logger:
+        path = folder / "wandb-run"
+        if not path.exists():
+            write_text(uuid.uuid4().hex[:12], path)
+        variables |= {"WANDB_RUN_ID": path.read_text().strip(), "WANDB_RESUME": "allow"}
+    if "file" in config.trainer.logger:
+        variables["VERL_FILE_LOGGER_PATH"] = str(folder / "metrics.jsonl")
+    for name, value in variables.items():
+        value = os.environ.get(name, value)
+        OmegaConf.update(config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", value, force_add=True)
 
 
 def local_model(name: str) -> Path:

@@ -1,0 +1,45 @@
+"""The best checkpoint of a run, kept beside the last ones, which verl deletes as it writes new ones."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from repro.files import write_json
+
+FOLDER = "best"  # beside verl's folder of checkpoints; holds one of them, and:
+FILE = "best.json"
+
+
+def known(run: Path) -> dict[str, float | str | int] | None:
+    """{"source", "accuracy", "step"} of the checkpoint that is kept in the run's folder; None if there is none."""
+    path = run / FOLDER / FILE
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def keep_if_best(checkpoint: Path, run: Path, source: str, accuracy: float, step: int) -> bool:
+    """Keep `checkpoint`, evaluated with `accuracy` on `source`, if none of the run's was better; of equals the first.
+
+    Its files are linked, not copied, where the file system allows it.
+    """
+    before = known(run)
+    if not checkpoint.is_dir() or (before and before["source"] == source and before["accuracy"] >= accuracy):
+        return False
+    folder = run / FOLDER
+    kept, unfinished = folder / checkpoint.name, folder / "unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(checkpoint, unfinished, copy_function=_link)
+    unfinished.rename(kept)
+    write_json({"source": source, "accuracy": accuracy, "step": step}, folder / FILE)
+    for other in folder.glob("global_step_*"):
+        if other != kept:
+            shutil.rmtree(other)
+    return True
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copy2(source, target)

@@ -1,0 +1,285 @@
+"""One's own run: an arm on one's own model and data, by verl's configuration, on GPUs or on this machine's CPU.
+
+verl's keys set everything that an arm does not: sizes, lengths, optimiser, number of steps. They come, each over the
+one before, from verl's defaults, configs/verl/repro_trainer.yaml, `SIZES`, the arm, a preset, the command line. The
+plan, the settings and the ledger are made from what results.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from repro.arms import bind, build
+from repro.engine.profile import Profile
+from repro.engine.train import stream_seed
+from repro.files import write_json, write_parquet, write_text
+from repro.methods.method import Method
+from repro.methods.plans import Queries
+from repro.paths import CONFIGS
+from repro.settings import Settings, SettingsError, nearest, validated
+from repro.settings.arm import EngineChanges
+from repro.verl import questions
+from repro.verl.compose import check, compose, template_of
+from repro.verl.composed import begun_with, record
+from repro.verl.config import TEXT_AGENT, cpu_overrides
+from repro.verl.data import plan_table, planned_groups
+from repro.verl.loss import actor_settings
+from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm, check_config
+
+PRESETS = CONFIGS / "verl" / "presets"
+ROUNDS = 4  # a filter's plan has four times as many groups as the run needs; verl starts over where it runs out
+GROUP = "actor_rollout_ref.rollout.n"
+SIZES = {  # for a first run; verl's own train_batch_size of 1024 prompts, one rollout each, has no groups
+    "data.train_batch_size": 128,
+    "data.max_prompt_length": 1024,
+    "data.max_response_length": 1024,
+    "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
+    "actor_rollout_ref.rollout.val_kwargs.temperature": 1.0,
+    "trainer.test_freq": 10,
+    "trainer.save_freq": 10,
+}
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the command line names. `data`, `validation`: files, or the word `sums`; `output`: the folder of the run."""
+
+    arm: str
+    model: str
+    data: str
+    output: Path
+    validation: tuple[str, ...] = ()
+    seed: int = 0
+    cpu: bool = False
+    gpus: tuple[int, int] = (1, 1)  # nodes, and on each
+    profile: Path | None = None
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that verl accepts, before anything is written."""
+
+    own: Own
+    config: Any
+    settings: Settings
+    method: Method
+    train: list[dict[str, Any]]
+    held_out: list[dict[str, Any]]
+
+
+def preset(name: str) -> dict[str, Any]:
+    """A file of configs/verl/presets: `model`, `data` and `overrides`; SettingsError with the nearest name."""
+    path = PRESETS / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(each.stem for each in PRESETS.glob("*.yaml"))
+        raise SettingsError(f"there is no preset {name!r}{nearest(name, known)}")
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
+    """Compose and check the run. With a `tokenizer`, prompts that are too long are left out.
+
+    SettingsError in one sentence where verl, the arm or the data do not allow it; nothing is written.
+    """
+    arm = _group_of(own, settings)
+    entry = settings.arm(own.arm).model_copy(update={"plan": arm})
+    method = build(own.arm, entry)
+    check_arm(own.arm, method)
+    train = questions.load(own.data)
+    held_out = [row for source in own.validation for row in questions.load(source)]
+    if not held_out:
+        train, held_out = questions.split(train)
+    told = [*_told(own, entry, method), *own.overrides]
+    sizes = compose(told)
+    limit = sizes.data.max_prompt_length
+    if tokenizer is not None:
+        train = questions.short_enough(train, tokenizer, limit, template_of(sizes))
+        told = [*_without_template(tokenizer, own), *told]
+    told = [*told[: -len(own.overrides) or None], *_lengths(sizes, train), *own.overrides]
+    config = compose(told)
+    batch = config.data.train_batch_size
+    if batch > len(train):
+        raise SettingsError(
+            f"data.train_batch_size={batch} is more than the {len(train)} training prompts of {own.data}: lower it"
+        )
+    if entry.profile and own.profile is None:
+        raise SettingsError(f"arms.{own.arm} plans from a profile of the model: give the folder of one as --profiles")
+    _batches(config)
+    check(config)
+    check_config(config, method)
+    return Prepared(own, config, _settings(own, settings, entry, config), method, train, held_out)
+
+
+def write(run: Prepared) -> Any:
+    """Write the plan, the questions and the settings to the run's folder; verl's configuration that reads them.
+    SettingsError where the folder holds a run that was begun otherwise."""
+    own, folder, settings = run.own, run.own.output, run.settings
+    begun_alike(settings, own.arm, folder)
+    begun_with(run.config, folder)
+    rng = np.random.default_rng(stream_seed(own.seed, 0, "plan"))
+    rollouts, steps = settings.engine.rollouts_per_step, settings.engine.steps
+    plan = run.method.made_plan(0, _known(own, settings, len(run.train), folder), rollouts, rng)
+    groups = planned_groups(plan, steps, rollouts, ROUNDS if run.method.filter is not None else 1)
+    write_parquet(plan_table(run.train, groups), folder / "plan.parquet")
+    write_parquet(pd.DataFrame(run.held_out), folder / "validation.parquet")
+    if run.method.profile_again:
+        write_parquet(pd.DataFrame(run.train), folder / "queries.parquet")
+    write_json([TEXT_AGENT], folder / "agents.json")
+    record(run.config, folder)
+    write_text(settings.model_dump_json(indent=2) + "\n", folder / SETTINGS)
+    return run.config
+
+
+def _group_of(own: Own, settings: Settings) -> tuple[Any, dict[str, Any]]:
+    """The arm's plan, its group size that of the command line, if it says one, else the arm's or the preset's."""
+    name, parameters = settings.arm(own.arm).plan
+    given = [entry.partition("=")[2] for entry in own.overrides if entry.lstrip("+").startswith(f"{GROUP}=")]
+    size = int(given[-1]) if given and given[-1].isdigit() else None
+    size = size or parameters.get("group_size") or own.preset.get("overrides", {}).get(GROUP)
+    if size is None:
+        return name, parameters
+    try:
+        bind(own.arm, "plans", name, {"group_size": size})
+    except SettingsError:  # a plan that sets sizes of its own
+        return name, parameters
+    return name, {**parameters, "group_size": size}
+
+
+def _told(own: Own, entry: Any, method: Method) -> list[str]:
+    """Every override but the command line's."""
+    folder = own.output
+    parameters = getattr(method.plan, "keywords", {})
+    own_engine = entry.engine
+    values: dict[str, Any] = {
+        **SIZES,
+        GROUP: parameters.get("group_size", 8),
+        "repro.arm": own.arm,
+        "repro.seed": own.seed,
+        "repro.settings": str(folder / SETTINGS),
+        "repro.output": str(folder / "tables"),
+        "repro.profile": str(folder / "profile") if entry.profile else None,
+        "repro.queries": str(folder / "queries.parquet") if method.profile_again else None,
+        "trainer.nnodes": own.gpus[0],
+        "trainer.n_gpus_per_node": own.gpus[1],
+        "trainer.project_name": "repro",
+        "trainer.experiment_name": f"{own.arm}-seed-{own.seed}",
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "data.train_files": str(folder / "plan.parquet"),
+        "data.val_files": str(folder / "validation.parquet"),
+        "data.seed": own.seed,
+        "actor_rollout_ref.model.path": own.model,
+        "actor_rollout_ref.rollout.seed": own.seed,
+        "actor_rollout_ref.rollout.calculate_log_probs": True,
+        "actor_rollout_ref.actor.data_loader_seed": own.seed,
+        "algorithm.filter_groups.enable": method.filter is not None,
+        "algorithm.norm_adv_by_std_in_grpo": entry.advantage[0] == "group_normalised",
+    }
+    if own_engine.kl is not None:
+        values |= {"actor_rollout_ref.actor.use_kl_loss": own_engine.kl > 0}
+        values |= {"actor_rollout_ref.actor.kl_loss_coef": own_engine.kl}
+    if own_engine.weight_decay is not None:
+        values["actor_rollout_ref.actor.optim.weight_decay"] = own_engine.weight_decay
+    if own_engine.gradient_clip is not None:
+        values["actor_rollout_ref.actor.optim.clip_grad"] = own_engine.gradient_clip
+        values["actor_rollout_ref.actor.grad_clip"] = own_engine.gradient_clip
+    values |= {key: value for key, value in own.preset.get("overrides", {}).items() if key != GROUP}
+    longest = 1  # replaced by `_lengths`, once it is known
+    values |= {f"actor_rollout_ref.actor.{key}": value for key, value in actor_settings(method, longest).items()}
+    values |= cpu_overrides(own.gpus[1]) if own.cpu else {}
+    return [f"++{key}={_written(value)}" for key, value in values.items()]
+
+
+def _without_template(tokenizer: Any, own: Own) -> list[str]:
+    """A base model reads the text of the prompt; verl's own agent would need a chat template."""
+    if getattr(tokenizer, "chat_template", None):
+        return []
+    agents = str(own.output / "agents.json")
+    agent = "actor_rollout_ref.rollout.agent"
+    return [
+        f"++{agent}.default_agent_loop={TEXT_AGENT['name']}",
+        f"++{agent}.agent_loop_config_path={_written(agents)}",
+    ]
+
+
+def _lengths(sizes: Any, train: Sequence[Any]) -> list[str]:
+    """What follows from sizes that are known only now: steps (one pass over the data), lengths."""
+    steps = sizes.trainer.total_training_steps or max(1, len(train) // max(1, sizes.data.train_batch_size))
+    longest = sizes.data.max_response_length
+    told = [f"++trainer.total_training_steps={steps}"]
+    if sizes.actor_rollout_ref.rollout.max_model_len is None:
+        told += [f"++actor_rollout_ref.rollout.max_model_len={sizes.data.max_prompt_length + longest}"]
+    if sizes.actor_rollout_ref.actor.loss_scale_factor is not None:
+        told += [f"++actor_rollout_ref.actor.loss_scale_factor={longest}"]
+    return told
+
+
+def _batches(config: Any) -> None:
+    rollouts = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
+    minibatch = config.actor_rollout_ref.actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
+    if rollouts % minibatch:
+        raise SettingsError(
+            f"data.train_batch_size={config.data.train_batch_size} is not a multiple of "
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={config.actor_rollout_ref.actor.ppo_mini_batch_size}"
+        )
+
+
+def _settings(own: Own, settings: Settings, entry: Any, config: Any) -> Settings:
+    """Our settings with what verl's configuration says; the ledger, the plan and a resumed run read them."""
+    actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
+    engine = EngineChanges(refill_rounds=entry.engine.refill_rounds)  # the others are in verl's configuration by now
+    plain = settings.model_dump()
+    plain["arms"][own.arm] = entry.model_copy(update={"engine": engine}).model_dump()
+    plain["scale"] = "own"
+    plain["engine"] |= {
+        "device": "cpu" if own.cpu else "cuda",
+        "dtype": "float32" if own.cpu else "bfloat16",
+        "steps": trainer.total_training_steps,
+        "rollouts_per_step": config.data.train_batch_size * rollout.n,
+        "minibatch": actor.ppo_mini_batch_size * rollout.n,
+        "max_new_tokens": config.data.max_response_length,
+        "temperature": rollout.temperature,
+        "learning_rate": actor.optim.lr,
+        "weight_decay": actor.optim.weight_decay,
+        "gradient_clip": actor.optim.clip_grad,
+        "kl": actor.kl_loss_coef if actor.use_kl_loss else 0.0,
+        "checkpoint_every": max(1, trainer.save_freq),
+        "log_every": max(1, trainer.test_freq),
+    }
+    samples = rollout.val_kwargs.n
+    temperature = max(rollout.val_kwargs.temperature or 0.0, 0.01)  # 0 is greedy; the least that our settings have
+    plain["evaluation"] |= {"budget_gflops": None, "samples": samples, "final_samples": samples}
+    plain["evaluation"]["temperature"] = temperature
+    plain["policy"]["source"] = own.model
+    plain["parity"]["steps"] = max(plain["parity"]["steps"], plain["engine"]["log_every"])  # not read here
+    return validated(plain, "verl's configuration")
+
+
+def _known(own: Own, settings: Settings, count: int, folder: Path) -> Queries:
+    use = settings.arm(own.arm).profile
+    if use is None:
+        return Queries(np.ones(count, int))
+    measured = Profile.load(own.profile, PROFILE)
+    if len(measured.prompt_tokens_Q) != count:
+        raise SettingsError(
+            f"{own.profile}: a profile of {len(measured.prompt_tokens_Q)} prompts, but {count} are trained on"
+        )
+    measured.save(folder / "profile", PROFILE)
+    return measured.first(use.samples).known()
+
+
+def _written(value: Any) -> str:
+    """In Hydra's grammar."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_written(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return f"'{value}'" if isinstance(value, str) and not value.replace("_", "").isalnum() else str(value)

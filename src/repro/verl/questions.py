@@ -1,0 +1,91 @@
+"""One's own questions as verl's rows: a parquet in verl's format, or JSON lines with `prompt` and `answer`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from repro.evaluation.questions import Question, prompt_ids
+from repro.files import read_parquet
+from repro.settings import SettingsError
+from repro.verl import sums
+
+HELD_OUT = 0.05  # of the training questions, where no validation data are given
+MOST_HELD_OUT = 64
+
+
+def load(source: str) -> list[dict[str, Any]]:
+    """The rows of a file, or the sums. SettingsError, with the line, where one is in neither format. Every row gets its
+    place as `extra_info.index`, by which the tables name it."""
+    if source == sums.SOURCE:
+        return sums.rows()
+    path = Path(source)
+    if not path.is_file():
+        raise SettingsError(f"there is no file {source}: give a parquet in verl's format, a .jsonl, or the word `sums`")
+    if path.suffix == ".parquet":
+        rows = read_parquet(path, "your own pipeline").to_dict("records")
+        return [_parquet_row(row, index, path) for index, row in enumerate(rows)]
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [_json_row(line, index, path) for index, line in enumerate(lines)]
+
+
+def _parquet_row(row: dict[str, Any], index: int, path: Path) -> dict[str, Any]:
+    truth = row.get("reward_model")
+    if not isinstance(truth, Mapping) or "ground_truth" not in truth or row.get("prompt") is None:
+        raise SettingsError(
+            f"{path}, row {index}: verl's format has `prompt` (messages) and `reward_model.ground_truth` in every row"
+        )
+    extra = {**(row.get("extra_info") or {}), "index": index}
+    return {"data_source": path.stem, **row, "prompt": [dict(each) for each in row["prompt"]], "extra_info": extra}
+
+
+def _json_row(line: str, index: int, path: Path) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+        prompt, answer = entry["prompt"], str(entry["answer"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingsError(
+            f"{path}, line {index + 1}: give a JSON object with `prompt` and `answer` ({type(error).__name__}: {error})"
+        ) from None
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return {
+        "data_source": entry.get("data_source", path.stem),
+        "prompt": messages,
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": answer},
+        "extra_info": {"index": index, "id": f"{path.stem}-{index}", "question": messages[-1]["content"]},
+    }
+
+
+def split(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(training, held out): every n-th question is held out, `HELD_OUT` of them and at most `MOST_HELD_OUT`."""
+    count = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(rows))))
+    every = max(2, len(rows) // count)
+    held = {place for place in range(0, len(rows), every)}
+    held = set(sorted(held)[:count])
+    train = [row for place, row in enumerate(rows) if place not in held]
+    return _numbered(train), _numbered([rows[place] for place in sorted(held)])
+
+
+def short_enough(
+    rows: Sequence[dict[str, Any]], tokenizer: Any, limit: int, template: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Those whose prompt has at most `limit` tokens in the chat template with its options; verl would cut others."""
+    lengths = [len(ids) for ids in prompt_ids(tokenizer, [question_of(row) for row in rows], template)]
+    kept = [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
+    if len(kept) < len(rows):
+        print(f"{len(rows) - len(kept)} of {len(rows)} prompts are longer than {limit} tokens and left out")
+    if not kept:
+        raise SettingsError(f"every prompt is longer than data.max_prompt_length={limit}: raise it")
+    return kept
+
+
+def question_of(row: Mapping[str, Any]) -> Question:
+    """A row as a question to sample and verify."""
+    extra, truth = row["extra_info"], str(row["reward_model"]["ground_truth"])
+    identity, asked = str(extra.get("id") or extra["index"]), extra.get("question") or ""
+    return Question(identity, row["data_source"], asked, truth, tuple(map(dict, row["prompt"])))
+
+
+def _numbered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "extra_info": {**row["extra_info"], "index": index}} for index, row in enumerate(rows)]

@@ -1,0 +1,69 @@
+"""verl's main with our trainer, and the environment in which it runs on a CPU."""
+
+import os
+from typing import Any
+
+from repro.paths import ROOT
+from repro.verl.version import NAME, require_plugin
+
+# Set before verl is imported, for this process and, through Ray, for all others.
+ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",
+    "OMP_NUM_THREADS": "1",  # with two, updates were up to ten times slower: the processes share the cores
+    "TORCHDYNAMO_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_worker_prestart": "0",  # else one process for each of our nominal CPUs
+    "REPRO_ROOT": str(ROOT),
+}
+
+RAY_STARTS = 6  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
+
+
+def use_cpu() -> None:
+    """Let verl, and all processes that it starts, run on this machine's CPU. Call it before verl is imported."""
+    os.environ.update(ENVIRONMENT)
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+
+
+def run(config: Any) -> None:
+    """verl's main with our trainer. Ray is stopped afterwards if it was started here."""
+    require_plugin()
+    import ray
+    from omegaconf import open_dict
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    with open_dict(config):
+        config.trainer.v1.trainer_mode = NAME
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    started_here = not ray.is_initialized()
+    for start in range(1, RAY_STARTS + 1):
+        try:
+            run_ppo(config, task_runner_class=task_runner())
+            return
+        except Exception as error:
+            if "timed out during startup" not in str(error) or start == RAY_STARTS:
+                raise
+            print(f"Ray was too slow to start, trying again ({start})", flush=True)
+        finally:
+            if started_here:
+                ray.shutdown()
+
+
+def task_runner() -> Any:
+    """verl's task runner with the trainer `repro`, which must be registered in the process that runs it."""
+    import ray
+    from verl.trainer import main_ppo
+
+    base = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class
+
+    class Runner(base):
+        def run(self, config: Any) -> None:
+            import repro.verl.trainer  # noqa: F401
+
+            super().run(config)
+
+    return ray.remote(num_cpus=1)(Runner)

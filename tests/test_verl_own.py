@@ -1,0 +1,143 @@
+"""`python -m repro.verl --model …`: one's own model and data, composed, checked and written without Ray or a GPU."""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from repro import settings as settings_module
+from repro.engine.backends.load import fetch
+from repro.settings import SettingsError
+from repro.verl import own, questions, ready, sums
+from repro.verl.own import Own
+from repro.verl.run import RunOnVerl
+
+SETTINGS = settings_module.load()
+SMALL = ("data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=4", "data.max_response_length=32")
+
+
+def write_lines(path: Path, count: int = 40) -> str:
+    lines = [json.dumps({"prompt": f"What is {n} + 1?", "answer": n + 1}) for n in range(count)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Own:
+    data = write_lines(folder / "mine.jsonl")
+    return Own(arm=arm, model="tiny", data=data, output=folder / "run", overrides=(*SMALL, *overrides), **more)
+
+
+def test_own_questions_are_lines_or_verls_rows_with_their_place(tmp_path):
+    rows = questions.load(write_lines(tmp_path / "mine.jsonl"))
+    assert rows[3]["prompt"] == [{"role": "user", "content": "What is 3 + 1?"}]
+    assert (rows[3]["reward_model"]["ground_truth"], rows[3]["data_source"]) == ("4", "mine")
+    pd.DataFrame(rows).drop(columns="extra_info").to_parquet(tmp_path / "verls.parquet")
+    again = questions.load(str(tmp_path / "verls.parquet"))
+    assert [row["extra_info"]["index"] for row in again] == list(range(40)) and again[3]["prompt"] == rows[3]["prompt"]
+    train, held_out = questions.split(rows)
+    assert (len(train), len(held_out)) == (38, 2)
+    assert not {row["extra_info"]["id"] for row in train} & {row["extra_info"]["id"] for row in held_out}
+    assert [row["extra_info"]["index"] for row in train] == list(range(38))
+    assert len({row["extra_info"]["question"] for row in sums.rows()}) == 300
+
+
+def test_bad_data_are_named_with_their_line(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"prompt": "1 + 1?", "answer": 2}\n{"prompt": "2 + 2?"}\n')
+    with pytest.raises(SettingsError, match=r"bad\.jsonl, line 2: give a JSON object with `prompt` and `answer`"):
+        questions.load(str(path))
+    pd.DataFrame({"question": ["1 + 1?"]}).to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(SettingsError, match=r"bad\.parquet, row 0: verl's format has `prompt`"):
+        questions.load(str(tmp_path / "bad.parquet"))
+    with pytest.raises(SettingsError, match="there is no file"):
+        questions.load("nowhere.jsonl")
+    with pytest.raises(SettingsError, match="did you mean 'gpu-smoke'"):
+        own.preset("gpu-smok")
+
+
+@pytest.mark.verl
+def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(fetch("tiny"))  # without a chat template
+    run = own.prepare(mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=4"), SETTINGS, tokenizer)
+    engine, config = run.settings.engine_of("zvf"), run.config
+    assert (engine.rollouts_per_step, engine.minibatch, engine.steps) == (32, 16, 38 // 8)
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla" and config.algorithm.filter_groups.enable
+    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "repro_text"
+    assert (config.trainer.device, config.actor_rollout_ref.rollout.name) == ("cuda", "vllm")
+    own.write(run)
+    plan = pd.read_parquet(tmp_path / "run/plan.parquet")
+    assert set(plan["__rollout_n__"]) == {4} and len(plan) == 8 * (4 * own.ROUNDS + 1)
+    of_verl = RunOnVerl.of(config)
+    assert (of_verl.rollouts_per_step, of_verl.updates, of_verl.settings.scale) == (32, 2, "own")
+    own.write(run)  # the same again
+    other = own.prepare(mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=2"), SETTINGS)
+    with pytest.raises(SettingsError, match="was begun with other settings"):
+        own.write(other)
+    rate = mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.actor.optim.betas=[0.8,0.9]")
+    with pytest.raises(SettingsError, match=r"other settings of verl \(.*betas"):
+        own.write(own.prepare(rate, SETTINGS, tokenizer))
+
+    cpu = own.prepare(replace(mine(tmp_path, "d3s"), cpu=True, gpus=(1, 2)), SETTINGS).config
+    assert (cpu.trainer.device, cpu.trainer.n_gpus_per_node, cpu.actor_rollout_ref.rollout.name) == ("cpu", 2, "hf")
+    assert cpu.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "fp32"
+
+    for overrides, sentence in (
+        (["data.train_batch_size=100"], "data.train_batch_size=100 is more than the 38 training prompts"),
+        (["actor_rollout_ref.actor.ppo_mini_batch_size=3"], "is not a multiple of"),
+        (["trainer.save_frq=1"], r"^trainer\.save_frq=1: section trainer .* did you mean 'save_freq'"),
+        (["actor_rollout_ref.actor.ppo_epochs=2"], "ppo_epochs=1"),
+        (["data.max_prompt_length=2"], "every prompt is longer than"),
+    ):
+        with pytest.raises(SettingsError, match=sentence):
+            own.prepare(mine(tmp_path, "zvf", *overrides), SETTINGS, tokenizer)
+    with pytest.raises(SettingsError, match="plans from a profile"):
+        own.prepare(mine(tmp_path, "sgpo"), SETTINGS)
+
+
+@pytest.mark.verl
+def test_the_command_checks_without_ray_and_a_preset_needs_a_gpu(tmp_path, monkeypatch, capsys):
+    from repro.verl.__main__ import main
+
+    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    data = write_lines(tmp_path / "mine.jsonl")
+    main(["--arm", "zvf", "--model", "my/model", "--data", data, "--check", "--steps", "3", *SMALL])
+    told = capsys.readouterr().out
+    assert "verl accepts my/model with arm zvf, on this machine's CPU" in told and "3 steps of 64 rollouts" in told
+    assert "data.train_batch_size=8" in told
+    main(["--arm", "zvf", "--preset", "gpu-smoke", "--device", "cuda", "--check"])
+    told = capsys.readouterr().out
+    assert "2 steps of 128 rollouts, mini-batches of 64" in told and "on 1 node(s) with 1 GPU(s)" in told
+    with pytest.raises(ready.NotReady, match="needs GPUs, and there is none here"):
+        main(["--arm", "zvf", "--preset", "gpu-smoke", "--device", "cuda"])
+    with pytest.raises(SettingsError, match="name your data too"):
+        main(["--arm", "zvf", "--model", "my/model"])
+    with pytest.raises(SettingsError, match="--data goes with --model"):
+        main(["--arm", "zvf", "--data", data])
+
+
+@pytest.mark.verl
+def test_one_command_writes_the_run_and_starts_verl_with_it(tmp_path, monkeypatch):
+    from repro.verl.launch import launch
+    from repro.verl.start import ENVIRONMENT
+
+    started = []
+    monkeypatch.setattr("repro.verl.start.run", started.append)
+    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
+    for name in (*ENVIRONMENT, "CUDA_VISIBLE_DEVICES", "RAY_ADDRESS"):  # what the launch sets is undone
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    chosen = argparse.Namespace(
+        **{"arm": "grpo", "model": "tiny", "data": "sums", "validation": (), "preset": None, "device": None},
+        **{"nodes": None, "gpus": None, "check": False, "ranks": 2, "output": tmp_path, "seed": 1, "steps": 2},
+        **{"profiles": None, "overrides": list(SMALL)},
+    )
+    assert launch(chosen) == tmp_path / "grpo/seed-1/tables"
+    (config,) = started
+    assert (config.trainer.total_training_steps, config.ray_kwargs.ray_init.num_gpus) == (2, 2)
+    assert Path(config.data.train_files).exists() and Path(config.data.val_files).exists()
