@@ -3,6 +3,7 @@
 import base64
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import nbformat
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from repro import settings as settings_module
 from repro.pipeline.__main__ import main
+from repro.pipeline.pages import in_order, neighbours, sections
 from repro.plots.style import METADATA, arm_styles, save, use_style
 from repro.report.html import LIMIT, WIDGET, render
 from repro.report.index import write_index
@@ -197,6 +200,43 @@ def test_tables_scroll_and_align(soup):
     assert [c.get_text() for c in markdown.find_all(class_="number")] == ["n", "k", "1,204", "3.1e-4"]
 
 
+def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_path):
+    table = pd.DataFrame({("a", "x"): [1], ("a", "y"): [2]}, pd.Index(["grpo"], name="arm"))
+    figure = new_output("display_data", data={"image/png": "AAAA"}, metadata={"image/png": {"alt": "Loss – y: x"}})
+    notebook = write_notebook(
+        tmp_path / "n.ipynb",
+        code("table", shown({"text/html": table.to_html()})),
+        new_markdown_cell("## Costs at $p=1$"),
+        code("table", shown({"text/html": table.to_html()})),
+        code("figure", figure, shown({"image/png": "AAAA"})),
+        new_markdown_cell("## Ends\n\n## Ends"),
+    )
+    near = {"previous": ("policy.html", "Base <policy>"), "next": ("arm-a.html", "A")}
+    render(notebook, tmp_path / "a.html", "Title", PROVENANCE, neighbours=near)
+    main = BeautifulSoup((tmp_path / "a.html").read_text(), "html.parser")
+    assert [c.get_text() for c in main.find_all("caption")] == ["Table 1", "Table 2: Costs at p=1"]
+    assert [image["alt"] for image in main.find_all("img")] == ["Loss – y: x", "Figure 2: Costs at p=1"]
+    assert [h["scope"] for h in main.table.find_all("th") if h.get_text()] == ["colgroup", "col", "col", "col", "row"]
+    links = [link["href"] for link in main.find(class_="contents").find_all("a")]
+    assert len(set(links)) == 3 and all(main.find("h2", id=link[1:]) for link in links)
+    turns = main.find(class_="turn").find_all("a")
+    assert [(a["href"], a["class"]) for a in turns] == [("policy.html", ["previous"]), ("arm-a.html", ["next"])]
+    assert turns[0].get_text().split() == ["previous", "Base", "<policy>"]
+
+
+def test_reports_follow_each_other_as_in_params_yaml():
+    settings = settings_module.load()
+    files = list(sections(settings))
+    assert files[0] == "results.html"
+    arms = [stage for stage in in_order(settings) if stage.kind == "report"]
+    assert [stage.item for stage in arms] == list(settings.arms)
+    assert [sections(settings)[s.report.name] for s in arms] == [arm.group for arm in settings.arms.values()]
+    for before, after in pairwise(in_order(settings)):
+        assert neighbours(before, settings)["next"] == (after.report.name, after.title)
+        assert neighbours(after, settings)["previous"] == (before.report.name, before.title)
+    assert "previous" not in neighbours(in_order(settings)[0], settings)
+
+
 def test_footer_says_where_the_numbers_come_from(soup):
     said = dict(zip((d.get_text() for d in soup.footer.find_all("dt")), soup.footer.find_all("dd"), strict=True))
     assert list(said) == [
@@ -250,6 +290,9 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "reports"
     render(notebook, folder / "results.html", "Results", {"date": "2026-01-01", "commit": "fff", "dirty": False})
     (folder / "grpo.html").write_bytes(report.read_bytes())
+    path = write_index(folder, {"grpo.html": "Objectives", "results.html": "", "absent.html": ""})
+    titles = BeautifulSoup(path.read_text(), "html.parser").find_all(["h2", "h3"])
+    assert [title.get_text() for title in titles] == ["Results across arms", "Arms", "Objectives"]
     path = write_index(folder)
     check_offline(path.read_text())
     items = BeautifulSoup(path.read_text(), "html.parser").find_all("li")

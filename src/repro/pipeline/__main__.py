@@ -1,17 +1,19 @@
-"""`python -m repro.pipeline manifest | run STAGE [ITEM] | why STAGE [ITEM] | verify [REVISION] | index [--open]`."""
+"""`python -m repro.pipeline check | manifest | run STAGE [ITEM] | why STAGE [ITEM] | verify [REV] | index [--open]`."""
 
 import argparse
 import os
 import sys
 
 from repro import settings as settings_module
-from repro.settings import SettingsError
+from repro.errors import command
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, or 1 with an error message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m repro.pipeline", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="check the settings, as `manifest` does, and write nothing")
     commands.add_parser("manifest", help="check the settings and write what each stage depends on")
     for name, text in (("run", "run one stage"), ("why", "print what changed since a stage's last run")):
         command = commands.add_parser(name, help=text)
@@ -24,16 +26,21 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "verify":
         return _verify(options.revision)
-    try:
-        settings = settings_module.load()
-        if options.command == "manifest":
-            return _manifest(settings)
-        if options.command == "index":
-            return _index(settings, options.open)
-        return _stage(options, settings)
-    except SettingsError as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
+    settings = settings_module.load()
+    if options.command == "check":
+        return _check(settings)
+    if options.command == "manifest":
+        return _manifest(settings)
+    if options.command == "index":
+        return _index(settings, options.open)
+    return _stage(options, settings)
+
+
+def _check(settings: settings_module.Settings) -> int:
+    from repro.pipeline.manifest import check
+
+    check(settings)
+    return 0
 
 
 def _manifest(settings: settings_module.Settings) -> int:
@@ -46,14 +53,10 @@ def _manifest(settings: settings_module.Settings) -> int:
 def _index(settings: settings_module.Settings, show: bool) -> int:
     import webbrowser
 
-    from repro.pipeline.stage import all_stages
+    from repro.pipeline.pages import sections
     from repro.report.index import write_index
 
-    try:
-        path = write_index(names={stage.report.name for stage in all_stages(settings) if stage.report}).resolve()
-    except FileNotFoundError as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
+    path = write_index(sections=sections(settings)).resolve()
     print(path)
     # Without a display `webbrowser` would start a text browser and wait.
     if show and (sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
@@ -62,13 +65,9 @@ def _index(settings: settings_module.Settings, show: bool) -> int:
 
 
 def _verify(revision: str) -> int:
-    from repro.pipeline.verify import NothingToVerify, verify
+    from repro.pipeline.verify import verify
 
-    try:
-        outcome = verify(revision)
-    except NothingToVerify as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
+    outcome = verify(revision)
     print(outcome.sentences())
     return 0 if outcome.holds else 1
 
@@ -76,7 +75,7 @@ def _verify(revision: str) -> int:
 def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> int:
     from repro.pipeline.lock import recorded
     from repro.pipeline.manifest import manifest, manifest_text
-    from repro.pipeline.run import StageFailed, reason, run_stage
+    from repro.pipeline.run import reason, run_stage
     from repro.pipeline.stage import stage as find_stage
 
     kind, _, item = options.stage.partition("@")
@@ -88,11 +87,7 @@ def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> i
         )
         print(f"{stage.name} {same if recorded([manifest_text(now)])[0] else reason(stage, now)}")
         return 0
-    try:
-        run_stage(stage, settings)
-    except StageFailed as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
+    run_stage(stage, settings)
     return 0
 
 

@@ -4,9 +4,12 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from repro.files import Unreadable, read_json
 from repro.paths import SOURCE
 
 
@@ -48,25 +51,47 @@ def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
         path = module_file(waiting.pop(), source)
         if path is not None and path not in files and source / "settings" not in path.parents:
             files.add(path)
-            waiting |= imported_modules(path.read_text())
+            with _naming(path):
+                waiting |= imported_modules(path.read_text(encoding="utf-8"))
     return sorted(files)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of syntax and encoding, with the file's name."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise Unreadable(f"{path}, line {error.lineno}: {error.msg}; mend the file") from None
+    except ValueError as error:  # not UTF-8, or a NUL
+        raise Unreadable(f"{path} is no Python source ({error}); mend the file") from None
+
+
+def _cells(notebook: Path) -> list[dict[str, Any]]:
+    """The cells of a notebook, at least one."""
+    cells = read_json(notebook, "restore the notebook, as with `git checkout`")
+    cells = cells.get("cells") if isinstance(cells, dict) else None
+    if not isinstance(cells, list) or not cells or not all({"cell_type", "source"} <= set(cell) for cell in cells):
+        raise Unreadable(f"{notebook} is no notebook with cells: restore it, as with `git checkout`")
+    return cells
 
 
 def notebook_code(notebook: Path) -> str:
     """The code cells of a notebook as one text, without IPython magics."""
-    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    cells = [cell for cell in _cells(notebook) if cell["cell_type"] == "code"]
     lines = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
     return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 
 def heading(notebook: Path) -> str:
     """The notebook's title: its first line, a heading."""
-    return "".join(json.loads(notebook.read_text())["cells"][0]["source"]).splitlines()[0].lstrip("# ")
+    return next(iter("".join(_cells(notebook)[0]["source"]).splitlines()), notebook.stem).lstrip("# ")
 
 
 def code_hash(path: Path) -> str:
     """A hash of the code of a Python file, ignoring comments, docstrings and layout."""
-    return _code_hash(path.read_text())
+    with _naming(path):
+        return _code_hash(path.read_text(encoding="utf-8"))
 
 
 @cache
@@ -87,7 +112,7 @@ def text_hash(path: Path) -> str:
 
 def notebook_hash(notebook: Path) -> str:
     """A hash of a notebook's cells: kind, source and tags, ignoring outputs, counts and other metadata."""
-    cells = json.loads(notebook.read_text())["cells"]
+    cells = _cells(notebook)
     essence = [[cell["cell_type"], "".join(cell["source"]), cell.get("metadata", {}).get("tags", [])] for cell in cells]
     return _digest(json.dumps(essence).encode())
 

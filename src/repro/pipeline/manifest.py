@@ -15,7 +15,7 @@ from typing import Any
 from repro import arms, paths
 from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash, text_hash
 from repro.pipeline.stage import Stage, all_stages
-from repro.settings import Settings
+from repro.settings import Settings, SettingsError
 
 
 def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
@@ -60,9 +60,37 @@ def manifest_text(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
-def write_manifests(settings: Settings) -> list[Path]:
-    """Check every arm, then replace build/manifests with the manifests of all stages."""
+def check(settings: Settings) -> None:
+    """SettingsError on settings that a stage of the pipeline would fail with, or be empty of; every arm is tried."""
     arms.check(settings)
+    for name, study in (("fidelity", settings.fidelity), ("drift", settings.drift)):
+        if not study.arms:
+            raise SettingsError(
+                f"params.yaml: {name}.arms is empty at scale {settings.scale}, so that stage {name} has nothing to "
+                "show: name an arm; scales for notebooks are used by `settings.load(scale=…)`"
+            )
+        for arm in study.arms:
+            if study.snapshot_every > settings.steps_of(arm):
+                raise SettingsError(
+                    f"params.yaml: {name}.snapshot_every {study.snapshot_every} is beyond the {settings.steps_of(arm)} "
+                    f"steps of {arm}; lower it"
+                )
+    for arm in settings.parity.arms:
+        if settings.parity.steps > settings.steps_of(arm):
+            raise SettingsError(
+                f"params.yaml: parity.steps {settings.parity.steps} is beyond the {settings.steps_of(arm)} steps of "
+                f"{arm}; lower it"
+            )
+    for key, source in (("policy", settings.policy.source), ("language_model", settings.language_model.source)):
+        if source is not None and source.startswith((".", "/", "~")) and not Path(source).is_dir():
+            raise SettingsError(
+                f"params.yaml: {key}.source: there is no folder {source}: save a model there, or name another"
+            )
+
+
+def write_manifests(settings: Settings) -> list[Path]:
+    """Check the settings, then replace build/manifests with the manifests of all stages."""
+    check(settings)
     partial = paths.MANIFESTS.with_name(paths.MANIFESTS.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -76,7 +104,12 @@ def write_manifests(settings: Settings) -> list[Path]:
 def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] | None:
     """The manifest of a stage, or None if it was never written."""
     path = folder / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    except ValueError:
+        return None  # cut: it only explains why a stage runs
+    whole = isinstance(content, dict) and {"settings", "notebook", "modules"} <= set(content)
+    return content if whole else None
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

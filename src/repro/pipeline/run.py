@@ -9,6 +9,7 @@ from typing import Any
 
 from repro import paths
 from repro.engine.workers import end_with
+from repro.errors import Refused
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
 from repro.pipeline.stage import Stage
@@ -18,7 +19,7 @@ KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 
-class StageFailed(Exception):
+class StageFailed(Refused):
     """One sentence: which stage, which error, where to find the executed notebook."""
 
 
@@ -101,7 +102,9 @@ def _ran_a_cell(executed: Path) -> bool:
 
 
 def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Path, seconds: float) -> None:
+    from repro.pipeline.pages import neighbours, sections
     from repro.report.html import render
+    from repro.report.index import write_index
     from repro.report.provenance import collect
 
     files = sorted(path for item in stage.data for path in ([item] if item.is_file() else item.rglob("*")))
@@ -112,13 +115,18 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
         data=[path for path in files if path.is_file()],
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
     )
-    render(
-        executed,
-        stage.report,
-        stage.title,
-        provenance,
-        group=stage.meta["group"],
-    )
+    try:
+        render(
+            executed,
+            stage.report,
+            stage.title,
+            provenance,
+            group=stage.meta["group"],
+            neighbours=neighbours(stage, settings),
+        )
+    except ValueError as error:
+        raise StageFailed(f"{stage.name}: its report cannot be made: {error}") from error
+    write_index(stage.report.parent, sections(settings))
 
 
 def _remember(stage: Stage, now: dict[str, Any]) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import yaml
 
 from repro import paths
+from repro.errors import Refused
+from repro.files import read_json
 
 
-class NothingToVerify(Exception):
+class NothingToVerify(Refused):
     """One sentence: what is missing, and the remedy."""
 
 
@@ -64,7 +66,7 @@ def verify(revision: str = "HEAD") -> Verification:
     inside, outside = [], []
     if different:
         before = json.loads(_committed(revision, "metrics.json"))
-        now = json.loads((paths.ROOT / "metrics.json").read_text())
+        now = read_json(paths.ROOT / "metrics.json", "make it again with `dvc repro results`")
         changed = {path.rpartition("/")[2] for path in different}
         all_arms = {"policy", yaml.safe_load(_committed(revision, "params.yaml"))["baseline"]} & changed
         inside, outside = compare(before, now, set(before) if all_arms else changed & set(before))
@@ -99,7 +101,13 @@ def _lock() -> dict[str, Any]:
     path = paths.ROOT / "dvc.lock"
     if not path.exists():
         raise NothingToVerify("there is no dvc.lock here: run `dvc repro` first")
-    return yaml.safe_load(path.read_text())
+    try:
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise NothingToVerify(
+            f"{path} is no lock of DVC ({why}): restore it, as with `git checkout dvc.lock`"
+        ) from error
 
 
 def _committed(revision: str, name: str) -> str:

@@ -1,8 +1,10 @@
 """The tables in README.md and docs/: the text of the files that the pipeline and the benchmark wrote, never typed."""
 
 import re
+import sys
 from pathlib import Path
 
+from repro.errors import command
 from repro.files import write_text
 from repro.paths import ROOT
 from repro.settings import load
@@ -20,6 +22,7 @@ def filled(page: str, root: Path = ROOT) -> str:
     return BLOCK.sub(lambda block: f"{block[1]}{(root / block[2]).read_text().strip()}\n{block[3]}", page)
 
 
+@command
 def main() -> None:
     """Rewrite the pages in place."""
     scale = load().scale
@@ -34,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,18 +1,21 @@
-"""An executed notebook as one self-contained HTML file: no network, no scripts, no other files.
+"""An executed notebook as one self-contained HTML file: no network, no other files, nothing that a cell could run.
 
-nbconvert renders the notebook with the template in `template/`; formulas become MathML. A report that would load
-something from elsewhere, or exceeds the size limit, is rejected.
+nbconvert renders the notebook with the template in `template/`; formulas become MathML. What cells printed may quote a
+model, a data set or params.yaml: it is cleaned, piece by piece and at the end as a whole (`repro.report.safe`). A
+report that would load something from elsewhere, or exceeds the size limit, is rejected.
 """
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.files import write_whole
 from repro.report.markdown import first_sentence, markdown_to_html
 from repro.report.mathml import add_font
-from repro.report.tidy import tidy
+from repro.report.safe import clean, with_policy
+from repro.report.tidy import refuse_loading, tidy
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -21,6 +24,7 @@ TEMPLATE = Path(__file__).with_name("template")
 LIMIT = 1_000_000  # bytes of one report
 DROPPED_TAG = "hide"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+SHOUTING = re.compile(r'<span style="color:red;[^"]*">')  # papermill's notice above a notebook that failed
 # An output is shown in the first of these formats that it has. Widgets and scripts are not among them.
 SHOWN = (
     "text/html",
@@ -34,13 +38,21 @@ SHOWN = (
 
 
 def render(
-    executed_notebook: Path, html: Path, title: str, provenance: dict, *, group: str = "results", summary: str = ""
+    executed_notebook: Path,
+    html: Path,
+    title: str,
+    provenance: dict,
+    *,
+    group: str = "results",
+    summary: str = "",
+    neighbours: Mapping[str, tuple[str, str]] | None = None,
 ) -> None:
     """Write the executed notebook atomically as the report `html`.
 
     `title` replaces the notebook's first heading. `provenance`: the result of `provenance.collect`, shown as the
     footer. `group`: where the index lists it. `summary`: its line in the index; by default the first sentence of the
-    notebook's text, or of the output of a cell tagged `summary`. Cells tagged `hide` are left out; error outputs are
+    notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file and title of the `previous` and the
+    `next` report, to link to. Cells tagged `hide` are left out; error outputs are
     shown. ValueError with the place and the remedy if the report would load something from elsewhere, contains a
     formula that cannot be rendered or is over `LIMIT` bytes.
     """
@@ -53,9 +65,10 @@ def render(
     notebook.cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
     page = {
         "title": title,
-        "description": summary or first_sentence(_opening(notebook)),
+        "description": summary or _first_sentence(notebook),
         "group": group,
         "provenance": provenance,
+        "neighbours": neighbours or {},
     }
     try:
         text = _export(notebook, page, executed_notebook.parent)
@@ -69,18 +82,18 @@ def render(
     write_whole(html, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
-def _opening(notebook: "NotebookNode") -> str:
-    """The Markdown that describes the report: the cell tagged `summary`, else the first Markdown cell with text."""
+def _first_sentence(notebook: "NotebookNode") -> str:
+    """Of the Markdown that describes the report: the cell tagged `summary`, else the first Markdown cell with text."""
     for cell in notebook.cells:
         if "summary" in cell.metadata.get("tags", []):
             if cell.cell_type == "markdown":
-                return cell.source
+                return first_sentence(cell.source)
             for output in cell.outputs:
                 data = output.get("data", {})
                 if text := data.get("text/markdown") or output.get("text") or data.get("text/plain"):
-                    return text
-    sources = (c.source for c in notebook.cells if c.cell_type == "markdown")
-    return next((s for s in sources if first_sentence(s)), "")
+                    return first_sentence(text, authored=False)
+    sentences = (first_sentence(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
+    return next(filter(None, sentences), "")
 
 
 def _drop_widgets(notebook: "NotebookNode") -> None:
@@ -108,7 +121,8 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
     class Exporter(HTMLExporter):
         @pass_context
         def markdown2html(self, context, source):
-            return markdown_to_html(source, context.get("cell", {}).get("attachments"), folder)
+            html = markdown_to_html(source, context.get("cell", {}).get("attachments"), folder)
+            return _cleaned(SHOUTING.sub('<span class="notice">', html))
 
     exporter = Exporter(
         template_name=TEMPLATE.name,
@@ -120,10 +134,29 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
                 "CoalesceStreamsPreprocessor": {"enabled": True},  # progress bars: final state only
             }
         ),
-        filters={"as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip()},
+        filters={
+            "as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip(),
+            "printed_html": _cleaned,
+            "printed_markdown": lambda source: _cleaned(markdown_to_html(source, authored=False)),
+        },
     )
     text, _ = exporter.from_notebook_node(notebook, resources={"page": page})
-    return add_font(tidy(text))
+    return finish(tidy(text))
+
+
+def finish(page: str) -> str:
+    """A page's last step: its body cleaned once more, then the font and the policy in its head."""
+    head, opening, rest = page.partition("<body>")
+    body, closing, end = rest.rpartition("</body>")
+    return with_policy(add_font(f"{head}{opening}\n{clean(body).strip()}\n{closing}{end}"))
+
+
+def _cleaned(html: str) -> str:
+    """A piece of the page, inert; ValueError if it would load something, which is a mistake to be told of."""
+    from bs4 import BeautifulSoup
+
+    refuse_loading(BeautifulSoup(html, "html.parser"))
+    return clean(html)
 
 
 def _biggest(notebook: "NotebookNode") -> str:

@@ -1,12 +1,15 @@
 """The page that lists every report, by group, with its first sentence, date and commit."""
 
+import codecs
+import re
+from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 
-from repro.files import write_whole
+from repro.files import NotThere, Unreadable, write_whole
 from repro.paths import REPORTS
-from repro.report.html import TEMPLATE
+from repro.report.html import TEMPLATE, finish
 from repro.report.markdown import inline_math
-from repro.report.mathml import add_font
 
 NAME = "index.html"
 # Results first, for a reader with five minutes. Other groups follow in alphabetical order.
@@ -16,30 +19,45 @@ GROUPS = {
     "policy": "Base policy",
     "theory": "Theory",
 }
+HEAD = 300_000  # bytes of a report that hold its head, with the font
 
 
-def write_index(reports_dir: Path = REPORTS, names: set[str] | None = None) -> Path:
-    """Write `index.html` for the reports in `reports_dir` and return its path. `names`: list only these, since reports
-    of arms that params.yaml no longer has stay on disk.
+def group_order(groups: Mapping[str, object]) -> list[str]:
+    """The names of groups in the order of the index."""
+    return [*(name for name in GROUPS if name in groups), *sorted(name for name in groups if name not in GROUPS)]
 
-    The same reports give the same bytes. FileNotFoundError if there are none.
+
+def write_index(reports_dir: Path = REPORTS, sections: Mapping[str, str] | None = None) -> Path:
+    """Write `index.html` for the reports in `reports_dir` and return its path.
+
+    `sections`: {file name: heading under which its group lists it, "" for none}, in the order of the list. Only these
+    are listed, since reports of arms that params.yaml no longer has stay on disk; without it, all are, by name. The
+    same reports give the same bytes. NotThere if there are none.
     """
     import jinja2
 
     reports_dir = Path(reports_dir)
-    files = sorted(f for f in reports_dir.glob("*.html") if f.name != NAME and (names is None or f.name in names))
-    if not files:
-        raise FileNotFoundError(f"no reports in {reports_dir}: make them with `dvc repro` first")
+    found = sorted(f.name for f in reports_dir.glob("*.html") if f.name != NAME)
+    sections = dict.fromkeys(found, "") if sections is None else sections
+    listed = [name for name in sections if name in found]
+    if not listed:
+        raise NotThere(f"no reports in {reports_dir}: make them with `dvc repro` first")
     groups: dict[str, list[dict]] = {}
-    for report in map(read_head, files):
+    for name in listed:
+        report = read_head(reports_dir / name) | {"section": sections[name]}
         groups.setdefault(report["group"], []).append(report)
-    order = [*(g for g in GROUPS if g in groups), *sorted(g for g in groups if g not in GROUPS)]
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True)
     environment.filters["inline_math"] = inline_math
-    page = environment.get_template("index.html.j2").render(
-        groups=[{"name": g, "title": GROUPS.get(g, g.capitalize()), "reports": groups[g]} for g in order]
-    )
-    write_whole(reports_dir / NAME, lambda partial: partial.write_text(add_font(page), encoding="utf-8"))
+    shown = [
+        {
+            "name": group,
+            "title": GROUPS.get(group, group.capitalize()),
+            "sections": [(title, list(part)) for title, part in groupby(groups[group], lambda r: r["section"])],
+        }
+        for group in group_order(groups)
+    ]
+    page = environment.get_template("index.html.j2").render(groups=shown)
+    write_whole(reports_dir / NAME, lambda partial: partial.write_text(finish(page), encoding="utf-8"))
     return reports_dir / NAME
 
 
@@ -47,7 +65,13 @@ def read_head(report: Path) -> dict[str, str]:
     """A report's metadata: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not)."""
     from bs4 import BeautifulSoup
 
-    head = BeautifulSoup(report.read_text(encoding="utf-8").partition("</head>")[0], "html.parser")
+    with report.open("rb") as file:
+        start = file.read(HEAD).partition(b"</head>")[0]
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)  # a letter that HEAD cuts in two is left out
+    except UnicodeDecodeError:
+        raise Unreadable(f"{report} is not UTF-8: delete it and make it again with `dvc repro`") from None
+    head = BeautifulSoup(re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL), "html.parser")
     meta = {m["name"]: m.get("content", "") for m in head.find_all("meta") if m.get("name")}
     return {
         "file": report.name,

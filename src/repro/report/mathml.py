@@ -77,6 +77,8 @@ def _plain(tex: str) -> str:
 def _adapt(element: Element, source: str) -> None:
     """Adapt one element for current browsers: plain characters, Unicode alphabets, no TeX command left."""
     text = unescape(element.text or "")
+    if acting := {"href", "style", "class", "id"} & element.attrib.keys():
+        raise ValueError(f"the formula ${source}$ sets {', '.join(sorted(acting))}: a formula neither links nor styles")
     if text.startswith("\\") and len(text) > 1:
         raise ValueError(f"the formula ${source}$ has the unknown command {text}: write it in plain TeX")
     if element.tag == "mi" and len(text) == 1 and (text in "~:" or _is_operator(text)):

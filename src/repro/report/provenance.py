@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from repro.paths import BUILD, FIGURES, REPORTS, RESULTS, ROOT, TABLES, TIMINGS
+from repro.paths import ATLAS_DATA, ATLAS_POLICIES, BUILD, FIGURES, REPORTS, RESULTS, ROOT, TABLES, TIMINGS
 
 PACKAGES = (
     "torch", "transformers", "tokenizers", "reasoning-gym", "numpy", "scipy", "pandas", "pyarrow", "rliable",
@@ -19,7 +19,10 @@ PACKAGES = (
 
 # Outputs of a run, and prose: changes there do not make the code differ from the commit.
 NOT_CODE = (
-    *(p.relative_to(ROOT).as_posix() for p in (RESULTS, TIMINGS, REPORTS, FIGURES, TABLES, BUILD)),
+    *(
+        p.relative_to(ROOT).as_posix()
+        for p in (RESULTS, TIMINGS, REPORTS, FIGURES, TABLES, BUILD, ATLAS_DATA, ATLAS_POLICIES)
+    ),
     "dvc.lock",
     "metrics.json",
 )

@@ -1,32 +1,50 @@
-"""HTML post-processing: scrolling and aligned tables, numbered figures, and a check that nothing is loaded."""
+"""HTML post-processing: tables that scroll, align and have scopes and captions, numbered figures, a list of contents,
+and a check that nothing is loaded."""
 
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bs4 import Tag
+    from bs4 import BeautifulSoup, Tag
 
 NUMBER = re.compile(r"^[\s\d.,:;%+\-−–±×/eE()\[\]]*\d[\s\d.,:;%+\-−–±×/eE()\[\]]*$|^(nan|NaN|inf|-inf|None|–|—)$")
 LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
 INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 
 
+LISTED = 3  # a page with so many headings has a list of contents
+
+
 def tidy(text: str) -> str:
-    """The page with tables in scrolling containers and numbered figures; ValueError if it loads anything."""
+    """The page with tables in scrolling containers, numbered tables and figures under the words of their heading, and a
+    list of contents; ValueError if it loads anything."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
     for element in soup.body.find_all(INERT):
         element.decompose()
     for number, image in enumerate(soup.find_all("img"), 1):
-        image["alt"] = image.get("alt") or f"Figure {number}"
-    for table in soup.find_all("table"):
+        image["alt"] = image.get("alt") or _numbered("Figure", number, image)
+    for number, table in enumerate(soup.find_all("table"), 1):
         _tidy_table(table)
-        table.wrap(soup.new_tag("div", attrs={"class": "table", "tabindex": "0"}))
-    for element in soup.find_all(True):
+        _scope(table)
+        label = _numbered("Table", number, table)
+        if table.caption is None:
+            caption = soup.new_tag("caption")
+            caption.string = label
+            table.insert(0, caption)
+        box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": label}
+        table.wrap(soup.new_tag("div", attrs=box))
+    _list_contents(soup)
+    refuse_loading(soup)
+    return str(soup)
+
+
+def refuse_loading(soup: "BeautifulSoup") -> None:
+    """ValueError names an element that would fetch something; those that are dropped anyway do not count."""
+    for element in soup.find_all(lambda tag: tag.name not in INERT):
         if place := _loads(element):
             raise ValueError(f"<{element.name}> loads {place[:80]!r}: a report is one file, so embed it or link to it")
-    return str(soup)
 
 
 def _tidy_table(table: "Tag") -> None:
@@ -50,10 +68,59 @@ def _tidy_table(table: "Tag") -> None:
     for place in range(1, min(map(len, body), default=0) + 1):
         cells = [row[-place] for row in body]
         texts = [t for c in cells if (t := c.get_text(strip=True))]
-        if texts and all(c.name == "td" for c in cells) and all(map(NUMBER.match, texts)):
+        plain = all(c.name == "td" and not c.find(class_="said") for c in cells)
+        if texts and plain and all(map(NUMBER.match, texts)):
             for cell in (*cells, *(row[-place] for row in heads if len(row) >= place)):
                 cell["class"] = "number"
                 del cell["style"]
+
+
+def _scope(table: "Tag") -> None:
+    """Say of each head which cells it is the head of."""
+    for head in table.find_all("th"):
+        many = int(head.get("rowspan", 1)) > 1 if head.find_parent("tbody") else int(head.get("colspan", 1)) > 1
+        head["scope"] = ("row" if head.find_parent("tbody") else "col") + "group" * many
+
+
+def _numbered(what: str, number: int, element: "Tag") -> str:
+    """`Table 3: How it ends`, by the last heading above `element`; the number alone where there is none."""
+    heading = element.find_previous(["h2", "h3"])
+    return f"{what} {number}" + (f": {_words(heading)}" if heading else "")
+
+
+def _words(heading: "Tag") -> str:
+    """A heading's text, without the link to itself and with formulas as their TeX."""
+    parts = []
+    for node in heading.children:
+        if getattr(node, "name", None) == "math":
+            parts.append(node.get("alttext", ""))
+        elif "anchor-link" not in (getattr(node, "attrs", None) or {}).get("class", []):
+            parts.append(node.get_text())
+    return " ".join("".join(parts).split())
+
+
+def _list_contents(soup: "BeautifulSoup") -> None:
+    """Links to the sections, at the top of a page that has several; each section's name on the page is its own."""
+    headings = [heading for heading in soup.main.find_all("h2") if heading.get("id")]
+    if len(headings) < LISTED:
+        return
+    nav = soup.new_tag("nav", attrs={"class": "contents", "aria-label": "Contents"})
+    details, summary, listing = soup.new_tag("details"), soup.new_tag("summary"), soup.new_tag("ol")
+    summary.string = f"Contents: {len(headings)} sections"
+    taken: set[str] = set()
+    for heading in headings:
+        name, again = heading["id"], 2
+        while name in taken:
+            name, again = f"{heading['id']}-{again}", again + 1
+        taken.add(name)
+        heading["id"] = name
+        link, item = soup.new_tag("a", href=f"#{name}"), soup.new_tag("li")
+        link.string = _words(heading)
+        item.append(link)
+        listing.append(item)
+    details.extend([summary, listing])
+    nav.append(details)
+    soup.main.insert(0, nav)
 
 
 def _loads(element: "Tag") -> str | None:

@@ -1,0 +1,33 @@
+"""The order of the reports: of the index, which the pipeline writes, and of a page's links to its neighbours."""
+
+from collections.abc import Mapping
+
+from repro.pipeline.stage import Stage, all_stages
+from repro.report.index import group_order
+from repro.settings import Settings
+
+
+def in_order(settings: Settings) -> list[Stage]:
+    """The stages that make a report, by group; arms as in params.yaml, and the results before what they rest on."""
+    groups: dict[str, list[Stage]] = {}
+    for stage in all_stages(settings):
+        if stage.report:
+            groups.setdefault(stage.meta["group"], []).append(stage)
+    ordered = [stage for group in group_order(groups) for stage in groups[group]]
+    return sorted(ordered, key=lambda stage: stage.kind != "results")
+
+
+def sections(settings: Settings) -> dict[str, str]:
+    """{file: heading} for the index: an arm's is its group in params.yaml, other reports have none."""
+    return {
+        stage.report.name: settings.arms[stage.item].group if stage.kind == "report" else ""
+        for stage in in_order(settings)
+    }
+
+
+def neighbours(stage: Stage, settings: Settings) -> Mapping[str, tuple[str, str]]:
+    """The file and title of the `previous` and the `next` report, as far as there are such."""
+    ordered = in_order(settings)
+    place = [other.name for other in ordered].index(stage.name)
+    found = {"previous": ordered[place - 1 : place], "next": ordered[place + 1 : place + 2]}
+    return {which: (one.report.name, one.title) for which, near in found.items() for one in near}
