@@ -1,6 +1,7 @@
 """The atlas: what a design lists, and that its runs are made once, taken up, audited and read back."""
 
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -14,7 +15,10 @@ from repro.atlas import __main__ as command
 from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
+from repro.atlas.batches import batches
 from repro.atlas.design import Cell
+from repro.atlas.rates import best_rates
+from repro.engine.runs import write_results
 from repro.policy.model import SHIPPED
 from repro.settings import SettingsError
 from repro.stats import atlas
@@ -132,6 +136,106 @@ def test_runs_are_made_once_read_back_and_the_same_again(place, monkeypatch, cap
     capsys.readouterr()
     assert run(monkeypatch, "audit", "4") == 0
     assert "3 of 4 runs have the atlas's bits; of the others 0 end outside" in capsys.readouterr().out
+
+
+def test_runs_of_the_study_are_taken_over_as_the_atlas_would_make_them(place, monkeypatch):
+    design = designs.load()
+    of = list(designs.cells(design, ["main"]))
+    settings = designs.settings_of(design, of[0])
+    runs = running.runs_of(of, settings, place / "policies" / "a")
+    logs = running.train(of, runs, say=lambda line: None)
+    running.keep(of, logs)
+    made = {table: atlas.load(table) for table in atlas.TABLES}
+    for arm in ("grpo", "sgpo"):
+        own = [run for run in runs if run.arm == arm]
+        write_results(
+            own, [logs[Cell("main", "a", arm, run.seed)] for run in own], place / arm, place / "seconds" / arm
+        )
+    shutil.rmtree(paths.ATLAS_DATA)
+    study = settings.model_copy(update={"seeds": [0, 1]})
+    monkeypatch.setattr(running.settings_module, "load", lambda: study)
+    assert running.take_over(design, place, place / "seconds", place / "policies" / "a") == of
+    for table in set(atlas.TABLES) - {"temperatures"}:
+        pd.testing.assert_frame_equal(atlas.load(table), made[table])
+    assert running.take_over(design, place, place / "seconds", place / "policies" / "a") == []
+    shutil.rmtree(paths.ATLAS_DATA)
+    other = study.model_copy(update={"engine": study.engine.model_copy(update={"learning_rate": 3e-4})})
+    monkeypatch.setattr(running.settings_module, "load", lambda: other)
+    assert running.take_over(design, place, place / "seconds", place / "policies" / "a") == []
+
+
+def test_a_policy_is_sampled_where_its_run_ends_and_where_it_began(place, monkeypatch):
+    entry = {**DESIGN["panels"]["main"], "arms": ["grpo"], "seeds": [0, 1], "temperatures": {0.01: 1, 1.0: 3}}
+    paths.ATLAS_DESIGN.write_text(
+        yaml.safe_dump({**DESIGN, "panels": {"end": entry, "main": {**entry, "temperatures": {}}}})
+    )
+    assert run(monkeypatch, "run") == 0
+    table, questions = atlas.load("temperatures"), atlas.load("questions")
+    assert set(table["run"]) == {"end/a/grpo/0", "end/a/grpo/1", "end/a/base"} and not any(
+        place.rglob("*.safetensors.tmp")
+    )
+    assert (table.groupby(["run", "temperature"])["samples"].sum().unstack() == [12, 36]).all(axis=None)
+    base, ends = (
+        table.query("temperature < 1 and run == @name")["tokens"].tolist() for name in ("end/a/base", "end/a/grpo/0")
+    )
+    assert base != ends  # other weights
+    without = questions["run"].str.startswith("main")  # and keeping them changes no number of the run
+    pd.testing.assert_frame_equal(
+        questions[without].drop(columns="run").reset_index(drop=True),
+        questions[~without].drop(columns="run").reset_index(drop=True),
+    )
+
+
+def test_a_batch_has_the_terms_of_equation_8():
+    """Cost of uniform draws over the least, by brute force: Σ_i p_i c_i · Σ_i A_i²/p_i over p ∝ 1 and p ∝ |A|/√c."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"step": 3, "advantage": rng.normal(size=9), "cost": rng.integers(5, 90, 9)})
+    row = batches(frame).iloc[0]
+    size_N, cost_N = frame["advantage"].abs().to_numpy(), frame["cost"].to_numpy()
+
+    def cost(p_N):
+        p_N = p_N / p_N.sum()
+        return (p_N * cost_N).sum() * (size_N**2 / p_N).sum()
+
+    least = cost(size_N / np.sqrt(cost_N))
+    assert row["cost"] * row["square"] / row["optimal"] ** 2 == pytest.approx(cost(np.ones(9)) / least)
+    assert row["absolute"] * row["variance"] / row["optimal"] ** 2 == pytest.approx(cost(size_N) / least)
+    assert row["correlation"] == pytest.approx(np.corrcoef(size_N, cost_N)[0, 1]) and row["silent"] == 0
+
+
+def test_an_arm_may_have_rates_of_its_own(place):
+    entry = {"question": "?", "rates": {"grpo": [1e-4], "zvf": [3e-4, 4e-4]}, "policies": ["a", "b"], "seeds": [0]}
+    paths.ATLAS_DESIGN.write_text(yaml.safe_dump({**DESIGN, "panels": {"tuned": entry}}))
+    of = list(designs.cells(designs.load()))
+    assert [cell.name for cell in of[:3]] == [
+        f"tuned/a/engine.learning_rate={x}/0" for x in ("0.0001/grpo", "0.0003/zvf", "0.0004/zvf")
+    ]
+    assert len(of) == 6 and designs.settings_of(designs.load(), of[1]).engine.learning_rate == 3e-4
+    paths.ATLAS_DESIGN.write_text(yaml.safe_dump({**DESIGN, "panels": {"tuned": {**entry, "arms": ["grpo"]}}}))
+    with pytest.raises(SettingsError, match="either arms or rates"):
+        designs.load()
+
+
+def test_the_best_rate_has_the_highest_mean_of_those_that_ran_on_every_policy():
+    rows = [
+        ("zvf", p, r, a)
+        for p, areas in {"a": (0.1, 0.4, 0.3), "b": (0.1, 0.3, 0.36)}.items()
+        for r, a in zip((1, 2, 4), areas, strict=True)
+    ]
+    rows += [("pods", p, r, a) for p in "ab" for r, a in ((1, 0.5), (2, 0.2))] + [("pods", "a", 8, 0.9)]
+    table = best_rates(pd.DataFrame(rows, columns=["arm", "policy", "rate", "area"]))
+    assert table.loc["zvf"].tolist() == [2, 0, 3] and table.loc["pods"].tolist() == [1, -1, 2]
+
+
+def test_the_pipeline_of_the_atlas_has_a_stage_for_every_panel():
+    done = subprocess.run(
+        ["dvc", "stage", "list", "--name-only", "atlas/dvc.yaml"],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(line.split("@")[1] for line in done.stdout.split()) == sorted(designs.load().panels)
 
 
 def test_an_audited_run_is_held_against_the_other_seeds_of_its_arm(place, monkeypatch, capsys):

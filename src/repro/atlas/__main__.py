@@ -1,16 +1,20 @@
-"""`python -m repro.atlas list|run|audit`: what the atlas holds, make more of it, make some of it again."""
+"""`python -m repro.atlas list|run|import|rates|audit`: what the atlas holds, make more of it, make some of it again."""
 
 import argparse
 import re
 import sys
 
+from repro import paths
 from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
+from repro.atlas.rates import best_rates, sensitivity
+from repro.errors import COUNT, SEED, command, number
 from repro.settings import SettingsError
 from repro.stats import atlas
 
 
+@command(name="repro.atlas", status=2)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m repro.atlas", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -18,18 +22,18 @@ def main() -> int:
     run = commands.add_parser("run", help="make the runs that are missing")
     run.add_argument("--panel", nargs="+", default=[], help="only these panels")
     run.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts, dealt by seed")
-    run.add_argument("--minutes", type=float, help="begin nothing after as many minutes")
+    run.add_argument("--minutes", type=number(float, 0, 10**6), help="begin nothing after as many minutes")
     audit = commands.add_parser(
         "audit", help="make some runs again; exit 1 if one has other bits and ends outside its interval"
     )
-    audit.add_argument("count", type=int)
-    audit.add_argument("--seed", type=int, default=0, help="of the choice")
+    audit.add_argument("count", type=COUNT)
+    audit.add_argument("--seed", type=SEED, default=0, help="of the choice")
+    commands.add_parser("import", help="take over the runs of the default study (make repro) that the design has too")
+    commands.add_parser("rates", help="the best learning rate of each arm, by the tuning panels that are made")
     chosen = parser.parse_args()
-    try:
-        return {"list": _list, "run": _run, "audit": _audit}[chosen.command](designs.load(), chosen)
-    except SettingsError as error:
-        print(f"repro.atlas: {error}", file=sys.stderr)
-        return 2
+    return {"list": _list, "run": _run, "audit": _audit, "import": _import, "rates": _rates}[chosen.command](
+        designs.load(), chosen
+    )
 
 
 def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
@@ -53,6 +57,21 @@ def _run(design: designs.Design, chosen: argparse.Namespace) -> int:
     of = designs.shard_of(list(designs.cells(design, chosen.panel)), int(shard[1]), int(shard[2]))
     part = "" if int(shard[2]) == 1 else f"-{shard[1]}-of-{shard[2]}"
     running.make(design, of, part, chosen.minutes, say=lambda line: print(line, flush=True))
+    return 0
+
+
+def _import(design: designs.Design, chosen: argparse.Namespace) -> int:
+    if not (paths.POLICY / "model" / "config.json").exists():
+        raise SettingsError(f"{paths.POLICY / 'model'} is not there: `make repro` makes the default study")
+    results, timings = paths.RESULTS / "train", paths.TIMINGS / "train"
+    kept = running.take_over(design, results, timings, paths.POLICY / "model")
+    print(f"{len(kept)} runs of the default study are the atlas's now")
+    return 0
+
+
+def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
+    table = sensitivity(design)
+    print(table.pivot_table(index="arm", columns="rate", values="area").join(best_rates(table)).round(4).to_string())
     return 0
 
 

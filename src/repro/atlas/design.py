@@ -7,13 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from repro import paths
 from repro import settings as settings_module
 from repro.settings import Settings, SettingsError, nearest
+from repro.settings.text import read_mapping
 
+RATE = "engine.learning_rate"
 Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
 Name = Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]  # names become names of files
 
@@ -27,18 +28,33 @@ class Section(BaseModel):
 class Panel(Section):
     """A full cross of arms (or names of `groups`), base policies, seeds and the values of `vary`, for one question.
 
+    `rates`: in place of `arms`, learning rates of each arm of its own.
+
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means a mix of `regimes.mixes`. `settings`: what
     all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
-    `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`.
+    `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
+    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy.
     """
 
     question: str
-    arms: list[str] = Field(min_length=1)
+    arms: list[str] = []
+    rates: dict[Name, list[Annotated[float, Field(gt=0)]]] = {}
     policies: list[Name] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     vary: dict[str, list[Any]] = {}
     settings: Changes = {}
     stop_at: Annotated[float, Field(gt=0)] | None = None
+    temperatures: dict[Annotated[float, Field(gt=0)], Annotated[int, Field(ge=1)]] = {}
+
+    @model_validator(mode="after")
+    def consistent(self):
+        if bool(self.arms) == bool(self.rates):
+            raise ValueError("it needs either arms or rates")
+        if self.temperatures and self.stop_at:
+            raise ValueError(
+                "temperatures: the weights kept are those after engine.steps, so stop_at cannot be set too"
+            )
+        return self
 
 
 class Design(Section):
@@ -77,11 +93,11 @@ def load(path: Path | None = None) -> Design:
     """The design, checked; SettingsError of one sentence that names the key."""
     path = path or paths.ATLAS_DESIGN
     try:
-        design = Design.model_validate(yaml.safe_load(path.read_text()))
-    except FileNotFoundError:
-        raise SettingsError(f"{path} is not there: the atlas is made in a clone of the repository") from None
-    except (yaml.YAMLError, ValidationError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        if not path.exists():
+            raise SettingsError(f"{path} is not there: the atlas is made in a clone of the repository")
+        design = Design.model_validate(read_mapping(path))
+    except ValidationError as error:
+        first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise SettingsError(f"{path.name}: {where}: {' '.join(first['msg'].split())}") from None
     for name, panel in design.panels.items():
@@ -99,7 +115,8 @@ def load(path: Path | None = None) -> Design:
 
 def arms_of(design: Design, panel: Panel) -> list[str]:
     """The panel's arms, groups written out, each once."""
-    return list(dict.fromkeys(arm for name in panel.arms for arm in design.groups.get(name, [name])))
+    named = panel.arms or panel.rates
+    return list(dict.fromkeys(arm for name in named for arm in design.groups.get(name, [name])))
 
 
 def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
@@ -109,8 +126,10 @@ def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
             continue
         varied = [[(key, value) for value in values] for key, values in panel.vary.items()]
         for policy, values in product(panel.policies, product(*varied)):
-            for arm, seed in product(arms_of(design, panel), panel.seeds):
-                yield Cell(name, policy, arm, seed, values)
+            for arm in arms_of(design, panel):
+                rates = [((RATE, rate),) for rate in panel.rates.get(arm, [])] or [()]
+                for rate, seed in product(rates, panel.seeds):
+                    yield Cell(name, policy, arm, seed, values + rate)
 
 
 def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
@@ -122,7 +141,7 @@ def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
 
 def settings_of(design: Design, cell: Cell) -> Settings:
     """The settings of a run: params.yaml, then the design's, the base policy's, the panel's and the cell's own."""
-    raw = yaml.safe_load(paths.PARAMS.read_text())
+    raw = read_mapping(paths.PARAMS)
     raw["scales"] = {raw["scale"]: raw["scales"][raw["scale"]]}  # the others are not checked again for every run
     parts = [design.settings, design.policies[cell.policy], design.panels[cell.panel].settings]
     varied = dict(cell.varied)
@@ -133,7 +152,15 @@ def settings_of(design: Design, cell: Cell) -> Settings:
     if stop_at := design.panels[cell.panel].stop_at:
         engine = {"stop_gflops": stop_at * settings.evaluation.budget_gflops}
         settings = settings.model_copy(update={"engine": settings.engine.model_copy(update=engine)})
+    if design.panels[cell.panel].temperatures:
+        settings = last_weights(settings)
     return settings if mix is None else settings.with_mix(mix)
+
+
+def last_weights(settings: Settings) -> Settings:
+    """The settings with which every run keeps the weights that it ends with; its numbers stay the same."""
+    study = settings.drift.model_copy(update={"arms": list(settings.arms), "snapshot_every": settings.engine.steps})
+    return settings.model_copy(update={"drift": study})
 
 
 def _nested(key: str, value: Any) -> Changes:

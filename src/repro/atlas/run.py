@@ -3,7 +3,8 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 
@@ -11,19 +12,24 @@ import pandas as pd
 import torch
 
 from repro import arms, paths
+from repro import settings as settings_module
+from repro.atlas import design as designs
+from repro.atlas.batches import batches
 from repro.atlas.design import Cell, Design, settings_of
+from repro.atlas.temperatures import at_temperatures, of_base
 from repro.engine.groups import sample_groups
 from repro.engine.log import Log
 from repro.engine.profile import hash_policy
 from repro.engine.run import Run
 from repro.engine.runs import forget, train_runs
 from repro.experiments.profile.measure import list_jobs, measure_all, save
-from repro.files import write_json, write_parquet
+from repro.files import read_json, read_parquet, write_json, write_parquet
 from repro.policy.base import make_base_policy
 from repro.policy.model import ensure_tokenizer, load_policy, save_policy
 from repro.report.provenance import commit, hardware, packages
 from repro.settings import Settings
 from repro.stats import atlas
+from repro.stats.runs import load
 from repro.tasks.queries import make_pools
 from repro.training import hash_files, start_evaluation
 
@@ -51,7 +57,10 @@ def make(
                 return made
             chunk = cells[start : start + CHUNK]
             runs = runs_of(chunk, settings, policy)
-            keep(chunk, train(chunk, runs, say), part)
+            logs = train(chunk, runs, say)
+            if samples := design.panels[chunk[0].panel].temperatures:
+                keep_temperatures(chunk, runs, samples, part)
+            keep(chunk, logs, part)
             forget(runs)
             made += len(chunk)
             say(f"atlas: {made} runs made, the last {chunk[-1].name}")
@@ -100,6 +109,14 @@ def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "") -> None:
     machine = {"cpu": hardware()["cpu"], **commit(), "torch": packages(["torch"])["torch"], "code": code()}
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
         own = list(group)
+        for table, name in TABLES.items():
+            rows = [{"run": cell.name, **row} for cell in own for row in getattr(logs[cell], name)]
+            frame = pd.DataFrame(rows).drop(columns=["seed", "prompt"], errors="ignore")
+            if table == "seconds":
+                frame = frame.groupby(["run", "phase"], sort=False, as_index=False)["seconds"].sum()
+            _append(frame, panel, table, part)
+        drawn = [batches(pd.DataFrame(logs[cell].selection)).assign(run=cell.name) for cell in own]
+        _append(pd.concat(drawn, ignore_index=True), panel, "batches", part)
         facts = [
             {
                 "run": cell.name,
@@ -112,11 +129,54 @@ def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "") -> None:
             }
             for cell in own
         ]
-        for table, name in TABLES.items():
-            rows = [{"run": cell.name, **row} for cell in own for row in getattr(logs[cell], name)]
-            frame = pd.DataFrame(rows).drop(columns=["seed", "prompt"], errors="ignore")
-            _append(frame, panel, table, part)
         _append(pd.DataFrame(facts), panel, "runs", part)
+
+
+def keep_temperatures(cells: Sequence[Cell], runs: Sequence[Run], samples: Mapping[float, int], part: str) -> None:
+    """Add what the runs' policies, and their base policy, score at other temperatures to the panel's table."""
+    frames = [frame.assign(run=cell.name) for cell, frame in zip(cells, at_temperatures(runs, samples), strict=True)]
+    panel, base = cells[0].panel, f"{cells[0].panel}/{cells[0].policy}/base"
+    if base not in set(atlas.load("temperatures", panel)["run"]):
+        frames.append(of_base(runs[0].policy, runs[0].settings, samples).assign(run=base))
+    _append(pd.concat(frames, ignore_index=True), panel, "temperatures", part)
+
+
+def take_over(design: Design, results: Path, timings: Path, policy: Path) -> list[Cell]:
+    """Keep the runs of the default study that are the design's too: those of the cells whose base policy, settings and
+    seed are the study's. `results`, `timings`: folders with a folder per arm; `policy`: the study's base policy.
+
+    Returns the cells that were missing and are now kept.
+    """
+    study = settings_module.load()
+    found: list[Cell] = []
+    for name, panel in design.panels.items():
+        for base in panel.policies:
+            if panel.vary or hash_policy(paths.ATLAS_POLICIES / base) != hash_policy(policy):
+                continue
+            if not _same(settings_of(design, Cell(name, base, "", 0)), study):
+                continue
+            own = [cell for cell in designs.cells(design, [name]) if cell.policy == base and cell.seed in study.seeds]
+            found += [cell for cell in missing(own) if (results / cell.arm / "steps.parquet").exists()]
+    keep(found, _logs_of(found, results, timings))
+    return found
+
+
+def _same(one: Settings, other: Settings) -> bool:
+    """Whether a run is the same with either: all that it depends on but snapshots, which are copies."""
+    names = ("task", "policy", "engine", "evaluation", "arms", "profile")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _logs_of(of: Sequence[Cell], results: Path, timings: Path) -> dict[Cell, Log]:
+    """The logs of the study's runs, from its tables."""
+    logs = {cell: Log() for cell in of}
+    names = {part.name: timings if part.name == "seconds" else results for part in fields(Log)}
+    for arm, group in groupby(sorted(of, key=lambda cell: cell.arm), key=lambda cell: cell.arm):
+        tables = {name: load(name, [arm], root).drop(columns="arm") for name, root in names.items()}
+        for cell in group:
+            for name, table in tables.items():
+                setattr(logs[cell], name, table[table["seed"] == cell.seed].to_dict("records"))
+    return logs
 
 
 def _append(frame: pd.DataFrame, panel: str, table: str, part: str) -> None:
@@ -124,7 +184,8 @@ def _append(frame: pd.DataFrame, panel: str, table: str, part: str) -> None:
     single = [name for name in frame.select_dtypes("float64") if not name.startswith("flops")]
     frame = frame.astype(dict.fromkeys(single, "float32"))
     if path.exists():
-        before = pd.read_parquet(path)  # a kill between two tables leaves rows of runs that are made again
+        # a kill between two tables leaves rows of runs that are made again
+        before = read_parquet(path, "python -m repro.atlas run")
         frame = pd.concat([before[~before["run"].isin(frame["run"])], frame], ignore_index=True)
     write_parquet(frame, path)
 
@@ -144,7 +205,6 @@ def policy_of(design: Design, name: str, say: Callable = print) -> Path:
 def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
     """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once."""
     describe, engine = settings.policy, settings.engine
-    task = settings.task.model_copy(update={"pretraining_queries": 1})
     path = paths.ATLAS_SCRATCH / f"start-{_hash(describe.model_dump(), *_sampled(settings, policy))}.json"
     if not path.exists():
         torch.set_num_threads(describe.threads)
@@ -152,7 +212,7 @@ def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
         groups = sample_groups(
             model,
             tokenizer,
-            make_pools(task).evaluation,
+            make_pools(settings.task, pretraining=False).evaluation,
             groups=describe.describe_groups,
             group_size=describe.group_size,
             max_new_tokens=engine.max_new_tokens,
@@ -160,17 +220,17 @@ def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
             seed=describe.seed,
         )
         write_json(start_evaluation(groups, settings), path)
-    return json.loads(path.read_text())
+    return read_json(path, "delete it, and it is measured again")
 
 
 def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:
     """The folder of the profiles of `seeds`, as stage `profile` makes them; measured where missing."""
-    task = settings.task.model_copy(update={"pretraining_queries": 1})
     folder = paths.ATLAS_SCRATCH / f"profiles-{_hash(settings.profile.samples, *_sampled(settings, policy))}"
     wanted = [seed for seed in seeds if not (folder / f"seed-{seed}.parquet").exists()]
     if wanted:
         alone = settings.model_copy(update={"seeds": wanted})
-        jobs = [job for job in list_jobs(alone, policy, make_pools(task).train) if job.name.startswith("seed-")]
+        queries = make_pools(settings.task, pretraining=False).train
+        jobs = [job for job in list_jobs(alone, policy, queries) if job.name.startswith("seed-")]
         profiles, _ = measure_all(jobs, settings.engine.workers)
         save(folder, policy, profiles)
     return folder

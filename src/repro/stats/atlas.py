@@ -7,12 +7,13 @@ import pandas as pd
 from repro import paths
 from repro.files import read_parquet
 
-TABLES = ("runs", "curves", "steps", "questions", "seconds")
+TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds")
 
 
 def load(table: str, panel: str | None = None, root: Path | None = None) -> pd.DataFrame:
     """One table of all panels, or of one: runs (a row per run: panel, policy, arm, seed, what was varied, machine),
-    curves (a row per evaluation), steps (per training step), questions (per held-out query at the end), seconds (CPU
+    curves (a row per evaluation), steps (per training step), batches (per logged batch, before selection), questions
+    (per held-out query at the end), temperatures (per held-out query and temperature, of some panels), seconds (CPU
     seconds by phase). atlas/README.md describes the columns. Empty where nothing has been made yet."""
     if table not in TABLES:
         raise ValueError(f"the atlas has no table {table!r}; it has {', '.join(TABLES)}")

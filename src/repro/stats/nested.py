@@ -1,0 +1,123 @@
+"""Differences from a baseline when seeds are nested in base policies.
+
+    d_ps = δ + u_p + e_ps,   u_p ~ N(0, τ²) over base policies,   e_ps ~ N(0, σ²) over seeds
+
+d_ps is an arm less the baseline from base policy p with seed s, of which both have one run. With P base policies of S
+seeds each, the mixed model's restricted maximum likelihood has a closed form, that of an analysis of variance:
+
+    between = S Σ_p (d_p. − d..)² / (P − 1)   with mean Sτ² + σ² and P − 1 degrees of freedom
+    within  = Σ_ps (d_ps − d_p.)² / P(S − 1)  with mean σ² and P(S − 1) degrees of freedom
+    δ̂ = d..,  Var δ̂ = between / PS
+
+Four base policies leave three degrees of freedom, at which an interval is 3.2 standard errors to either side. But arms
+scatter much alike, so each arm's mean square is drawn towards that of all arms as far as their spread suggests (Smyth,
+2004, *Linear models and empirical Bayes methods*): s² ~ s₀² F(d, d₀) gives (d₀s₀² + ds²) / (d₀ + d) with d₀ + d degrees
+of freedom. With one base policy τ² is not known: intervals are then over its seeds alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma, stdtr, stdtrit
+
+MANY = 1e6  # degrees of freedom at which Student's t is normal
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Estimates of A arms. Variances are those that the intervals use, drawn together over arms.
+
+    estimate_A: δ̂; own_A_P: an arm's difference from each base policy; between_A, within_A: mean squares with their
+    degrees of freedom; policies, seeds: P and S.
+    """
+
+    estimate_A: np.ndarray
+    own_A_P: np.ndarray
+    between_A: np.ndarray
+    within_A: np.ndarray
+    between_freedom: float
+    within_freedom: float
+    policies: int
+    seeds: int
+
+    @property
+    def error_A(self) -> np.ndarray:
+        """Standard error of the estimate."""
+        return np.sqrt(self.between_A / (self.policies * self.seeds))
+
+    @property
+    def policy_variance_A(self) -> np.ndarray:
+        """τ² over base policies, 0 where the mean squares say less."""
+        return np.maximum(self.between_A - self.within_A, 0) / self.seeds
+
+    def interval(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+        """(low_A, high_A) of δ over base policies and seeds."""
+        return _around(self.estimate_A, self.error_A, self.between_freedom, confidence)
+
+    def p_values(self) -> np.ndarray:
+        """p_A of δ = 0, two-sided; the test of `interval`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t_A = np.abs(self.estimate_A / self.error_A)
+        return np.where(self.estimate_A == 0, 1.0, 2 * stdtr(self.between_freedom, -t_A))
+
+    def prediction(self, confidence: float, seeds: int, policy: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(low_A, high_A) of the mean difference in one more study of `seeds` seeds.
+
+        policy: its base policy, one of these; None: another of their kind. The study's own scatter is in it, so that,
+        other than a confidence interval, it gets no narrower than that with more data.
+        """
+        if policy is not None or self.policies == 1:
+            centre_A = self.own_A_P[:, policy or 0]
+            error_A = np.sqrt(self.within_A * (1 / self.seeds + 1 / seeds))
+            return _around(centre_A, error_A, self.within_freedom, confidence)
+        # τ² + σ²/n + Var δ̂; with n = S this is between (1 + 1/P) / S
+        variance_A = self.policy_variance_A + self.within_A / seeds + self.error_A**2
+        return _around(self.estimate_A, np.sqrt(variance_A), self.between_freedom, confidence)
+
+    def detectable(self, confidence: float, power: float) -> np.ndarray:
+        """The least |δ| that the uncorrected test finds with probability `power`, by the usual sum of two quantiles."""
+        quantiles = [stdtrit(self.between_freedom, level) for level in ((1 + confidence) / 2, power)]
+        return sum(quantiles) * self.error_A
+
+
+def nested(differences_A_P_S: np.ndarray) -> Nested:
+    """Estimates from the differences of A arms, on P base policies with S ≥ 2 seeds each.
+
+    ValueError where a difference is missing: the closed form needs every arm on the same policies with as many seeds.
+    """
+    d_A_P_S = np.asarray(differences_A_P_S, float)
+    _, policies, seeds = d_A_P_S.shape
+    if seeds < 2 or not np.isfinite(d_A_P_S).all():
+        raise ValueError(f"nested: {seeds} seeds, {np.isnan(d_A_P_S).sum()} missing; it needs two seeds, none missing")
+    own_A_P = d_A_P_S.mean(2)
+    within_A = ((d_A_P_S - own_A_P[..., None]) ** 2).sum((1, 2)) / (policies * (seeds - 1))
+    within_A, within_freedom = moderate(within_A, policies * (seeds - 1))
+    if policies > 1:
+        between_A, between_freedom = moderate(seeds * own_A_P.var(1, ddof=1), policies - 1)
+    else:
+        between_A, between_freedom = within_A, within_freedom
+    return Nested(own_A_P.mean(1), own_A_P, between_A, within_A, between_freedom, within_freedom, policies, seeds)
+
+
+def moderate(variance_A: np.ndarray, freedom: float) -> tuple[np.ndarray, float]:
+    """Variances drawn towards their common value, and their degrees of freedom (Smyth, 2004, section 6.2).
+
+    d₀ and s₀² follow from mean and variance of log s², which for s² ~ s₀² F(d, d₀) are known; where the logarithms
+    spread no more than chance explains, all get their common value. One arm, or one that does not vary, stays as it is.
+    """
+    variance_A = np.asarray(variance_A, float)
+    if len(variance_A) < 2 or (variance_A <= 0).any():
+        return variance_A, freedom
+    e_A = np.log(variance_A) - digamma(freedom / 2) + np.log(freedom / 2)
+    excess = e_A.var(ddof=1) - polygamma(1, freedom / 2)
+    if excess <= polygamma(1, MANY / 2):
+        return np.full_like(variance_A, np.exp(e_A.mean())), MANY
+    prior = 2 * brentq(lambda half: polygamma(1, half) - excess, 1e-3, MANY / 2)
+    common = np.exp(e_A.mean() + digamma(prior / 2) - np.log(prior / 2))
+    return (prior * common + freedom * variance_A) / (prior + freedom), prior + freedom
+
+
+def _around(centre_A: np.ndarray, error_A: np.ndarray, freedom: float, confidence: float):
+    half_A = stdtrit(freedom, (1 + confidence) / 2) * error_A
+    return centre_A - half_A, centre_A + half_A

@@ -1,0 +1,58 @@
+"""A saturating curve of accuracy over cost, which tells where a method ends from how fast it gets there.
+
+    R(C) = R₀ + (A − R₀) / (1 + (C½ / C)^B)
+
+Khatri et al. (2025), *The Art of Scaling Reinforcement Learning Compute for LLMs*: A is the asymptote, C½ the cost at
+which half of the rise is made, B the steepness. R₀, the accuracy before training, is known.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+STEEPNESS = (0.3, 4.0)  # bounds of B; without them a curve that has not bent yet fits any
+FARTHEST = 100.0  # C½ is at most as many times the greatest cost
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """A fitted curve. `bounded`: whether a parameter lies at its bound: the data then do not tell the asymptote."""
+
+    start: float
+    asymptote: float
+    half: float
+    steepness: float
+    bounded: bool
+
+    def __call__(self, cost_E: np.ndarray) -> np.ndarray:
+        return curve(np.asarray(cost_E, float), self.start, self.asymptote, self.half, self.steepness)
+
+
+def curve(cost_E: np.ndarray, start: float, asymptote: float, half: float, steepness: float) -> np.ndarray:
+    """R(C); R₀ at cost 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return start + (asymptote - start) / (1 + (half / cost_E) ** steepness)
+
+
+def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, weight_E: np.ndarray | None = None) -> Saturation:
+    """Least squares, with weights where evaluations have different numbers of samples. The first evaluation, at cost 0,
+    is R₀. ValueError with fewer than four others, or a first one that is not at cost 0."""
+    cost_E, accuracy_E = np.asarray(cost_E, float), np.asarray(accuracy_E, float)
+    if len(cost_E) < 5 or cost_E[0] != 0:
+        raise ValueError(f"a curve needs its evaluation at cost 0 and four more; it has {len(cost_E)} from {cost_E[0]}")
+    start, cost_E, seen_E = accuracy_E[0], cost_E[1:], accuracy_E[1:]
+    root_E = np.sqrt(np.ones_like(cost_E) if weight_E is None else np.asarray(weight_E, float)[1:])
+    scale = cost_E.max()
+    low = [0.0, np.log(scale / 1000), STEEPNESS[0]]
+    high = [1.0, np.log(FARTHEST * scale), STEEPNESS[1]]
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        return root_E * (curve(cost_E, start, values[0], np.exp(values[1]), values[2]) - seen_E)
+
+    firsts = [(seen_E[-1] + gap, np.log(scale * share), 1.0) for gap in (0.02, 0.1) for share in (0.2, 0.8)]
+    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
+    best = min(found, key=lambda result: result.cost)
+    span = np.subtract(high, low)
+    bounded = bool((np.minimum(best.x - low, high - best.x) < 1e-3 * span).any())
+    return Saturation(float(start), float(best.x[0]), float(np.exp(best.x[1])), float(best.x[2]), bounded)
