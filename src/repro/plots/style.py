@@ -74,13 +74,34 @@ def use_style() -> None:
         from matplotlib.figure import Figure
 
         formatters = shell.display_formatter.formatters
-        formatters["image/svg+xml"].for_type(Figure, lambda figure: None if is_large(figure) else to_svg(figure))
+        formatters["image/svg+xml"].for_type(Figure, _shown_as_svg)
         formatters["image/png"].for_type(Figure, _shown_as_png)
 
 
-def _shown_as_png(figure: "Figure") -> tuple[bytes, dict[str, int]] | None:
-    """The PNG and how wide to show it, in CSS pixels: as wide as its SVG would be."""
-    return (to_png(figure), {"width": round(96 * figure.get_figwidth())}) if is_large(figure) else None
+def _shown_as_svg(figure: "Figure") -> tuple[str, dict[str, str]] | None:
+    """The SVG and its description in words."""
+    return None if is_large(figure) else (to_svg(figure), {"alt": in_words(figure)})
+
+
+def _shown_as_png(figure: "Figure") -> tuple[bytes, dict[str, int | str]] | None:
+    """The PNG, its description, and how wide to show it, in CSS pixels: as wide as its SVG would be."""
+    width = {"width": round(96 * figure.get_figwidth())}
+    return (to_png(figure), width | {"alt": in_words(figure)}) if is_large(figure) else None
+
+
+def in_words(figure: "Figure") -> str:
+    """What a figure shows, for readers who cannot see it: its title, what its panels plot and whose lines they are."""
+    legends = [*figure.legends, *filter(None, (ax.get_legend() for ax in figure.axes))]
+    names = dict.fromkeys(text.get_text() for legend in legends for text in legend.get_texts())
+    panels = dict.fromkeys(_panel(ax) for ax in figure.axes if ax.axison)
+    sentences = [figure.get_suptitle(), "; ".join(filter(None, panels)), ", ".join(names)]
+    return " – ".join(" ".join(sentence.split()) for sentence in sentences if sentence)
+
+
+def _panel(ax) -> str:
+    """`title: y against x`, as far as the panel says so."""
+    axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
+    return ": ".join(filter(None, (ax.get_title() or ax.get_title("left"), axes)))
 
 
 def is_large(figure: "Figure") -> bool:

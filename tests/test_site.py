@@ -1,0 +1,43 @@
+"""The documentation site builds without a warning, and none of its pages asks anything of the network."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+pytest.importorskip("mkdocs", reason="the docs extra is not installed: `make extra-docs`")
+LOADED = re.compile(r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 50
+    assert [page.name for page in pages if LOADED.search(page.read_text())] == []
+    assert not re.search(r"url\([\"']?https?:|@import", (site / "site" / "site.css").read_text())
+
+
+def test_equations_are_mathml_and_docstrings_keep_their_columns(site):
+    methods = (site / "methods.html").read_text()
+    assert methods.count("<math") > 50 and "arithmatex" not in methods and "$$" not in methods
+    rollouts = (site / "api" / "methods.html").read_text()
+    assert 'id="repro.methods.rollouts.Rollouts"' in rollouts
+    assert re.search(r"group_N +int +rollouts of one query", re.sub(r"<[^>]+>", "", rollouts))
+
+
+def test_links_out_of_the_pages_lead_to_pages_that_show_the_files(site):
+    methods = (site / "methods.html").read_text()
+    assert 'href="api/samplers.html#repro.methods.samplers.cost_aware"' in methods
+    assert 'href="files/params.yaml.html"' in methods and (site / "files" / "params.yaml.html").exists()
