@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro verify test test-verl test-vllm test-trl reports readme lint lock atlas bench clean
+.PHONY: help setup tour docs repro verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -26,13 +26,20 @@ setup: .venv/.ready ## install the pinned CPU environment in .venv; takes minute
 repro: extra-verl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: do not install vLLM
 	@[ "$(VLLM)" = no ] || $(MAKE) --no-print-directory extra-vllm \
 		|| echo "make: vLLM could not be installed here: the language model is profiled with transformers" >&2
-	@exec dvc repro
+	@python -m repro.pipeline check # before DVC puts names into commands
+	@exec dvc repro --keep-going
 
 verify: setup ## compare the data here with the committed dvc.lock, and the figures with metrics.json
 	@exec python -m repro.pipeline verify
 
 test: lint ## style and layers, then the tests, in minutes; those of verl and of vLLM are apart
 	@exec $(PYTEST) -m 'not verl and not vllm'
+
+test-core: setup ## the tests that need neither the pipeline nor an extra, in a few minutes; on macOS too
+	@exec $(PYTEST) -m 'not pipeline and not slow and not verl and not vllm and not trl'
+
+fuzz: setup ## thousands of broken params.yaml: each is refused in one sentence, or trains; takes minutes
+	@exec env REPRO_FUZZ=5000 pytest tests/test_fuzz_settings.py
 
 # One worker: a training on verl starts Ray and a dozen processes, and two side by side already fill two cores.
 test-verl: extra-verl ## verl on a CPU: add it to .venv, then the tests that need it, its own training loop among them
@@ -50,11 +57,21 @@ PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
 lint: setup ## ruff: lint and format; import-linter: the layers of src/repro
 	ruff check && ruff format --check && lint-imports --no-cache
 
-readme: setup ## put the measured tables into README.md
-	@exec python -m repro.report.front_page
+tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SAMPLER=file.py, else examples/own_sampler.py
+	@exec python -m repro.tour $(SAMPLER)
+
+docs: extra-docs ## the documentation site, in build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet && echo build/site/index.html
+
+readme: setup ## put the measured tables into README.md and docs/, and draw the picture of one batch
+	python -m repro.report.front_page
+	python -m repro.tour.drawing
 
 reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.pipeline index --open
+
+gpu-check: ## ten minutes on one GPU: which parts of the path to verl, vLLM and flash-attn hold there; a table
+	@exec python -m repro.verl.gpu_check $(if $(MODEL),--model $(MODEL))
 
 atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/16: the third of sixteen parts
 	@exec python -m repro.atlas run $(if $(SHARD),--shard $(SHARD)) $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes $(MINUTES))
@@ -65,7 +82,7 @@ bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against i
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py
 
-extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl
+extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl, extra-docs
 	@:
 
 clean: ## remove scratch, checkpoints and caches; keeps .venv, results and reports

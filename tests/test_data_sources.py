@@ -93,6 +93,10 @@ def test_training_sets_lose_repeats_contradictions_and_evaluation_questions(mirr
     assert [info["question"] for info in kept] == ["What is $2+3$?", "What is $2-3$?"]
     alone = prepare(["dapo-math-17k"], tmp_path / "alone", mirror=str(mirror))[0]
     assert (alone["rows"]["evaluated"], alone["rows"]["written"]) == (0, 4)
+    papers = prepare(names, tmp_path / "papers", mirror=str(mirror), prompt="plain", keep_evaluated=True)[0]
+    assert (papers["rows"]["evaluated"], papers["rows"]["written"]) == (0, 4)
+    asked = read_parquet(tmp_path / "papers" / "dapo-math-17k.parquet", "prepare")
+    assert [row[0]["content"] for row in asked["prompt"]] == [info["question"] for info in asked["extra_info"]]
 
 
 def test_an_evaluation_set_is_left_as_it_is(mirror, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +33,12 @@ def lock(name: str) -> dict[str, str]:
     return versions
 
 
+def needed(*extras: str) -> list[str]:
+    """What extras require beside each other (`NAME[engine]`)."""
+    lines = [line for extra in extras for line in PYPROJECT["optional-dependencies"][extra]]
+    return [line for line in lines if "[" not in line]
+
+
 @pytest.mark.parametrize("name", LOCKS)
 def test_lock_holds_the_pins(name: str) -> None:
     locked = lock(name)
@@ -53,8 +60,7 @@ def test_environment_yml_holds_the_whole_stack() -> None:
     pinned = dict(line.split("==") for line in section["pip"] if "==" in line)
     assert pinned.keys() >= CARD
     assert pinned == resolve.GPU
-    needed = {Requirement(line).name for line in PYPROJECT["dependencies"]}
-    assert needed <= pinned.keys()
+    assert {Requirement(line).name for line in needed("engine", "study")} <= pinned.keys()
 
 
 def test_extras_add_to_the_cpu_lock_and_agree_with_each_other() -> None:
@@ -80,15 +86,24 @@ def test_locks_hold_no_address_and_no_local_version() -> None:
 
 
 def test_pyproject_admits_the_pins_and_names_every_direct_package() -> None:
-    extras = PYPROJECT["optional-dependencies"]
-    ranges = {
-        "cpu": [*PYPROJECT["dependencies"], *extras["dev"]],
-        "gpu": [*PYPROJECT["dependencies"], *extras["dev"], *extras["verl"], *extras["gpu"]],
-    } | {f"extras-{extra}": extras[extra] for extra in resolve.EXTRAS}
+    base = (*PYPROJECT["dependencies"], *needed("engine", "study", "dev"))
+    ranges = {"cpu": base, "gpu": [*base, *needed("verl", "gpu")]}
+    ranges |= {f"extras-{extra}": needed(extra) for extra in resolve.EXTRAS}
     for name, pins in LOCKS.items():
         requirements = {r.name: r.specifier for r in map(Requirement, ranges[name])}
         assert requirements.keys() == pins.keys(), name
         assert [f"{p}=={v}" for p, v in pins.items() if not requirements[p].contains(v)] == [], name
+
+
+def test_everything_that_names_the_pythons_names_those_of_the_locks() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    assert tuple(workflow["jobs"]["core"]["strategy"]["matrix"]["python"]) == resolve.PYTHONS
+    within = SpecifierSet(PYPROJECT["requires-python"])
+    minor = [f"3.{n}" for n in range(8, 20)]
+    assert tuple(version for version in minor if f"{version}.0" in within) == resolve.PYTHONS
+    named = [c.rsplit(" ", 1)[1] for c in PYPROJECT["classifiers"] if c.startswith("Programming Language")]
+    assert tuple(named) == resolve.PYTHONS
+    assert all(f"({version.replace('.', ', ')})" in (ROOT / "Makefile").read_text() for version in resolve.PYTHONS)
 
 
 def test_installed_versions_are_the_pinned_ones() -> None:
@@ -98,7 +113,7 @@ def test_installed_versions_are_the_pinned_ones() -> None:
         except metadata.PackageNotFoundError:
             return None
 
-    if installed("repro") is None:
+    if installed(PYPROJECT["name"]) is None:
         pytest.skip("repro runs from its source tree, outside the environments of `make setup` and environment.yml")
     pins = resolve.GPU if installed("vllm") else resolve.CPU
     assert {p: installed(p) for p, v in pins.items() if installed(p) != v} == {}, "run `make setup`"

@@ -8,6 +8,8 @@ from scipy import stats
 from tiny_run import ROLLOUTS, STEPS, new_trainer, parity, reward_with, run
 
 from repro.engine.checkpoint import Checkpoints
+from repro.methods.advantages.centred import centred
+from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.filters.zero_variance import zero_variance as filter
 from repro.methods.rewards.coin_flip import coin_flip
 from repro.methods.rewards.verified import verified
@@ -114,3 +116,12 @@ def test_until_the_first_update_it_is_the_baseline(tmp_path, monkeypatch):
         assert flips["steps"][0][name] == grpo["steps"][0][name]
     assert flips["steps"][0]["reward"] != grpo["steps"][0]["reward"] == grpo["steps"][0]["accuracy"]
     assert flips["evaluations"][-1] != grpo["evaluations"][-1]
+
+
+@pytest.mark.parametrize("advantage", [centred, group_normalised])
+def test_a_reward_at_the_mean_of_its_group_is_no_signal(advantage):
+    """0.2 is the mean of 0.1, 0.2 and 0.3, but for its rounding."""
+    advantages_N = advantage(np.array([0.1, 0.2, 0.3, 0.3, 0.7, 1.1]), np.repeat([0, 1], 3))
+    assert advantages_N[[1, 4]].tolist() == [0.0, 0.0] and (advantages_N[[0, 2, 3, 5]] != 0).all()
+    least = advantage(np.array([1.0, 1.0, 1.0 + 1e-12]), np.zeros(3, int))
+    assert (least != 0).all()  # a small difference is a signal all the same

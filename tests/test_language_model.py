@@ -149,7 +149,7 @@ def test_a_profile_of_the_tiny_model_comes_back_as_it_was_saved(tmp_path, monkey
     assert len(table) == 10 and table["samples"].eq(3).all() and not loaded.learnable
     examples = study.examples(loaded, table)
     assert examples["difficulty"].eq("never solved").all() and len(examples) == 3
-    assert examples["wrong"].map(str.isprintable).all() and examples["right"].eq("").all()
+    assert examples["wrong"].isin(first.samples["response"]).all() and examples["right"].eq("").all()
 
 
 @pytest.fixture

@@ -35,10 +35,11 @@ def test_equal_rewards_give_exactly_zero(reward):
         assert groups_without_signal([reward] * size, [0] * size) == 1.0
 
 
-def test_equality_is_exact_so_a_last_bit_is_a_signal_that_delta_keeps_small():
-    rewards_N = [0.1 + 0.2, 0.3]  # 2⁻⁵⁴ apart
+def test_a_last_bit_is_rounding_and_more_is_a_signal_that_delta_keeps_small():
+    rewards_N = [0.1 + 0.2, 0.3]  # 2⁻⁵⁴ apart: equality is exact, but each equals the mean within its rounding
     assert groups_without_signal(rewards_N, [0, 0]) == 0.0
-    assert 0 < np.abs(group_normalised(rewards_N, [0, 0])).max() < 1e-9
+    assert group_normalised(rewards_N, [0, 0]).tolist() == [0.0, 0.0]
+    assert np.abs(group_normalised([0.3 + 1e-12, 0.3], [0, 0])) == pytest.approx([5e-7, 5e-7], rel=1e-3)
 
 
 def test_a_group_of_equal_rewards_beside_one_with_signal():

@@ -18,7 +18,7 @@ from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
 
 SETTINGS = settings_module.load(scale="cpu")
-SCALE = SCALES["paper-qwen2.5-math-1.5b-instruct"]
+SCALE = SCALES["paper-qwen2-5-math-1-5b-instruct"]
 MODEL = ARCHITECTURES[SCALE.model.value]
 ALIKE = Measured(  # every response equally long, one population of queries all the time
     np.array([0.0]), np.array([0.5]), np.array([0.7]), {(4, 0): np.ones(1), (4, 1): np.ones(1)},
@@ -139,7 +139,7 @@ def test_a_profile_is_charged_by_its_share_of_the_run():
 
 
 def test_every_arm_can_be_planned_at_the_smallest_and_the_largest_group():
-    for name in ("paper-qwen3-8b", "paper-llama3.1-8b-instruct"):
+    for name in ("paper-qwen3-8b", "paper-llama3-1-8b-instruct"):
         found = plan.predict(SETTINGS, ALIKE, assume(batches=4), scales={name: SCALES[name]})
         assert list(found["arm"]) == SETTINGS.compared_arms
         assert np.isfinite(found.drop(columns=["scale", "arm"]).to_numpy(float)).all()
@@ -178,7 +178,7 @@ def test_groups_of_several_sizes_are_refused():
 
 
 def test_memory_is_its_closed_form():
-    scale = SCALES["paper-qwen2.5-math-7b"]
+    scale = SCALES["paper-qwen2-5-math-7b"]
     model = ARCHITECTURES[scale.model.value]
     found = memory(scale, model, 8, 1000.0, SETTINGS.planner)
     assert found.states == pytest.approx(model.parameters * 16 / 8 / 1e9)

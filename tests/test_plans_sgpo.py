@@ -46,6 +46,12 @@ def test_group_sizes_by_hand():
     assert sizes() == [32, 8, 4, 3, 2, 2, 2, 2, 2]
     assert sizes(smallest=3, largest=5) == [5, 5, 4, 3, 3, 3, 3, 3, 3]
     assert sizes(allocation="equal", group_size=5) == [5] * 9
+    assert sizes(unsolvable=6) == [6, 8, 4, 3, 2, 2, 2, 2, 2]
+    assert sizes(unsolvable=6, allocation="shrunken")[1:] == sizes(allocation="shrunken")[1:]
+    with pytest.raises(ValueError, match="unsolvable 6 has no meaning with allocation equal"):
+        sizes(unsolvable=6, allocation="equal")
+    with pytest.raises(ValueError, match="unsolvable 65 does not fit the 64 rollouts"):
+        sizes(unsolvable=65)
 
 
 pools = st.lists(st.integers(0, 8), min_size=1, max_size=40)

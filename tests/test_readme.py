@@ -1,8 +1,8 @@
-"""README and docs/: tables are the generated files' text, links and paths lead somewhere, the examples run."""
+"""README and docs/: tables are the generated files' text, paths exist, the examples run."""
 
 import json
 import re
-from pathlib import Path
+import tomllib
 
 import pytest
 import yaml
@@ -15,19 +15,8 @@ from repro.report.front_page import BLOCK, filled
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "notebooks" / "README.md")
 README = (ROOT / "README.md").read_text()
 WORDS = 1200
-LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)|src=\"([^\"]+)\"")
 TRACKED = "benchmarks|configs|docs|environments|figures|launch|notebooks|src|tables|tests"
 NAMED = re.compile(rf"(?<![\w/.]){'(?:' + TRACKED + ')'}/[\w./-]*\w")  # a path below the root, wherever it is named
-
-
-def without_code(text: str) -> str:
-    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def anchors(page: Path) -> set[str]:
-    """The ids that GitHub gives a page's headings."""
-    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_is_short_and_has_one_table():
@@ -52,14 +41,6 @@ def test_every_generated_table_is_the_files_text():
     }
     for page in PAGES:
         assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for target, anchor, source in LINK.findall(without_code(page.read_text())):
-        path = (page.parent / (target or source)).resolve() if target or source else page
-        assert path.exists(), f"{target or source}"
-        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -89,13 +70,27 @@ def test_the_tree_names_packages_that_exist():
 
 
 def test_the_headline_agrees_with_the_committed_metrics():
-    """No arm ends significantly higher, D³S ranks first at equal steps on every mix, and ZVF costs more than GRPO."""
-    metrics = json.loads((ROOT / "metrics.json").read_text())
-    resolved = re.findall(r"\| (more|higher|less|lower)\b", (ROOT / "tables/accuracy.md").read_text())
-    assert resolved and not {"more", "higher"} & set(resolved)
-    ranks = re.findall(r"\| D³S +\|.*?\| (\d), \d +\|", (ROOT / "tables/regimes.md").read_text())
-    assert ranks == ["1"] * 4
-    assert metrics["zvf"]["trained_tokens_ratio_90"] > 1
+    """No arm differs significantly; ZVF is first at equal steps on three mixes of four, D³S at equal tokens on all."""
+    arms = len(json.loads((ROOT / "metrics.json").read_text()))
+    table = (ROOT / "tables/accuracy.md").read_text()
+    assert arms > 60 and not re.findall(r"\| (more|higher|less|lower)\b", table)
+    mixes = (ROOT / "tables/regimes.md").read_text()
+    zvf, d3s = (re.findall(rf"\| {title} +\|.*?\| (\d), (\d) +\|", mixes) for title in ("ZVF", "D³S"))
+    assert [steps for steps, _ in zvf].count("1") == 3 and [tokens for _, tokens in d3s] == ["1"] * 4
+
+
+def test_citations_agree():
+    """CITATION.bib and README name the papers of CITATION.cff; the version is pyproject's."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    bibliography = re.sub(r"[{}]", "", (ROOT / "CITATION.bib").read_text())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert citation["version"] == version and f"Version {version}" in bibliography
+    assert citation["title"] in bibliography
+    for paper in citation["references"]:
+        [[number]] = [re.findall(r"[\d.]+", entry["value"]) for entry in paper["identifiers"]]
+        authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+        assert number in bibliography and f"arxiv.org/abs/{number}" in README
+        assert paper["title"] in bibliography and authors in bibliography
 
 
 def test_the_example_sampler_is_the_one_that_the_pipeline_trains():

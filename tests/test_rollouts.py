@@ -1,9 +1,11 @@
 """Rollouts: what is no batch is refused by name and place; rows, weights and masks compose."""
 
+import pickle
+
 import numpy as np
 import pytest
 
-from repro.methods.rollouts import NoSignal, Rollouts
+from repro.methods.rollouts import NoSignal, NotMeasured, Rollouts
 
 GOOD = dict(
     group_N=[0, 0, 1, 1],
@@ -25,8 +27,6 @@ def test_a_batch_has_costs_masks_and_unit_weights():
     assert rollouts.weights_N.tolist() == [1, 1, 1, 1] and rollouts.row_N.tolist() == [0, 1, 2, 3]
     expected_N_T = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
     assert rollouts.response_mask_N_T.tolist() == np.array(expected_N_T, bool).tolist()
-    for tokens_N_T in (rollouts.entropy_N_T, rollouts.logprob_N_T):
-        assert tokens_N_T.shape == (4, 4) and not tokens_N_T.any()
     assert rollouts.minibatches is None
 
 
@@ -83,6 +83,29 @@ def test_token_arrays_follow_their_rows():
     taken = batch(entropy_N_T=entropy_N_T, logprob_N_T=-entropy_N_T).take(np.array([2, 0, 2]))
     assert taken.entropy_N_T.tolist() == entropy_N_T[[2, 0, 2]].tolist()
     assert taken.logprob_N_T.tolist() == (-entropy_N_T[[2, 0, 2]]).tolist()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda values: values.sum(1),
+        lambda values: values * np.ones((4, 4)),
+        lambda values: np.ones((4, 4)) * values,
+        lambda values: np.expm1(values),
+        lambda values: values[0, 0],
+        lambda values: -values,
+        lambda values: np.asarray(values),
+        lambda values: list(values),
+        lambda values: values > 0,
+    ],
+)
+def test_what_was_not_measured_may_be_carried_but_not_read(read):
+    carried = batch().take(np.array([0, 1, 1])).with_mask(np.ones((3, 4), bool))
+    for name in ("entropy_N_T", "logprob_N_T"):
+        with pytest.raises(NotMeasured, match=f"{name} was not measured"):
+            read(getattr(carried, name))
+    again = pickle.loads(pickle.dumps(carried))
+    assert again.row_N.tolist() == [0, 1, 1] and np.isnan(again.entropy_N).all() and np.isnan(again.mean_entropy())
 
 
 def test_minibatches_are_kept_along_a_chain_until_set_anew():

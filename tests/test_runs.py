@@ -179,3 +179,24 @@ def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):
     assert tables["steps"][["seed", "step"]].to_numpy().tolist() == [[0, 0], [0, 1], [3, 0], [3, 1]]
     assert tables["selection"].groupby("seed").size().to_dict() == {0: 16, 3: 16}
     assert tables["questions"]["query"].tolist() == [*range(7), *range(7)]
+
+
+def test_a_silent_caller_holds_up_no_other_and_a_wrong_key_is_sent_away(tmp_path):
+    """The pool's listener, without its workers."""
+    import queue
+    import threading
+    from multiprocessing.connection import AuthenticationError, Client, Listener
+
+    from repro.engine.crew import _accept
+
+    callers: queue.Queue = queue.Queue()
+    with Listener() as listener:
+        threading.Thread(target=_accept, args=(listener, b"key", callers), daemon=True).start()
+        silent = Client(listener.address)  # says nothing, not even the key
+        with pytest.raises((AuthenticationError, EOFError)):
+            Client(listener.address, authkey=b"another")
+        with Client(listener.address, authkey=b"key") as caller:
+            caller.send((["wanted"], []))
+            _, request = callers.get(timeout=60)
+        assert request == (["wanted"], []) and callers.empty()
+        silent.close()

@@ -220,6 +220,19 @@ def test_where_cost_aware_costs_more_than_the_batch_every_rollout_trains_and_the
     assert np.mean([part.costs_N.sum() for part in taken]) == pytest.approx(360, rel=0.01)
 
 
+def test_a_budget_below_one_rollout_is_kept_on_average():
+    """Cost-aware draws four times the one cheap rollout: 40 tokens, where the mean rollout has 757."""
+    rollouts = batch([1.0, 0.0, 0.0, 0.0], [10, 1006, 1006, 1006])
+    spent = []
+    for seed in range(4000):
+        try:
+            spent.append(random_subset(rollouts, 0.0, np.random.default_rng(seed)).costs_N.sum())
+        except NoSignal:
+            spent.append(0)
+    assert np.mean(spent) == pytest.approx(40, abs=4 * np.std(spent) / np.sqrt(len(spent)))
+    assert 0 < np.count_nonzero(spent) < 400
+
+
 def test_samplers_chain_in_order():
     def drop_first(rollouts, progress, rng):
         return rollouts.take(np.arange(1, len(rollouts)), np.full(len(rollouts) - 1, 2.0))

@@ -340,3 +340,10 @@ def test_seconds_reach_a_diverged_run_and_other_roots_are_read(tmp_path):
 def test_compared_arms_are_gathered_by_group():
     settings = study("base", "late", "again", "early", groups={"base": "A", "late": "B", "again": "A", "early": "A"})
     assert runs.compared(settings) == ["base", "early", "late"]
+
+
+def test_cost_ratios_are_not_known_where_the_baseline_never_rose():
+    costs_A_S_E = np.broadcast_to([1.0, 2.0, 3.0], (2, 3, 3))  # the first cost is above 0
+    flat_A_S_E = np.array([[[0.5, 0.5, 0.5]] * 3, [[0.4, 0.6, 0.7]] * 3])
+    found = cost_ratios(costs_A_S_E, flat_A_S_E, 0, 0.9, 0.95)
+    assert np.isnan(found[""]).all() and np.isnan(found["_low"]).all() and np.isnan(found["_high"]).all()

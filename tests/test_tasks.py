@@ -65,6 +65,8 @@ def test_the_seed_decides_and_evaluation_does_not_move_with_the_training_size(po
     assert (again.train, again.evaluation, again.pretraining) == (pools.train, pools.evaluation, pools.pretraining)
     assert make_pools(task(train_queries=30)).evaluation == pools.evaluation
     assert make_pools(task(seed=4)).evaluation != pools.evaluation
+    without = make_pools(task(), pretraining=False)
+    assert (without.train, without.evaluation, without.pretraining) == (pools.train, pools.evaluation, [])
 
 
 @pytest.mark.parametrize("family", ["sum-6", "product-2"])

@@ -251,7 +251,7 @@ def test_a_run_with_a_budget_ends_with_the_step_that_spends_it_and_schedules_go_
         seen.append(progress)
         return rollouts
 
-    arm = Arm(title="", about="", group="", samplers=[watch])
+    arm = Arm(title="t", about="", group="g", samplers=[watch])
     budget = {"stop_gflops": (spent[2] + spent[3]) / 2, "steps": 1}  # between the third and the fourth step's end
     if stop_at:
         with pytest.raises(KeyboardInterrupt):

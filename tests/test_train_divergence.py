@@ -113,3 +113,21 @@ def test_it_is_raised_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "run_updates", watched)
     run(sick_trainer()[0], Checkpoints(tmp_path, "a"))
     assert len(raised) == 1 and "gradient norm of nan" in raised[0] and "\n" not in raised[0]
+
+
+def test_a_policy_that_is_not_finite_has_diverged_and_solves_nothing(tmp_path):
+    trainer = new_trainer()
+    made = trainer.step
+
+    def step(number):
+        if number == 2:
+            with torch.no_grad():
+                next(trainer.model.parameters()).fill_(float("nan"))
+        made(number)
+
+    trainer.step = step
+    log = run(trainer, Checkpoints(tmp_path, "a"))
+    assert trainer.diverged and [row["step"] for row in log["steps"]] == [0, 1]
+    assert [(row["step"], row["diverged"]) for row in log["evaluations"]][-1] == (STEPS, True)
+    assert log["evaluations"][-1]["accuracy"] == 0.0 and len(log["questions"]) == 7
+    assert {question["successes"] for question in log["questions"]} == {0}

@@ -21,7 +21,7 @@ def score_parity(monkeypatch):
 
 def arm(again: int) -> Arm:
     plan = {"sgpo": {"smallest": 2, "largest": 8}}
-    return Arm(title="", about="", group="", plan=plan, profile={"samples": K, "again": again})
+    return Arm(title="t", about="", group="g", plan=plan, profile={"samples": K, "again": again})
 
 
 def profile():

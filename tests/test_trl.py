@@ -18,6 +18,7 @@ from repro.engine.generate import generate
 from repro.engine.log_probabilities import Batch
 from repro.engine.train import stream_seed
 from repro.engine.update import accumulate_gradients
+from repro.methods.guard import MethodError
 from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import build_qwen2, save_policy
@@ -127,7 +128,7 @@ def test_one_step_is_the_embedded_engines(arm, kl, tmp_path, monkeypatch):
     original = copy.deepcopy(engine.model)
     groups, _ = engine.collect(0)
     rollouts = engine._rollouts(groups)
-    theirs = engine._select(0, rollouts)
+    theirs = engine.method.select(0, rollouts, engine.done(0), engine.rng(0, "sample"))
     order = engine.rng(0, "shuffle").permutation(len(theirs))
     parts = [theirs.take(rows) for rows in np.array_split(order, UPDATES)]
 
@@ -273,7 +274,7 @@ def test_refusals(tmp_path, monkeypatch):
         ("grpo", {}, {"gradient_accumulation_steps": 8}, "is not a multiple of gradient_accumulation_steps"),
         ("grpo", {"samplers": [lambda rollouts, progress, rng: None]}, {}, "should return Rollouts"),
     ]:
-        with pytest.raises((SettingsError, TypeError), match=words):
+        with pytest.raises((SettingsError, TypeError, MethodError), match=words):
             trainer_on_trl(tmp_path, arm, changes=changes, **parts)
     from repro.trl.refused import require_setting
 

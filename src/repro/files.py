@@ -8,6 +8,16 @@ from typing import Any
 
 import pandas as pd
 
+from repro.errors import Refused
+
+
+class Unreadable(Refused, ValueError):
+    """One sentence: which file cannot be read, and what makes it anew."""
+
+
+class NotThere(Refused, FileNotFoundError):
+    """One sentence: which file is missing, and what makes it."""
+
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
     """Let `write` write a temporary file beside `path`, then rename it: readers never see a partial file."""
@@ -42,8 +52,21 @@ def read_parquet(path: Path, made_by: str) -> pd.DataFrame:
     """The table at `path`; `made_by` is the command that makes it, named in the error if it is missing or broken."""
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there yet: run `{made_by}` first")
+        raise NotThere(f"{path} is not there yet: run `{made_by}` first")
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): delete it and run `{made_by}`") from error
+        why = " ".join(str(error).split())
+        raise Unreadable(f"{path} cannot be read ({why}): delete it and run `{made_by}`") from error
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """The content of a JSON file; `remedy`, a clause, is the cure in the error if it is missing or broken."""
+    path = Path(path)
+    if not path.exists():
+        raise NotThere(f"{path} is not there: {remedy}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise Unreadable(f"{path} cannot be read ({why}): {remedy}") from error

@@ -11,6 +11,7 @@ sentence then cannot be checked, and the cell says so.
 
 import re
 from collections.abc import Callable
+from html import escape
 
 CHECK = "application/vnd.repro.check+json"  # the form in which a stage finds a check among a notebook's outputs
 
@@ -28,7 +29,7 @@ class Check:
             mark, kind, text = "✓", "holds", f"checked: {self.name}"
         else:
             mark, kind, text = "✗", "fails", f"no longer holds: {self.name}. The text above needs rewriting."
-        html = f'<p class="check {kind}">{mark} {text}</p>'
+        html = f'<p class="check {kind}">{mark} {escape(text, quote=False)}</p>'
         return {CHECK: {"name": self.name, "holds": self.holds}, "text/html": html, "text/plain": f"{mark} {text}"}
 
 

@@ -1,31 +1,50 @@
 """All paths of the project; no other module spells one out.
 
 The root is the nearest folder, from the working directory upwards, that contains `params.yaml` and `dvc.yaml`, so a
-notebook opened in `notebooks/` and a stage started by DVC agree. `REPRO_ROOT` overrides it (for tests).
+notebook opened in `notebooks/` and a stage started by DVC agree. `REPRO_ROOT` overrides it (for tests). Installed from
+a wheel, the package has its own params.yaml and configs (setup.py), and the root is the working directory.
 """
 
 import os
 from pathlib import Path
 
+from repro.errors import Refused
+
+PACKAGE = Path(__file__).resolve().parent
+SHIPPED = PACKAGE / "shipped"  # in a wheel alone
+
+
+class NoProject(Refused, FileNotFoundError):
+    """One sentence: where the project was looked for."""
+
 
 def find_root() -> Path:
-    """The project's root folder; FileNotFoundError with the remedy if there is none."""
+    """The project's root folder; NoProject with the remedy if there is none."""
     if override := os.environ.get("REPRO_ROOT"):
         return Path(override).resolve()
     here = Path.cwd().resolve()
+    marks = ("params.yaml", "dvc.yaml", *(("src/repro",) if SHIPPED.is_dir() else ()))  # not another project on DVC
     for folder in (here, *here.parents):
-        if (folder / "params.yaml").is_file() and (folder / "dvc.yaml").is_file():
+        if all((folder / mark).exists() for mark in marks):
             return folder
-    raise FileNotFoundError(
+    if SHIPPED.is_dir():
+        return here
+    raise NoProject(
         f"no params.yaml beside a dvc.yaml in {here} or above it: run from inside the project, or set REPRO_ROOT to it"
     )
 
 
+def _own(name: str) -> Path:
+    """A file or folder of the project, or the wheel's copy of it."""
+    shipped = SHIPPED / name
+    return shipped if shipped.exists() and not (ROOT / name).exists() else ROOT / name
+
+
 ROOT = find_root()
-PARAMS = ROOT / "params.yaml"
+PARAMS = _own("params.yaml")
 NOTEBOOKS = ROOT / "notebooks"
-SOURCE = ROOT / "src" / "repro"
-CONFIGS = ROOT / "configs"
+SOURCE = ROOT / "src" / "repro" if (ROOT / "src" / "repro").is_dir() else PACKAGE
+CONFIGS = _own("configs")
 CLAIMS = CONFIGS / "claims"  # the text of each claim, by id
 
 RESULTS = ROOT / "results"  # data, determined by params.yaml and the code: bit-identical from run to run

@@ -4,11 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from repro.data.files import DataBroken, DataMissing
 from repro.data.prepare import PROMPTS, prepare, sentence
 from repro.data.sources import SOURCES, SUITES, names_of
+from repro.errors import Refused, command
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, or 1 with an error message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m repro.data", description="The papers' data sets in verl's format.")
@@ -27,20 +28,23 @@ def main(arguments: list[str] | None = None) -> int:
     )
     preparing.add_argument("--mirror", metavar="FOLDER|URL", help="a folder with <hub id>/<file>, or another hub")
     preparing.add_argument("--prompt", choices=PROMPTS, default="boxed", help="prompt template; default: %(default)s")
+    keep = "leave the evaluation sets' questions in training sets, as the papers do"
+    preparing.add_argument("--keep-evaluated", action="store_true", help=keep)
     chosen = parser.parse_args(arguments)
     if chosen.command == "list":
         print(listing())
         return 0
-    try:
-        names = names_of(chosen.names)
-        files = local_files(chosen.files, names)
-        manifests = prepare(names, chosen.out, files=files, mirror=chosen.mirror, prompt=chosen.prompt)
-    except (DataMissing, DataBroken, ValueError) as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
+    names = names_of(chosen.names)
+    files = local_files(chosen.files, names)
+    how = {"mirror": chosen.mirror, "prompt": chosen.prompt, "keep_evaluated": chosen.keep_evaluated}
+    manifests = prepare(names, chosen.out, files=files, **how)
     for manifest in manifests:
         print(sentence(manifest))
     return 0
+
+
+class WrongFile(Refused, ValueError):
+    """One sentence: which --from does not fit."""
 
 
 def local_files(given: list[str], names: list[str]) -> dict[str, Path]:
@@ -50,10 +54,10 @@ def local_files(given: list[str], names: list[str]) -> dict[str, Path]:
         name, equals, path = each.partition("=")
         if not (equals and name in SOURCES):
             if len(names) != 1:
-                raise ValueError(f"--from {each}: {len(names)} data sets are prepared; say which one, as NAME=FILE")
+                raise WrongFile(f"--from {each}: {len(names)} data sets are prepared; say which one, as NAME=FILE")
             name, path = names[0], each
         if name not in names:
-            raise ValueError(f"--from {each}: {name} is not among the data sets to prepare")
+            raise WrongFile(f"--from {each}: {name} is not among the data sets to prepare")
         files[name] = Path(path)
     return files
 

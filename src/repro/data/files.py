@@ -9,24 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.sources import DataSet
+from repro.errors import Refused
 
 READERS = (".parquet", ".jsonl", ".json", ".csv")
 BATCH_ROWS = 8192
 
 
-class DataMissing(OSError):
+class DataMissing(Refused, OSError):
     """One sentence: which data set is unavailable, what to download and where to put it.
 
     reason   the first part of the sentence
     command  downloads the data set, given a network
     """
 
+    lines = True  # a command for each data set
+
     def __init__(self, sentence: str, reason: str = "", command: str = ""):
         super().__init__(sentence)
         self.reason, self.command = reason, command
 
 
-class DataBroken(ValueError):
+class DataBroken(Refused, ValueError):
     """One sentence: which file is not in the data set's format, and how it differs."""
 
 

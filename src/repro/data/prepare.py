@@ -19,6 +19,7 @@ QUESTION = "{question}"
 PROMPTS = {
     "boxed": QUESTION + "\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
     "dapo": DAPO_BEFORE + QUESTION + DAPO_AFTER,
+    "plain": QUESTION,  # for a chat template that asks for \\boxed{} itself, such as Qwen2.5-Math's
 }
 ID_DIGITS = 12  # of SHA-256, hexadecimal
 
@@ -53,15 +54,18 @@ def prepare(
     files: Mapping[str, Path] | None = None,
     mirror: str | None = None,
     prompt: str = "boxed",
+    keep_evaluated: bool = False,
 ) -> list[dict[str, Any]]:
     """Write OUT/NAME.parquet and OUT/NAME.json for each data set of SOURCES, and return the manifests.
 
     A training set is cleaned of the questions of exactly the evaluation sets prepared in the same call, so the result
-    depends on the call only. `files`: local files for some of the names; `mirror`: see `find`. DataMissing, DataBroken.
+    depends on the call only; with `keep_evaluated` of none, as in the papers, whose step counts that fits. `files`:
+    local files for some of the names; `mirror`: see `find`. DataMissing, DataBroken.
     """
     located = find_all(names, files or {}, mirror)
     prepared = {name: _evaluated_on(name, located[name]) for name in names if not SOURCES[name].trains}
     questions = {name: frozenset(normalise(item.question) for item in each.items) for name, each in prepared.items()}
+    questions = {} if keep_evaluated else questions
     for name in names:
         if SOURCES[name].trains:
             count = Count()
@@ -206,7 +210,7 @@ def sentence(manifest: Mapping[str, Any]) -> str:
         shares = ", ".join(f"{name} {number}" for name, number in rows["by_set"].items())
         parts.append(f"{rows['evaluated']} in evaluation sets ({shares})")
     elif SOURCES[manifest["name"]].trains:
-        parts.append("compared with no evaluation set, since none was prepared with it")
+        parts.append("compared with no evaluation set")
     if rows["read"] != manifest["upstream_rows"]:
         parts.append(f"upstream had {manifest['upstream_rows']}: is the file complete?")
     return "; ".join(parts)

@@ -18,11 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from repro.errors import Refused
+
 START_SECONDS = 120.0  # for the child's imports, even on a busy machine
 Outcome = Literal["value", "error", "timeout", "memory", "crash"]
 
 
-class SandboxFailed(RuntimeError):
+class SandboxFailed(Refused, RuntimeError):
     """One sentence: why the child process cannot be started, and the remedy."""
 
 
@@ -111,7 +113,13 @@ class Sandbox:
         path = os.pathsep.join(folder for folder in sys.path if folder)
         return subprocess.Popen(
             [sys.executable, "-m", "repro.data.sandbox", self.factory, str(self.seconds), str(self.megabytes)],
-            env={"PATH": os.defpath, "PYTHONPATH": path, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
+            env={
+                "PATH": os.defpath,
+                "PYTHONPATH": path,
+                "PYTHONDONTWRITEBYTECODE": "1",  # the parent has compiled what it shares with the child
+                "LANG": "C.UTF-8",
+                "OMP_NUM_THREADS": "1",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

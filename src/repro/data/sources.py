@@ -15,6 +15,7 @@ from repro.data.formats import (
     undollared,
     whole_number,
 )
+from repro.errors import Refused
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,13 @@ SUITES = {
 }
 
 
+class UnknownData(Refused, ValueError):
+    """One sentence: which name is no data set's, and those that are."""
+
+
 def names_of(chosen: list[str]) -> list[str]:
     """Data sets by name, suites expanded, without duplicates; ValueError for an unknown name."""
     for name in chosen:
         if name not in SOURCES and name not in SUITES:
-            raise ValueError(f"there is no data set {name!r}: choose from {', '.join([*SOURCES, *SUITES])}")
+            raise UnknownData(f"there is no data set {name!r}: choose from {', '.join([*SOURCES, *SUITES])}")
     return list(dict.fromkeys(each for name in chosen for each in SUITES.get(name, (name,))))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.data.sandbox import Sandbox
+from repro.errors import Refused
 
 SECONDS = 5.0  # per answer; math-verify's own default is for parsing only
 MEGABYTES = 2048  # address space of one child; sympy takes a tenth of it
@@ -21,6 +22,10 @@ JUDGE = "repro.data.verify:math_verify_judge"
 INSTALL = "`make extra-verl` installs it"
 SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?![\w.])")  # 4.5e33, as MinervaMath writes powers of ten
 _lock, _verifiers = threading.Lock(), []
+
+
+class NoVerifier(Refused, ImportError):
+    """One sentence: what the checker of answers lacks."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def math_verify_judge() -> Callable[[str, str], str]:
     try:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
     except ImportError as error:
-        raise ImportError(f"math-verify is not installed ({error}): {INSTALL}") from error
+        raise NoVerifier(f"math-verify is not installed ({error}): {INSTALL}") from error
 
     in_truth = [LatexExtractionConfig()]
     in_response = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]

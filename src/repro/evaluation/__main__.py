@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.data.sandbox import SandboxFailed
 from repro.data.verify import Verifier
 from repro.engine.backends import NAMES, Backend, BackendError, open_backend, why_not_vllm
-from repro.engine.backends.load import ModelMissing
+from repro.errors import COUNT, SEED, command, number
 from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Evaluation, Sampling, evaluate
-from repro.evaluation.store import OtherEvaluation, Store
+from repro.evaluation.store import Store
 
 
 @dataclass(frozen=True)
@@ -36,20 +35,14 @@ class Prompted:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+@command(interrupted="interrupted; the same command resumes after the last chunk")
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, or 1 with an error message on stderr."""
     chosen = parse(arguments)
-    try:
-        data = {path.stem: load_questions(path) for path in chosen.data}
-        if len(data) != len(chosen.data):
-            raise QuestionsMissing("two files have the same name, so their results would share a folder")
-        run(chosen, model_folder(chosen.model, chosen.dtype), data)
-    except (BackendError, ModelMissing, OtherEvaluation, QuestionsMissing, SandboxFailed) as error:
-        print(f"repro: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("repro: interrupted; the same command resumes after the last chunk", file=sys.stderr)
-        return 130
+    data = {path.stem: load_questions(path) for path in chosen.data}
+    if len(data) != len(chosen.data):
+        raise QuestionsMissing("two files have the same name, so their results would share a folder")
+    run(chosen, model_folder(chosen.model, chosen.dtype), data)
     return 0
 
 
@@ -59,25 +52,33 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA.parquet", help="written by `repro.data prepare`")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--engine", choices=("auto", *NAMES), default="auto", help="auto: vllm if installed")
-    parser.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, default=1, help="threads of the engine on a CPU")
-    parser.add_argument("--samples", type=int, default=32, help="responses per question; default: %(default)s")
-    parser.add_argument("--max-new-tokens", type=int, default=4096, help="default: %(default)s")
-    parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
-    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus sampling; default: off")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--k", type=int, nargs="+", help="k of pass@k; default: powers of two up to --samples")
-    parser.add_argument("--template", type=json.loads, default={}, metavar="JSON", help="options of the chat template")
-    parser.add_argument("--verifiers", type=int, default=1, help="child processes that verify")
-    parser.add_argument("--chunk", type=int, default=2048, help="responses sampled at a time; default: %(default)s")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), default="bfloat16", help="default: %(default)s"
+    )
+    parser.add_argument("--threads", type=number(int, 1, 256), default=1, help="threads of the engine on a CPU")
+    parser.add_argument("--samples", type=COUNT, default=32, help="responses per question; default: %(default)s")
+    parser.add_argument("--max-new-tokens", type=COUNT, default=4096, help="default: %(default)s")
+    parser.add_argument("--temperature", type=number(float, 0.01, 100), default=1.0, help="default: %(default)s")
+    parser.add_argument("--top-p", type=number(float, 1e-6, 1), default=1.0, help="nucleus sampling; default: off")
+    parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--k", type=COUNT, nargs="+", help="k of pass@k; default: powers of two up to --samples")
+    parser.add_argument("--template", type=_options, default={}, metavar="JSON", help="options of the chat template")
+    parser.add_argument("--verifiers", type=number(int, 1, 256), default=1, help="child processes that verify")
+    parser.add_argument("--chunk", type=COUNT, default=2048, help="responses sampled at a time; default: %(default)s")
     chosen = parser.parse_args(arguments)
-    if min(chosen.samples, chosen.max_new_tokens, chosen.verifiers, chosen.chunk, chosen.threads) < 1:
-        parser.error("--samples, --max-new-tokens, --verifiers, --chunk and --threads must be at least 1")
-    if chosen.temperature <= 0 or not 0 < chosen.top_p <= 1:
-        parser.error("--temperature must be above 0, --top-p above 0 and at most 1")
     if any(not 1 <= k <= chosen.samples for k in chosen.k or []):
         parser.error(f"--k must lie between 1 and --samples, which is {chosen.samples}")
     return chosen
+
+
+def _options(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no JSON object, such as '{{\"enable_thinking\": false}}'")
+    return value
 
 
 def run(chosen: argparse.Namespace, folder: Path, data: dict[str, list[Question]]) -> None:

@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from repro.errors import Refused
 from repro.evaluation.questions import Question
 from repro.stats.pass_at_k import pass_at_k
+
+
+class Incomplete(Refused, ValueError):
+    """One sentence: what an evaluation lacks, and the remedy."""
 
 
 def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.DataFrame:
@@ -26,7 +31,7 @@ def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.D
     )
     ids = [question.id for question in questions]
     if missing := [each for each in ids if each not in table.index]:
-        raise ValueError(f"evaluation: {len(missing)} questions have no responses, {missing[0]} among them")
+        raise Incomplete(f"evaluation: {len(missing)} questions have no responses, {missing[0]} among them")
     asked = pd.DataFrame(
         {
             "id": ids,
@@ -56,7 +61,7 @@ def summary(table: pd.DataFrame, ks: Sequence[int] | None = None) -> dict[str, A
     """
     samples = table["samples"].to_numpy()
     if len(np.unique(samples)) != 1:
-        raise ValueError(f"evaluation: from {samples.min()} to {samples.max()} samples per question; evaluate again")
+        raise Incomplete(f"evaluation: from {samples.min()} to {samples.max()} samples per question; evaluate again")
     n, successes_Q = int(samples[0]), table["successes"].to_numpy()
     rates_Q = successes_Q / n
     error = float(rates_Q.std(ddof=1) / np.sqrt(len(rates_Q))) if len(rates_Q) > 1 else None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.errors import Refused
+
 
 @dataclass(frozen=True)
 class Question:
@@ -18,7 +20,7 @@ class Question:
     messages: tuple[Mapping[str, str], ...]
 
 
-class QuestionsMissing(OSError):
+class QuestionsMissing(Refused, OSError):
     """One sentence: which file of questions is missing or in another format, and the remedy."""
 
 

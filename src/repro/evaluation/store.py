@@ -8,12 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from repro.files import read_parquet, write_json, write_parquet
+from repro.errors import Refused
+from repro.files import read_json, read_parquet, write_json, write_parquet
 
+REMEDY = "choose another --out, or delete that folder"
 FACTS, RESPONSES, PARTS = "evaluation.json", "responses.parquet", "parts"
 
 
-class OtherEvaluation(ValueError):
+class OtherEvaluation(Refused, ValueError):
     """One sentence: the folder holds another evaluation than the requested one, and how they differ."""
 
 
@@ -28,7 +30,9 @@ class Store:
         self.folder, self._facts = folder, json.loads(json.dumps(facts or {}))
         if folder is None or not (folder / FACTS).exists():
             return
-        stored = json.loads((folder / FACTS).read_text())
+        stored = read_json(folder / FACTS, REMEDY)
+        if not isinstance(stored, dict):
+            raise OtherEvaluation(f"{folder / FACTS} describes no evaluation: {REMEDY}")
         for name in [*self._facts, *stored]:
             one, other = stored.get(name), self._facts.get(name)
             if one != other:
@@ -51,7 +55,9 @@ class Store:
         path = self.folder and self.folder / PARTS / f"{start:06d}.parquet"
         if not path or not path.exists():
             return None
-        return read_parquet(path, "python -m repro.evaluation"), json.loads(path.with_suffix(".json").read_text())
+        return read_parquet(path, "python -m repro.evaluation"), read_json(
+            path.with_suffix(".json"), f"delete {path} and run `python -m repro.evaluation` again"
+        )
 
     def write(self, start: int, responses: pd.DataFrame, seconds: Mapping[str, float]) -> None:
         """Write one chunk."""

@@ -21,9 +21,9 @@ from repro.engine.ledger import Ledger
 from repro.engine.train import stream_seed
 from repro.engine.update import UpdateSettings, silent_without_advantage
 from repro.methods.advantages import groups_without_signal
-from repro.methods.plans import PlanStream, Queries
-from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain, effective_sample_size
+from repro.methods.plans import Queries
+from repro.methods.rollouts import Rollouts
+from repro.methods.samplers import effective_sample_size
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
@@ -91,7 +91,7 @@ class ArmTrainer(GRPOTrainer):
                     "be the same, in the same order"
                 )
             rng = np.random.default_rng(stream_seed(self.args.seed, 0, "plan"))
-            self.plan = PlanStream(self.method.plan(queries, self.args.generation_batch_size, rng))
+            self.plan = self.method.made_plan(0, queries, self.args.generation_batch_size, rng)
         self._taken = (0, 0)  # groups of the plan taken before and after the last batch
         self.update_settings = UpdateSettings(
             self.method.aggregation,
@@ -154,7 +154,10 @@ class ArmTrainer(GRPOTrainer):
             planned = self.plan.fill_step(budget - size)
             rows = [dict(self.train_dataset[group.query]) for group in planned for _ in range(group.size)]
             part = self._generate_groups(rows, [group.size for group in planned], rng)
-            kept.append(part.keep(filter(part.rewards_N, part.group_N)) if filter and len(part) else part)
+            chosen = filter and len(part)
+            kept.append(
+                part.keep(self.method.kept_groups(self._index, part.rewards_N, part.group_N)) if chosen else part
+            )
             size += len(kept[-1])
             if not self.plan.fits(budget - size):
                 break
@@ -179,7 +182,7 @@ class ArmTrainer(GRPOTrainer):
                 self.ledger.charge_scoring(self.flops, batch.costs_N)
         batch = batch.take(np.flatnonzero(np.isfinite(verdicts_N)))
         if len(batch):
-            batch.rewards_N = self.method.reward(batch.rewards_N, rng)
+            batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng)
             silent = groups_without_signal(batch.rewards_N, batch.group_N)
             self._metrics["train"]["frac_reward_zero_std"][-1] = silent
         return batch
@@ -206,7 +209,7 @@ class ArmTrainer(GRPOTrainer):
         return rewards_N_F
 
     def _select(self, batch: Batch) -> Rollouts | None:
-        rollouts = batch.rollouts(self.method.advantage(batch.rewards_N, batch.group_N))
+        rollouts = batch.rollouts(self.method.advantages(self._index, batch.rewards_N, batch.group_N))
         mask_N_T, computed = rollouts.response_mask_N_T, {}
 
         def scores() -> dict[str, np.ndarray]:
@@ -218,10 +221,7 @@ class ArmTrainer(GRPOTrainer):
             return computed
 
         progress = self._index * self._steps_per_batch / max(1, self.state.max_steps)
-        try:
-            chosen = apply_chain(self.method.samplers, Unscored.of(rollouts, scores), progress, self._rng("sample"))
-        except NoSignal:
-            return None
+        chosen = self.method.select(self._index, Unscored.of(rollouts, scores), progress, self._rng("sample"))
         return chosen.plain if isinstance(chosen, Unscored) else chosen
 
     def _parts(self, selected: Rollouts | None) -> list[Rollouts | None]:

@@ -57,6 +57,7 @@ def distinctive(name: str, settings: Settings) -> list[Part]:
 
 def _part(kind: str, function: Callable, parameters: dict[str, Any]) -> Part:
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    paragraphs = [text for text in paragraphs if not text.startswith(">>>")] or [""]  # examples are for readers of code
     equation = next((text for text in paragraphs if text.startswith("    ")), "")
     deviations = re.search(r"Deviations?: (.*)", " ".join(paragraphs[-1].split()))
     return Part(

@@ -90,4 +90,4 @@ def _source(point: Checkpoint, pool: list[Query], policy: str) -> Source:
 
 
 def _pool(settings: Settings) -> list[Query]:
-    return make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).train
+    return make_pools(settings.task, pretraining=False).train

@@ -95,7 +95,7 @@ def pearson(x_N: np.ndarray, y_N: np.ndarray) -> float:
 def sample_batch(model: Any, tokenizer: Any, settings: Settings, seed: int, step: int) -> tuple[Batch, np.ndarray]:
     """(batch, advantages_N) of `fidelity.queries` training queries drawn by `seed` alone, in groups."""
     engine, size = settings.engine, settings.fidelity.group_size
-    pool = make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).train
+    pool = make_pools(settings.task, pretraining=False).train
     count = min(settings.fidelity.queries, len(pool))
     queries: list[Query] = [pool[i] for i in np.random.default_rng([seed, 0]).choice(len(pool), count, replace=False)]
     prompts = tokenizer([query.prompt for query in queries])["input_ids"]

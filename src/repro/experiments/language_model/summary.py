@@ -115,16 +115,10 @@ def examples(study: Study, table: pd.DataFrame) -> pd.DataFrame:
             responses = samples[samples["query"] == row["query"]].groupby("correct")["response"].first()
             example = {"family": family, "difficulty": difficulty, "successes": row["successes"]}
             example |= {"question": row["prompt"], "answer": final_line(study.queries["answer"][row["query"]])}
-            rows.append(
-                example | {"right": _printable(responses.get(True, "")), "wrong": _printable(responses.get(False, ""))}
-            )
+            rows.append(example | {"right": responses.get(True, ""), "wrong": responses.get(False, "")})
     return pd.DataFrame(rows)
 
 
 def final_line(answer: str) -> str:
     """An answer without its working."""
     return answer.splitlines()[-1].removeprefix("#### ")
-
-
-def _printable(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

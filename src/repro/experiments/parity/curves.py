@@ -160,7 +160,7 @@ def _evaluate(snapshot: Snapshot) -> dict[str, Any]:
             f"{snapshot.step}: it diverged; take other parity.arms or parity.seeds"
         )
     model, tokenizer = load_policy(snapshot.folder)
-    queries = make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).evaluation
+    queries = make_pools(settings.task, pretraining=False).evaluation
     outcome = evaluate(
         model,
         tokenizer,

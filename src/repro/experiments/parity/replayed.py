@@ -16,8 +16,7 @@ import torch
 
 from repro.engine.train import stream_seed
 from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
-from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain
+from repro.methods.rollouts import Rollouts
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import make_pools
@@ -28,7 +27,7 @@ SAME = ("same_verdicts", "same_finished", "same_rollouts")
 
 def be_the_only_rank() -> None:
     """Set the environment that torchrun gives a single process; before verl is imported."""
-    from repro.verl.__main__ import ENVIRONMENT
+    from repro.verl.start import ENVIRONMENT
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -44,7 +43,7 @@ class VerlSide:
     def __init__(self, settings: Settings, seed: int, policy: Path, profiles: Path | None, folder: Path):
         self.settings, self.seed, self.policy, self.profiles, self.folder = settings, seed, policy, profiles, folder
         _, self.tokenizer = load_policy(policy)
-        self.rows = query_rows(make_pools(settings.task.model_copy(update={"pretraining_queries": 1})).train)
+        self.rows = query_rows(make_pools(settings.task, pretraining=False).train)
         self.worker = None
 
     def replay(self, recorded: Recorded) -> dict[str, Any]:
@@ -60,13 +59,10 @@ class VerlSide:
         self._prepare_worker(config, run)
         fields = self._fields(recorded)
         scored = self._scored(recorded, fields, config)
-        rewards_N = run.method.reward(scored.verdicts_N, self._rng("reward"))
-        advantages_N = run.method.advantage(rewards_N, scored.group_N)
+        rewards_N = run.method.rewards(0, scored.verdicts_N, self._rng("reward"))
+        advantages_N = run.method.advantages(0, rewards_N, scored.group_N)
         rollouts = rollouts_of(scored, fields, rewards_N, advantages_N)
-        try:
-            selected = apply_chain(run.method.samplers, rollouts, 0.0, self._rng("sample"))
-        except NoSignal:
-            selected = None
+        selected = run.method.select(0, rollouts, 0.0, self._rng("sample"))
         row |= _selections(recorded, scored, selected)
         if selected is None or not row["same_rollouts"]:
             return row  # gradients of different rollouts cannot be compared

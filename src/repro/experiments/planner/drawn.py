@@ -15,8 +15,7 @@ from repro.engine.ledger import Ledger
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.models import ARCHITECTURES
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
-from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain
+from repro.methods.rollouts import Rollouts
 from repro.paper_scale import PaperScale
 from repro.paper_scale.at_scale import arm_at
 from repro.settings import Arm, Settings
@@ -95,7 +94,7 @@ def _plan(drawn: Drawn, arm: Arm, method: Method, scale: PaperScale, pool: _Pool
         rows = rng.integers(len(prompt_P), size=max(1, round(bearing)))
         flops = ARCHITECTURES[scale.model.value].counter
         drawn.ledger.charge_profile(flops, prompt_P[rows], tokens_P_K[rows])
-    return PlanStream(method.plan(known, _budget(pool.assumptions, scale), _rng(pool.assumptions, batch, "plan")))
+    return method.made_plan(batch, known, _budget(pool.assumptions, scale), _rng(pool.assumptions, batch, "plan"))
 
 
 def _share(assumptions: Assumptions, scale: PaperScale) -> float:
@@ -129,7 +128,7 @@ def _step(
         drawn.ledger.charge_generation(flops, np.full(len(planned), pool.assumptions.prompt_tokens), sizes_Q, tokens_N)
         generated.append(tokens_N)
         if method.filter:
-            keep_Q = np.asarray(method.filter(part["rewards_N"], part["group_N"]))
+            keep_Q = method.kept_groups(batch, part["rewards_N"], part["group_N"])
             part = {key: values[keep_Q[part["group_N"]]] for key, values in part.items()}
         parts.append(part | {"group_N": part["group_N"] + 100_000 * len(parts)})
         kept += len(part["rewards_N"])
@@ -143,9 +142,8 @@ def _step(
     rollouts = _rollouts(whole, method, pool.assumptions.prompt_tokens)
     for _ in range(1 + (scale.kl.value > 0)):  # verl's pass for π_old, and the reference policy's
         drawn.ledger.charge_scoring(flops, rollouts.costs_N)
-    try:
-        chosen = apply_chain(method.samplers, rollouts, progress, _rng(pool.assumptions, batch, "sample"))
-    except NoSignal:
+    chosen = method.select(batch, rollouts, progress, _rng(pool.assumptions, batch, "sample"))
+    if chosen is None:
         drawn.skipped += 1
         return
     steps = round(scale.train_batch.value / scale.minibatch.value)
