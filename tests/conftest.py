@@ -49,6 +49,7 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
     params["scale"] = "smoke"
     params["arms"] = {name: arm for name, arm in params["arms"].items() if name in arms}
     params["arms"]["grpo-again"]["seeds"] = [0, 5]
+    params["atlas_arms"] = {}
     for section in ("fidelity", "drift", "regimes"):
         params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
     params["regimes"]["mixes"] = {MIX: params["regimes"]["mixes"][MIX]}

@@ -46,14 +46,14 @@ def build(name: str, arm: Arm) -> Method:
 def check(settings: Settings, names: Iterable[str] | None = None) -> None:
     """Build every arm (or those in `names`), start its plan and run its samplers on a small batch, as at the start and
     end of training; SettingsError on the first that fails, before any training."""
-    for name in settings.arms if names is None else names:
+    for name in settings.all_arms if names is None else names:
         arm = settings.arm(name)
         method = build(name, arm)
         queries, engine = _some_queries(settings.task.train_queries, arm), settings.engine_of(name)
         if arm.profile and arm.profile.again >= engine.steps:
             raise SettingsError(
-                f"params.yaml: arms.{name}.profile.again {arm.profile.again} is not below its {engine.steps} steps; "
-                "lower it"
+                f"params.yaml: {settings.place_of(name)}.profile.again {arm.profile.again} is not below its "
+                f"{engine.steps} steps; lower it"
             )
         try:
             budget = engine.rollouts_per_step
@@ -61,10 +61,10 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
             for progress in (0.0, 1.0 - 1.0 / engine.steps):
                 try_out(method, progress)
         except MethodError as error:
-            raise SettingsError(f"params.yaml: arms.{name}: {error.said}") from error
+            raise SettingsError(f"params.yaml: {settings.place_of(name)}: {error.said}") from error
         except Exception as error:
             kind = "" if isinstance(error, (ValueError, RuntimeError)) else f"{type(error).__name__}: "
-            raise SettingsError(f"params.yaml: arms.{name}: {kind}{error}") from error
+            raise SettingsError(f"params.yaml: {settings.place_of(name)}: {kind}{error}") from error
 
 
 def _some_queries(count: int, arm: Arm) -> Queries:

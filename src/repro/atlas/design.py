@@ -105,7 +105,7 @@ def load(path: Path | None = None) -> Design:
             if policy not in design.policies:
                 near = nearest(policy, design.policies)
                 raise SettingsError(f"{path.name}: panels.{name}: there is no policy {policy!r}{near}")
-        known = settings_of(design, Cell(name, panel.policies[0], "", 0)).arms
+        known = settings_of(design, Cell(name, panel.policies[0], "", 0)).all_arms
         for arm in arms_of(design, panel):
             if arm not in known:
                 near = nearest(arm, [*known, *design.groups])
@@ -159,7 +159,7 @@ def settings_of(design: Design, cell: Cell) -> Settings:
 
 def last_weights(settings: Settings) -> Settings:
     """The settings with which every run keeps the weights that it ends with; its numbers stay the same."""
-    study = settings.drift.model_copy(update={"arms": list(settings.arms), "snapshot_every": settings.engine.steps})
+    study = settings.drift.model_copy(update={"arms": list(settings.all_arms), "snapshot_every": settings.engine.steps})
     return settings.model_copy(update={"drift": study})
 
 

@@ -20,11 +20,13 @@ def settings_at(scale: PaperScale, settings: Settings) -> Settings:
     group, temperature = scale.group_size.value, scale.temperature.value
     plain = settings.model_dump()
     plain["scale"] = scale.name
-    for name, arm in settings.arms.items():
+    for name, arm in settings.all_arms.items():
         share = settings.steps_of(name) / settings.engine.steps  # an arm with steps of its own keeps its share
         steps = round(share * scale.steps) if arm.engine.steps else None
         changes = arm.engine.model_copy(update={**OF_THE_TABLE, "steps": steps})
-        plain["arms"][name] = arm_at(scale, arm).model_copy(update={"engine": changes}).model_dump()
+        plain["arms" if name in settings.arms else "atlas_arms"][name] = (
+            arm_at(scale, arm).model_copy(update={"engine": changes}).model_dump()
+        )
     plain["engine"] |= {
         "device": "cuda",
         "dtype": "bfloat16",

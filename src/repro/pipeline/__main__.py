@@ -67,7 +67,7 @@ def _index(settings: settings_module.Settings, show: bool) -> int:
 def _verify(revision: str) -> int:
     from repro.pipeline.verify import verify
 
-    outcome = verify(revision)
+    outcome = verify(revision, settings_module.load().statistics.confidence)
     print(outcome.sentences())
     return 0 if outcome.holds else 1
 

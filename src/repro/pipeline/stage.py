@@ -79,8 +79,8 @@ class Stage:
         whose = self.meta.get("methods")
         if whose is None:
             return []
-        arms = {"item": [self.item], "all": settings.arms}.get(whose) or getattr(settings, whose).arms
-        calls = [call for arm in arms for call in settings.arms[arm].calls]
+        arms = {"item": [self.item], "all": settings.all_arms}.get(whose) or getattr(settings, whose).arms
+        calls = [call for arm in arms for call in settings.arm(arm).calls]
         return list(dict.fromkeys(f"repro.methods.{package}.{name}" for package, name, _ in calls))
 
 
@@ -139,7 +139,7 @@ def _values(kind: str, item: str | None, settings: Settings) -> dict[str, str]:
     if item is not None:
         values["key"] = item
     if kind in ("train", "report"):
-        values["item.title"] = settings.arms[item].title
+        values["item.title"] = settings.arm(item).title
     return values
 
 
@@ -158,7 +158,7 @@ def _read(name: str, settings: Settings, item: str | None) -> Any:
     section, _, rest = name.partition(".")
     if section == "arms":  # those of a study: the fields that affect training
         arms = getattr(settings, rest).arms if hasattr(settings, rest) else [rest]
-        return {arm: settings.arms[arm].model_dump(exclude=WORDS) for arm in arms if arm in settings.arms}
+        return {arm: settings.arm(arm).model_dump(exclude=WORDS) for arm in arms if arm in settings.all_arms}
     if section == "titles":
         return _titles(settings, getattr(settings, rest).arms)
     value = getattr(settings, section)
@@ -172,12 +172,12 @@ def _read(name: str, settings: Settings, item: str | None) -> Any:
 
 def _titles(settings: Settings, arms: Any) -> dict[str, Any]:
     """The titles and groups of arms, in the order of the tables."""
-    return {name: settings.arms[name].model_dump(include={*WORDS, "seeds"}) for name in arms}
+    return {name: settings.arm(name).model_dump(include={*WORDS, "seeds"}) for name in arms}
 
 
 def _profiled(settings: Settings, item: str | None) -> dict[str, Any]:
-    wanted = [name for name, arm in settings.arms.items() if name in settings.drift.arms or arm.profile]
-    return {name: settings.arms[name].model_dump() for name in wanted}
+    wanted = [name for name, arm in settings.all_arms.items() if name in settings.drift.arms or arm.profile]
+    return {name: settings.arm(name).model_dump() for name in wanted}
 
 
 def _paper_scale(settings: Settings, item: str | None) -> dict[str, Any]:
@@ -191,13 +191,13 @@ def _paper_scale(settings: Settings, item: str | None) -> dict[str, Any]:
 
 
 VIEWS: dict[str, Callable[[Settings, str | None], Any]] = {
-    "seeds": lambda s, item: s.seeds_of(item) if item in s.arms else s.seeds,
+    "seeds": lambda s, item: s.seeds_of(item) if item in s.all_arms else s.seeds,
     "snapshots": lambda s, item: s.snapshots_of(item),
     "arm": lambda s, item: s.arm(item).model_dump(exclude=WORDS),
     "arm.whole": lambda s, item: s.arm(item).model_dump(),
     "baseline.title": lambda s, item: s.arm(s.baseline).title,
-    "titles": lambda s, item: _titles(s, s.arms),
-    "methods": lambda s, item: {name: arm.model_dump() for name, arm in s.arms.items()},
+    "titles": lambda s, item: _titles(s, s.all_arms),
+    "methods": lambda s, item: {name: arm.model_dump() for name, arm in s.all_arms.items()},
     "methods.profiled": _profiled,
     "theory": lambda s, item: s.theory.model_dump()[item],
     "theory.groups": lambda s, item: list(type(s.theory).model_fields),

@@ -1,16 +1,18 @@
-"""Compare the results here with the committed ones: data outputs with dvc.lock, then figures with metrics.json."""
+"""Compare the results here with the committed ones: data outputs with dvc.lock, training runs with the atlas."""
 
-import json
-import math
 import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from repro import paths
 from repro.errors import Refused
-from repro.files import read_json
+from repro.experiments.results.repeated import REPEATED, sentence
+from repro.files import read_parquet
+
+RISK = 0.01  # of calling a true repetition none
 
 
 class NothingToVerify(Refused):
@@ -20,23 +22,22 @@ class NothingToVerify(Refused):
 @dataclass(frozen=True)
 class Verification:
     """`same`, `different`: data outputs (everything below results/) by path; `missing`: in the committed lock only.
-    `inside`, `outside`: the figures of metrics.json with an interval that depend on differing data (of the arm, the
-    baseline or the base policy), as "arm: name value, expected low to high".
-
-    The interval is the committed one stretched by √2 about its value: it covers the true mean, about which the mean of
-    a second study scatters as much again. In an equivalent study, about one figure in twenty lies outside.
-    """
+    `repeated`: how this machine's runs compare with the atlas's (repro.experiments.results.repeated), a row per arm;
+    None where the tables are not made of the atlas."""
 
     same: list[str]
     different: list[str]
     missing: list[str]
-    inside: list[str]
-    outside: list[str]
+    repeated: pd.DataFrame | None
+    confidence: float = 0.95
 
     @property
     def holds(self) -> bool:
-        """Whether no data output is missing and at most one in ten of the affected figures lies outside."""
-        return not self.missing and len(self.outside) <= (len(self.inside) + len(self.outside)) / 10
+        """Whether no data output is missing and the differences to the baseline lie outside their prediction intervals
+        no more often than chance allows (`plausible`). Where bits differ and the runs are not known, it does not."""
+        if self.missing or (self.different and self.repeated is None):
+            return False
+        return self.repeated is None or plausible((~self.repeated["inside"]).sum(), len(self.repeated), self.confidence)
 
     def sentences(self) -> str:
         """The result in words."""
@@ -46,31 +47,32 @@ class Verification:
             lines.append(f"Not there: {', '.join(self.missing)}; run `dvc repro` first.")
         if self.different:
             lines.append(f"Different: {', '.join(self.different)}.")
-            figures = len(self.inside) + len(self.outside)
-            lines.append(
-                f"Of the {figures} figures with an interval that depend on them, {len(self.inside)} lie within the "
-                "interval in the committed metrics.json, stretched by √2 for two studies."
-            )
-        lines += [f"Outside: {entry}." for entry in self.outside]
+        if self.repeated is not None:
+            lines.append(f"{sentence(self.repeated, self.confidence)}.")
+            for row in self.repeated[~self.repeated["inside"]].to_dict("records"):
+                lines.append("Outside: {arm}: {difference:+.4f}, expected {low:+.4f} to {high:+.4f}.".format(**row))
         return "\n".join(lines)
 
 
-def verify(revision: str = "HEAD") -> Verification:
-    """Compare the working tree's dvc.lock and metrics.json with those of a commit."""
+def verify(revision: str = "HEAD", confidence: float = 0.95) -> Verification:
+    """Compare the working tree's dvc.lock with that of a commit, and its training runs with the atlas."""
     expected = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock")))
     # A fresh clone has the lock but no data: what is not on disk was not computed here.
     actual = {path: md5 for path, md5 in data_outputs(_lock()).items() if (paths.ROOT / path).exists()}
     same = [path for path, digest in expected.items() if actual.get(path) == digest]
     different = [path for path, digest in expected.items() if actual.get(path) not in (digest, None)]
     missing = [path for path in expected if path not in actual]
-    inside, outside = [], []
-    if different:
-        before = json.loads(_committed(revision, "metrics.json"))
-        now = read_json(paths.ROOT / "metrics.json", "make it again with `dvc repro results`")
-        changed = {path.rpartition("/")[2] for path in different}
-        all_arms = {"policy", yaml.safe_load(_committed(revision, "params.yaml"))["baseline"]} & changed
-        inside, outside = compare(before, now, set(before) if all_arms else changed & set(before))
-    return Verification(same, different, missing, inside, outside)
+    table = paths.RESULTS / "study" / REPEATED
+    repeated = read_parquet(table, "dvc repro results") if table.exists() else None
+    return Verification(same, different, missing, repeated, confidence)
+
+
+def plausible(outside: int, differences: int, confidence: float) -> bool:
+    """Whether at least so many of the differences would lie outside intervals of that confidence in more than `RISK` of
+    all repetitions, were they independent (they share a baseline, so the risk is somewhat larger)."""
+    from scipy.stats import binom
+
+    return bool(binom.sf(outside - 1, differences, 1 - confidence) > RISK)
 
 
 def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
@@ -79,22 +81,6 @@ def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
     return {
         out["path"]: out["md5"] for out in sorted(outputs, key=lambda out: out["path"]) if out["path"][:8] == "results/"
     }
-
-
-def compare(before: dict[str, Any], now: dict[str, Any], arms: set[str]) -> tuple[list[str], list[str]]:
-    """(inside, outside): each figure of `arms` with `_low` and `_high` in `before`, against that interval stretched."""
-    inside, outside = [], []
-    for arm in sorted(arms):
-        for name, low in before[arm].items():
-            figure = name.removesuffix("_low")
-            high, value = before[arm].get(f"{figure}_high"), now.get(arm, {}).get(figure)
-            if name == figure or None in (low, high, before[arm][figure]):
-                continue
-            centre = before[arm][figure]
-            low, high = (round(centre + math.sqrt(2) * (end - centre), 6) for end in (low, high))
-            entry = f"{arm}: {figure} {value}, expected {low} to {high}"
-            (inside if value is not None and low <= value <= high else outside).append(entry)
-    return inside, outside
 
 
 def _lock() -> dict[str, Any]:

@@ -49,7 +49,7 @@ def panels(settings: Settings) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in settings.compared_arms:
         if name != settings.baseline:
-            groups.setdefault(settings.arms[name].group, []).append(name)
+            groups.setdefault(settings.arm(name).group, []).append(name)
     cut = {}
     for group, names in groups.items():
         parts = np.array_split(names, -(-len(names) // PER_PANEL))
@@ -74,7 +74,7 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
         right.axhline(0.0, **{**BASELINE, "linewidth": 1.6})
         for arm, style in group_styles(arms, settings.baseline).items():
             runs, gain = (table[table["arm"] == arm] for table in (evaluations, ahead))
-            label = settings.arms[arm].title
+            label = settings.arm(arm).title
             _curve(left, runs, axis, "accuracy", style, label, settings.statistics, "bars")
             if arm != settings.baseline:
                 _curve(right, gain, axis, "gain", style, label, settings.statistics, "bars")
@@ -107,7 +107,7 @@ def accuracy_curves(
             runs = curves[curves["arm"] == arm]
             for _, run in evaluations[evaluations["arm"] == arm].groupby("seed"):
                 ax.plot(run[axis], run["accuracy"], color=style["color"], linewidth=0.7, alpha=0.4)
-            _curve(ax, runs, axis, "accuracy", style, settings.arms[arm].title, settings.statistics, "band")
+            _curve(ax, runs, axis, "accuracy", style, settings.arm(arm).title, settings.statistics, "band")
         _cost_axis(ax, axis)
     panels_[0, 0].set_ylabel("held-out accuracy (pass@1)")
     panels_[0, -1].legend(loc="lower right")
@@ -134,7 +134,7 @@ def dynamics(
             smooth = runs.assign(**{metric: running_mean(runs, metric)})
             sparse = {"linewidth": 1.6, "markersize": 5, "markevery": (4 + place, 12), **style}
             form = "band" if few else 1.0 + 0.6 * place
-            _curve(ax, smooth, "step", metric, sparse, settings.arms[arm].title, settings.statistics, form)
+            _curve(ax, smooth, "step", metric, sparse, settings.arm(arm).title, settings.statistics, form)
         ax.set_title(DYNAMICS[metric], loc="left", fontsize=12)
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         ax.yaxis.set_major_locator(MaxNLocator(4))

@@ -102,9 +102,11 @@ class Demonstrations(Section):
 
 
 class Policy(Section):
-    """The base policy: architecture and pre-training (unused when `source` names a model)."""
+    """The base policy: architecture and pre-training (unused when `source` names a model). `shipped`: the weights in
+    git are used where these settings made them, and nothing is pre-trained."""
 
     source: Source | None
+    shipped: bool = True
     hidden: Count
     layers: Count
     heads: Count
@@ -185,12 +187,16 @@ class Statistics(Section):
 
 
 class Settings(Section):
-    """All settings, with the scale merged in."""
+    """All settings, with the scale merged in. `arms`: those that the pipeline trains. `atlas_arms`: those whose runs
+    are only read from the atlas. `atlas_panel`: the panel of the atlas that is compared across arms, None for the runs
+    trained here."""
 
     scale: Name
     seeds: Seeds
     baseline: str
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
+    atlas_arms: dict[Name, Arm] = Field(default_factory=dict)
+    atlas_panel: Name | None = None
     task: Task
     policy: Policy
     engine: Engine
@@ -208,7 +214,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def consistent(self):
         lists = {"seeds": self.seeds, "regimes.seeds": self.regimes.seeds, "parity.seeds": self.parity.seeds}
-        lists |= {f"arms.{name}.seeds": arm.seeds for name, arm in self.arms.items() if arm.seeds}
+        lists |= {f"{self.place_of(name)}.seeds": arm.seeds for name, arm in self.all_arms.items() if arm.seeds}
         for where, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
                 raise ValueError(f"{where} {seeds} contains a seed twice; repeating a run adds no information")
@@ -216,6 +222,8 @@ class Settings(Section):
         named |= {"drift.arms": self.drift.arms, "regimes.arms": self.regimes.arms, "parity.arms": self.parity.arms}
         for where, names in named.items():
             for name in names:
+                if name in self.atlas_arms:
+                    raise ValueError(f"{where}: {name!r} is not trained here; move its entry from atlas_arms to arms")
                 if name not in self.arms:
                     raise ValueError(f"{where}: there is no arm {name!r}{nearest(name, self.arms)}")
         if self.arms[self.baseline].seeds:
@@ -227,28 +235,31 @@ class Settings(Section):
                 if family not in self.task.families:
                     known = nearest(family, self.task.families)
                     raise ValueError(f"regimes.mixes.{mix}.shares: there is no family {family!r}{known}")
-        for name, arm in self.arms.items():
+        for name, arm in self.all_arms.items():
             if arm.profile and arm.profile.samples > self.profile.samples:
                 raise ValueError(
-                    f"arms.{name}.profile.samples {arm.profile.samples} exceeds profile.samples "
+                    f"{self.place_of(name)}.profile.samples {arm.profile.samples} exceeds profile.samples "
                     f"{self.profile.samples}, of which the arm uses the first; raise the latter"
                 )
         if self.engine.rollouts_per_step % self.engine.minibatch:
             raise ValueError("engine.rollouts_per_step must be a multiple of engine.minibatch")
         if self.parity.steps < self.engine.log_every:
             raise ValueError("parity.steps must reach engine.log_every, or there is nothing to compare")
-        for name in self.arms:
+        for name in self.all_arms:
             engine = self.engine_of(name)
             if engine.rollouts_per_step % engine.minibatch:
                 raise ValueError(
-                    f"arms.{name}.engine: {engine.rollouts_per_step} rollouts a step are no multiple of its minibatch "
-                    f"{engine.minibatch}"
+                    f"{self.place_of(name)}.engine: {engine.rollouts_per_step} rollouts a step are no multiple of its "
+                    f"minibatch {engine.minibatch}"
                 )
         return self
 
     @model_validator(mode="after")
     def words_tell_apart(self):
-        for where, entries in (("arms", self.arms), ("regimes.mixes", self.regimes.mixes)):
+        both = sorted(set(self.arms) & set(self.atlas_arms))
+        if both:
+            raise ValueError(f"atlas_arms.{both[0]} is in arms too; keep one of the two entries")
+        for where, entries in (("arms", self.all_arms), ("regimes.mixes", self.regimes.mixes)):
             of: dict[str, str] = {}
             for name, entry in entries.items():
                 if (other := of.setdefault(entry.title, name)) != name:
@@ -256,9 +267,9 @@ class Settings(Section):
                         f"{where}.{name}.title {entry.title!r} is that of {other} too, and tables and figures could "
                         "not tell them apart; change one"
                     )
-        for name, arm in self.arms.items():
+        for name, arm in self.all_arms.items():
             if not arm.group.strip():
-                raise ValueError(f"arms.{name}.group is empty; it is the heading in tables and figures")
+                raise ValueError(f"{self.place_of(name)}.group is empty; it is the heading in tables and figures")
         return self
 
     @model_validator(mode="after")
@@ -269,7 +280,7 @@ class Settings(Section):
                 f"policy.max_length {self.policy.max_length} must exceed engine.max_new_tokens "
                 f"{self.engine.max_new_tokens} by the length of the longest prompt, {longest}"
             )
-        for name in self.arms:
+        for name in self.all_arms:
             require_room(rollouts_per_step=self.engine_of(name).rollouts_per_step, tokens=self.engine.max_new_tokens)
         queries, held_out = self.task.train_queries, self.task.evaluation_queries
         require_room(train_queries=queries, profile_samples=self.profile.samples)
@@ -283,9 +294,23 @@ class Settings(Section):
         return self
 
     @property
+    def all_arms(self) -> dict[str, Arm]:
+        """Those trained here, then those of the atlas alone."""
+        return {**self.arms, **{name: arm for name, arm in self.atlas_arms.items() if name not in self.arms}}
+
+    @property
+    def studied_arms(self) -> list[str]:
+        """The arms of the tables: every one where the atlas's runs are compared, else those trained here."""
+        return list(self.all_arms if self.atlas_panel else self.arms)
+
+    @property
     def compared_arms(self) -> list[str]:
         """The arms that are compared: those with the common seeds, so that they can be paired."""
-        return [name for name, arm in self.arms.items() if arm.seeds is None]
+        return [name for name in self.studied_arms if self.arm(name).seeds is None]
+
+    def place_of(self, name: str) -> str:
+        """Where params.yaml has the arm, for errors."""
+        return f"arms.{name}" if name in self.arms else f"atlas_arms.{name}"
 
     def seeds_of(self, name: str) -> list[int]:
         """The seeds an arm is trained with."""
@@ -345,10 +370,10 @@ class Settings(Section):
         if not chosen:
             raise SettingsError("with_arms: no arm was given; name at least one")
         baseline = self.baseline if self.baseline in chosen else next(iter(chosen))
-        return self.model_copy(update={"arms": chosen, "baseline": baseline})
+        return self.model_copy(update={"arms": chosen, "atlas_arms": {}, "atlas_panel": None, "baseline": baseline})
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; SettingsError with the nearest name if there is none."""
-        if name not in self.arms:
-            raise SettingsError(f"there is no arm {name!r} in params.yaml{nearest(name, self.arms)}")
-        return self.arms[name]
+        if name not in self.arms and name not in self.atlas_arms:
+            raise SettingsError(f"there is no arm {name!r} in params.yaml{nearest(name, self.all_arms)}")
+        return self.arms[name] if name in self.arms else self.atlas_arms[name]

@@ -1,5 +1,6 @@
 """The atlas's data: `load("runs")` and `load("curves")` are a table each, joined by the column `run`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -20,3 +21,24 @@ def load(table: str, panel: str | None = None, root: Path | None = None) -> pd.D
     files = sorted((root or paths.ATLAS_DATA).glob(f"{panel or '*'}/{table}*.parquet"))
     parts = [read_parquet(path, "python -m repro.atlas run") for path in files]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"run": pd.Series(dtype=str)})
+
+
+def of_seeds(table: str, panel: str, arms: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
+    """A table of a panel with one base policy in which nothing is varied, for `arms` and `seeds`, as repro.stats.runs
+    has those of this machine: columns `arm` and `seed` in place of `run`, rows in the order of `arms`. `evaluations`
+    means curves. ValueError names a run that has not been made."""
+    made = load("runs", panel)
+    wanted = pd.MultiIndex.from_product([arms, seeds], names=["arm", "seed"])
+    made = made.set_index(["arm", "seed"])["run"] if len(made) else pd.Series(dtype=str, index=wanted[:0])
+    lacking = wanted.difference(made.index, sort=False)
+    if len(lacking):
+        arm, seed = lacking[0]
+        raise ValueError(f"the atlas's panel {panel} has no run of {arm} with seed {seed}: `make atlas PANEL={panel}`")
+    rows = load({"evaluations": "curves"}.get(table, table), panel).set_index("run")
+    names = made.loc[wanted]
+    frame = rows.loc[names].reset_index()
+    key = names.reset_index().set_index("run")
+    frame.insert(0, "arm", frame["run"].map(key["arm"]))
+    frame.insert(1, "seed", frame["run"].map(key["seed"]))
+    single = frame.select_dtypes("float32")
+    return frame.drop(columns="run").astype(dict.fromkeys(single, "float64"))

@@ -58,8 +58,8 @@ def summarise(
     difference_A_S = accuracy_A_S_E[:, :, -1] - accuracy_A_S_E[base, :, -1]
     columns: dict[str, Any] = {
         "arm": arms,
-        "title": [settings.arms[arm].title for arm in arms],
-        "group": [settings.arms[arm].group for arm in arms],
+        "title": [settings.arm(arm).title for arm in arms],
+        "group": [settings.arm(arm).group for arm in arms],
         "seeds": len(seeds),
         **_outcomes(accuracy_A_S_E, best.loc[arms, seeds].to_numpy(), base, statistics.confidence),
         **significance(difference_A_S, arms, baseline, family, statistics.confidence),

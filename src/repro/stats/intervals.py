@@ -54,6 +54,16 @@ def t_intervals(values_A_S: np.ndarray, confidence: float) -> tuple[np.ndarray, 
     return mean_A, mean_A - half_A, mean_A + half_A
 
 
+def predicted(values_A_S: np.ndarray, repeats: int, confidence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mean_A, low_A, high_A): where the mean over `repeats` new seeds will be, from S seeds: Student's prediction
+    interval, mean ± t · s · √(1/S + 1/repeats)."""
+    mean_A, error_A = mean_and_error(values_A_S)
+    n_seeds = np.shape(values_A_S)[-1]
+    wider = np.sqrt(1 + n_seeds / repeats)
+    half_A = error_A * (t_quantile(n_seeds - 1, confidence) * wider if n_seeds > 1 else 1)
+    return mean_A, mean_A - half_A, mean_A + half_A
+
+
 def mean_intervals(values: Mapping[str, np.ndarray], statistics: Statistics) -> dict[str, Interval3]:
     """{name: (mean, low, high)} of each array over its seeds: `t_intervals`."""
     return {

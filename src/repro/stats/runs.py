@@ -9,6 +9,7 @@ import pandas as pd
 from repro.files import read_parquet
 from repro.paths import RESULTS, TIMINGS
 from repro.settings import Settings
+from repro.stats import atlas
 
 UNCHARGED = ("evaluate", "probe")  # phases that measure; they are no part of what training costs
 TIMED = ("seconds",)  # columns that differ from run to run
@@ -18,8 +19,8 @@ TENTHS = 10  # of the budget: the points of a curve that is a mean over runs
 
 def compared(settings: Settings) -> list[str]:
     """The baseline and the arms that are compared with it (those without seeds of their own), group by group."""
-    groups = list(dict.fromkeys(arm.group for arm in settings.arms.values()))
-    return sorted(settings.compared_arms, key=lambda name: groups.index(settings.arms[name].group))
+    groups = list(dict.fromkeys(arm.group for arm in settings.all_arms.values()))
+    return sorted(settings.compared_arms, key=lambda name: groups.index(settings.arm(name).group))
 
 
 def load(table: str, arms: Iterable[str], root: Path | None = None) -> pd.DataFrame:
@@ -34,6 +35,16 @@ def load(table: str, arms: Iterable[str], root: Path | None = None) -> pd.DataFr
         frame.insert(0, "arm", arm)
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
+
+
+def study(table: str, settings: Settings) -> pd.DataFrame:
+    """`load` of every arm of the tables: from the atlas where `settings.atlas_panel` names a panel, except for arms
+    with seeds of their own, which are trained here; else of the runs trained here."""
+    if settings.atlas_panel is None:
+        return load(table, settings.arms)
+    compared = atlas.of_seeds(table, settings.atlas_panel, settings.compared_arms, settings.seeds)
+    own = [name for name in settings.arms if settings.arms[name].seeds is not None]
+    return pd.concat([compared, load(table, own)] if own else [compared], ignore_index=True)
 
 
 def at_budgets(evaluations: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """All claims with their figures and verdicts, as rows of data; for reading, their words are joined by id."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,11 @@ OTHERWISE = "another verdict as computed"
 FORMATS = {"points": "+.2f", "ratio": ".2f", "level": ".3g"}
 
 
-def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
-    """One row per claim, in the order of the files. Columns:
+def claims_table(
+    study: Study, claims: Iterable[Claim] | None = None, timed: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """One row per claim, in the order of the files. `timed`: evaluations with seconds, of runs of one machine, by which
+    the claims on time are judged; by default those of the study. Columns:
 
     id, count            of a claim on trained tokens: "papers" or "computed", a row each; else ""
     verdict              one of repro.stats.verdicts.VERDICTS
@@ -28,7 +32,10 @@ def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.Data
     missing              what the study lacks for a figure or an interval, else ""
     timed                made from seconds
     """
-    return pd.DataFrame([_row(claim, study) for claim in (load() if claims is None else claims)])
+    clocked = study if timed is None else replace(study, evaluations=timed)
+    return pd.DataFrame(
+        [_row(claim, clocked if claim.timed else study) for claim in (load() if claims is None else claims)]
+    )
 
 
 def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd.DataFrame:

@@ -164,8 +164,8 @@ def profiled_once_and_again(settings: Settings) -> tuple[str | None, list[str]]:
         return arm.model_dump(exclude={"title", "about", "group", "profile"})
 
     wanted = method(settings.arm(once))
-    profiled_again = {name: arm for name, arm in settings.arms.items() if arm.profile and arm.profile.again}
-    return once, [name for name, arm in profiled_again.items() if method(arm) == wanted]
+    others = {name: settings.arm(name) for name in settings.studied_arms}
+    return once, [name for name, arm in others.items() if arm.profile and arm.profile.again and method(arm) == wanted]
 
 
 def reprofiled(evaluations: pd.DataFrame, once: str, again: Sequence[str]) -> pd.DataFrame:

@@ -34,7 +34,7 @@ def arms_for_verl(settings: Settings) -> dict[str, str]:
     from repro.verl.run import check_arm
 
     reasons = {}
-    for name, arm in settings.arms.items():
+    for name, arm in settings.all_arms.items():
         try:
             check_arm(name, methods.build(name, arm))
             reasons[name] = ""

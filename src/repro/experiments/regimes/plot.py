@@ -40,7 +40,7 @@ def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, ti
         ax.xaxis.set_major_locator(MaxNLocator(4))
     for ax in axes.flat[len(mixes) :]:
         ax.set_axis_off()
-    axes[0, 0].set_yticks(range(len(arms)), [settings.arms[arm].title for arm in arms])
+    axes[0, 0].set_yticks(range(len(arms)), [settings.arm(arm).title for arm in arms])
     axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
     baseline = settings.arms[settings.baseline].title
     figure.legend(

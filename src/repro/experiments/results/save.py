@@ -8,10 +8,10 @@ import pandas as pd
 
 from repro.experiments.results import tables
 from repro.files import write_json, write_parquet, write_text
-from repro.paths import FIGURES, ROOT, TABLES, TIMINGS
+from repro.paths import FIGURES, ROOT, TABLES
 from repro.plots.style import save as save_figure
 from repro.settings import Settings
-from repro.stats.runs import TIMED, at_budgets
+from repro.stats.runs import at_budgets
 
 
 def save(
@@ -22,30 +22,24 @@ def save(
     figures: Mapping[str, Any],
     texts: Mapping[str, str] | None = None,
     frames: Mapping[str, pd.DataFrame] | None = None,
-    timings: str | Path | None = None,
 ) -> None:
     """Data to `output`, the small things that the front page shows to figures/, tables/ and metrics.json.
 
-    `texts` (Markdown) go to tables/<name>.md, `frames` to <output>/<name>.parquet. What is made of seconds differs at
-    every run, so it goes to `timings` (timings/study) and nowhere else: the rest is a function of the data alone.
+    `texts` (Markdown) go to tables/<name>.md, `frames` to <output>/<name>.parquet. Nothing of it
+    is made of seconds: it is a function of the data.
     """
-    folder, timed = Path(output), Path(timings or TIMINGS / "study")
-    clocked = [name for name in summary if name.startswith(("seconds_", "speedup_"))]
-    measured = evaluations.drop(columns=[name for name in TIMED if name in evaluations])
-    write_parquet(summary.drop(columns=clocked), folder / "summary.parquet")
+    folder = Path(output)
+    write_parquet(summary, folder / "summary.parquet")
     for place in (folder, TABLES):  # tables/ is in git: the study's curves can be read without training anything
-        write_parquet(measured, place / "evaluations.parquet")
+        write_parquet(evaluations, place / "evaluations.parquet")
     for name, frame in (frames or {}).items():
         write_parquet(frame, folder / f"{name}.parquet")
-    write_text(curves(measured, summary).to_csv(index=False), folder / "curves.csv")
+    write_text(curves(evaluations, summary).to_csv(index=False), folder / "curves.csv")
     for name, figure in figures.items():
         save_figure(figure, FIGURES / name)
     for name, text in {**_tables(summary, settings), **(texts or {})}.items():
         write_text(text.rstrip("\n") + "\n", TABLES / f"{name}.md")
     write_json(metrics(summary, settings), ROOT / "metrics.json")
-    if clocked:
-        write_parquet(summary[["arm", *clocked]], timed / "summary.parquet")
-        write_text(tables.as_markdown(tables.speedup_table(summary, settings.statistics.levels)), timed / "speedup.md")
 
 
 def curves(evaluations: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:

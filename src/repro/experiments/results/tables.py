@@ -81,7 +81,7 @@ def front_arms(settings: Settings) -> list[str]:
     all of them are run (regimes, fidelity). Chosen in params.yaml, before any result."""
     groups: dict[str, list[str]] = {}
     for arm in compared(settings):
-        groups.setdefault(settings.arms[arm].group, []).append(arm)
+        groups.setdefault(settings.arm(arm).group, []).append(arm)
     chosen = {settings.baseline, *settings.regimes.arms, *settings.fidelity.arms, *groups.get(CONTROLS, [])}
     chosen |= {arms[0] for arms in groups.values()}
     return [arm for arm in compared(settings) if arm in chosen]
@@ -102,7 +102,7 @@ def front_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 def profiled_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """The arms whose plan knows a profile, and those that they are compared with: how they end, what share of their
     FLOPs profiling took, and what the lowest level costs with that included."""
-    groups = {settings.arms[name].group for name, arm in settings.arms.items() if arm.profile}
+    groups = {arm.group for arm in settings.all_arms.values() if arm.profile}
     rows = summary[summary["group"].isin(groups) | (summary["arm"] == settings.baseline)]
     columns = {
         "final accuracy": intervals(rows, "accuracy", PLAIN),
