@@ -4,9 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from repro import paths
+from repro import settings as settings_module
 from repro.engine.groups import GREEDY, LOWER
 from repro.experiments.base_policy.groups import describe_families, describe_groups
 from repro.experiments.base_policy.temperatures import by_temperature, sentence
+from repro.policy import shipped
 
 
 def test_the_regime_is_counted_right():
@@ -41,3 +44,20 @@ def test_accuracy_by_temperature_by_hand():
     assert table["name"].tolist() == ["greedy", "T = 0.6", "T = 1"] and table["samples"].tolist() == [1, 2, 2]
     assert table["accuracy"].tolist() == [1.0, 0.5, 0.25] and table["truncated"].tolist() == [0.0, 0.25, 0.25]
     assert sentence(table) == "The base policy scores 0.250 at T = 1, 0.500 at T = 0.6 and 1.000 greedily"
+
+
+def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there(monkeypatch):
+    monkeypatch.setattr(shipped, "make_base_policy", lambda policy, pools: ("pre-trained", len(pools.pretraining)))
+    settings = settings_module.load(scale="cpu")
+    model, history = shipped.base_policy(settings)
+    assert len(history) == settings.policy.steps and history["loss"].iloc[-1] < history["loss"].iloc[0]
+    assert sum(p.numel() for p in model.parameters()) > 200_000
+    fresh = settings.model_copy(update={"policy": settings.policy.model_copy(update={"shipped": False})})
+    wider = settings.model_copy(update={"policy": settings.policy.model_copy(update={"hidden": 128})})
+    for other in (fresh, wider):
+        assert shipped.base_policy(other) == ("pre-trained", settings.task.pretraining_queries)
+    described = settings.policy.model_copy(update={"describe_groups": 1})
+    assert shipped.fits(settings.model_copy(update={"policy": described}))
+    assert (shipped.SHIPPED / "model.safetensors").read_bytes() == (
+        paths.ATLAS_POLICIES / "a" / "model.safetensors"
+    ).read_bytes()

@@ -17,7 +17,7 @@ def test_arms_with_seeds_of_their_own_are_left_out_of_comparisons():
     settings = parse(raw({"arms.gspo.seeds": [3, 4]}))
     own = {name for name, arm in settings.arms.items() if arm.seeds is not None}
     assert own == {"grpo-again", "gspo"}
-    assert settings.compared_arms == [name for name in settings.arms if name not in own]
+    assert settings.compared_arms == [name for name in settings.all_arms if name not in own]
     assert settings.seeds_of("gspo") == [3, 4] and settings.seeds_of("grpo") == settings.seeds
     assert [name for name in SETTINGS.arms if name not in SETTINGS.compared_arms] == ["grpo-again"]
 

@@ -16,7 +16,7 @@ from repro.stats.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, a
 
 SEEDS = range(5)
 STATISTICS = Statistics(levels=[0.9, 1.0], resamples=200, confidence=0.95, seed=0)
-ARMS = load(scale="smoke").arms
+ARMS = load().all_arms
 CLAIMS = [claim for claim in load_claims() if claim.paper == "sGPO"]
 
 
@@ -43,7 +43,7 @@ def evaluations(arm: str, accuracies, flops, profile=0.0) -> pd.DataFrame:
 
 
 def verdicts(**tables) -> pd.DataFrame:
-    study = Study(SimpleNamespace(arms=ARMS, statistics=STATISTICS), **tables)
+    study = Study(SimpleNamespace(studied_arms=ARMS, statistics=STATISTICS), **tables)
     return claims_table(study, CLAIMS).set_index("id")
 
 
@@ -122,7 +122,7 @@ def test_the_rule_takes_the_verdicts_of_the_theory_notebook_by_id():
     }
     for id, (share, verdict) in expected.items():
         assert table.loc[id, ["value", "low", "high", "reference", "verdict"]].tolist() == [share] * 3 + [0.95, verdict]
-    elsewhere = Study(SimpleNamespace(arms=ARMS, statistics=STATISTICS), theory=theory.assign(group="sgd"))
+    elsewhere = Study(SimpleNamespace(studied_arms=ARMS, statistics=STATISTICS), theory=theory.assign(group="sgd"))
     with pytest.raises(Untestable, match="claim rule-informative-groups of theory group_size"):
         by.theory(elsewhere, "group_size", "rule-informative-groups")
 

@@ -1,13 +1,15 @@
-"""`make verify`: what counts as the same, as different, and as different within the stated intervals."""
+"""`make verify`: what counts as the same, as different, and as a repetition within the prediction intervals."""
 
-import json
 import shutil
 import subprocess
 
+import pandas as pd
 import pytest
 import yaml
 
 from repro import paths
+from repro.experiments.results.repeated import REPEATED
+from repro.files import write_parquet
 from repro.pipeline.verify import NothingToVerify, verify
 
 
@@ -17,29 +19,27 @@ def lock(**hashes: str) -> str:
     return yaml.safe_dump({"stages": {"all": {"outs": outs}}})
 
 
-METRICS = {
-    "grpo": {"accuracy": 0.65, "accuracy_low": 0.64, "accuracy_high": 0.66, "difference": 0.0, "difference_low": None},
-    "zvf": {"accuracy": 0.66, "accuracy_low": 0.65, "accuracy_high": 0.67},
-}
-
-
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A repository whose commit states two arms' data and figures."""
+    """A repository whose commit states two arms' data."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     (tmp_path / "dvc.lock").write_text(lock(policy="p", train_grpo="a", train_zvf="b"))
     for path in ("policy", "train/grpo", "train/zvf"):
         (tmp_path / "results" / path).mkdir(parents=True)
-    (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
-    (tmp_path / "params.yaml").write_text("baseline: grpo\n")
     for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     return tmp_path
 
 
-def measured(project, **accuracies: float) -> None:
-    now = {arm: {**row, "accuracy": accuracies.get(arm, row["accuracy"])} for arm, row in METRICS.items()}
-    (project / "metrics.json").write_text(json.dumps(now))
+def repeated(project, inside: int, outside: int) -> None:
+    """The stage `results` has compared the runs made here with the atlas's."""
+    rows = [
+        {"arm": f"arm-{place}", "seeds": 5, "same_bits": 0, "difference": 0.05, "atlas": 0.0, "low": -0.1, "high": 0.1}
+        | {"inside": place < inside}
+        for place in range(inside + outside)
+    ]
+    write_parquet(pd.DataFrame(rows), project / "results/study" / REPEATED)
 
 
 def test_identical_outputs_are_counted_and_reports_are_not(project):
@@ -48,23 +48,20 @@ def test_identical_outputs_are_counted_and_reports_are_not(project):
     assert outcome.sentences() == "3 of 3 data outputs are bit-identical to the committed dvc.lock."
 
 
-def test_a_different_output_holds_while_its_figures_lie_within_the_stated_interval(project):
+def test_other_bits_hold_while_differences_lie_in_their_prediction_intervals(project):
     (project / "dvc.lock").write_text(lock(policy="p", train_grpo="a", train_zvf="other"))
-    measured(project, zvf=0.646, grpo=0.1)  # grpo's data are identical, so its figures are not looked at
+    repeated(project, inside=19, outside=1)
     outcome = verify()
-    assert outcome.holds and outcome.different == ["results/train/zvf"] and len(outcome.inside) == 1
-    measured(project, zvf=0.675)  # beyond 0.66 ± √2 · 0.01
-    outcome = verify()
-    assert not outcome.holds and outcome.outside == ["zvf: accuracy 0.675, expected 0.645858 to 0.674142"]
-    assert "2 of 3" in outcome.sentences() and "0 lie within" in outcome.sentences()
+    assert outcome.holds and outcome.different == ["results/train/zvf"]
+    assert "0 of 100 runs made here have the atlas's bits; 19 of 20 differences" in outcome.sentences()
+    assert "Outside: arm-19: +0.0500, expected -0.1000 to +0.1000." in outcome.sentences()
+    repeated(project, inside=15, outside=5)
+    assert not verify().holds
 
 
-@pytest.mark.parametrize("other", [{"policy": "other"}, {"train_grpo": "other"}])
-def test_another_base_policy_or_baseline_puts_every_figure_to_the_test(project, other):
-    (project / "dvc.lock").write_text(lock(**{"policy": "p", "train_grpo": "a", "train_zvf": "b"} | other))
-    measured(project, grpo=0.1)
-    outcome = verify()
-    assert outcome.outside == ["grpo: accuracy 0.1, expected 0.635858 to 0.664142"] and len(outcome.inside) == 1
+def test_other_bits_of_runs_that_nothing_is_known_of_do_not_hold(project):
+    (project / "dvc.lock").write_text(lock(policy="other", train_grpo="a", train_zvf="b"))
+    assert not verify().holds
 
 
 def test_a_missing_output_is_named(project):
