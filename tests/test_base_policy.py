@@ -47,7 +47,7 @@ def test_accuracy_by_temperature_by_hand():
 
 
 def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there(monkeypatch):
-    monkeypatch.setattr(shipped, "make_base_policy", lambda policy, pools: ("pre-trained", len(pools.pretraining)))
+    monkeypatch.setattr(shipped, "make_base_policy", lambda policy, pools: ("pre-trained", policy))
     settings = settings_module.load(scale="cpu")
     model, history = shipped.base_policy(settings)
     assert len(history) == settings.policy.steps and history["loss"].iloc[-1] < history["loss"].iloc[0]
@@ -55,7 +55,7 @@ def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there
     fresh = settings.model_copy(update={"policy": settings.policy.model_copy(update={"shipped": False})})
     wider = settings.model_copy(update={"policy": settings.policy.model_copy(update={"hidden": 128})})
     for other in (fresh, wider):
-        assert shipped.base_policy(other) == ("pre-trained", settings.task.pretraining_queries)
+        assert shipped.base_policy(other) == ("pre-trained", other.policy)
     described = settings.policy.model_copy(update={"describe_groups": 1})
     assert shipped.fits(settings.model_copy(update={"policy": described}))
     assert (shipped.SHIPPED / "model.safetensors").read_bytes() == (
