@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks import fault_runs
 from benchmarks.fault_project import Project
-from benchmarks.fault_runs import STEPS, Process, alone, bits, tiny_run, warm_up
+from benchmarks.fault_runs import Process, alone, bits, tiny_run, warm_up
 from benchmarks.fault_stages import made, repro
 from benchmarks.faults import Fault, Settled
 
@@ -64,7 +65,7 @@ def file_of_a_run(name: str, what: tuple[str, Callable, bool], folder: Path) -> 
     file, damage, harmless = what
     run, said = tiny_run("grpo", 0, folder / "killed"), folder / "said.txt"
     process = Process(run, said)
-    process.wait_for(STEPS // 2)
+    process.wait_for(fault_runs.STEPS // 2)
     if file == "state.pt":
         os.kill(process.pid, 9)
     process.end()
@@ -84,9 +85,9 @@ def file_of_a_run(name: str, what: tuple[str, Callable, bool], folder: Path) -> 
 
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """The folder on a file system of 100 kB; where none can be mounted, no file may be larger than 20 kB."""
+    """The folder on a file system of 20 kB; where none can be mounted, no file may be larger than 20 kB."""
     folder.mkdir(parents=True, exist_ok=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "none", folder], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "none", folder], capture_output=True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     if mounted.returncode != 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
@@ -98,12 +99,19 @@ def full(folder: Path) -> Iterator[None]:
             subprocess.run(["umount", folder], check=True)
 
 
+class Unavailable(RuntimeError):
+    """This fault cannot be made here."""
+
+
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """The folder as a read-only file system; where none can be mounted, without the right to write."""
     folder.mkdir(parents=True, exist_ok=True)
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", folder], capture_output=True)
-    folder.chmod(0o555) if mounted.returncode != 0 else None
+    if mounted.returncode != 0:
+        if os.geteuid() == 0:
+            raise Unavailable("the superuser writes everywhere, and nothing can be mounted here")
+        folder.chmod(0o555)
     try:
         yield
     finally:

@@ -5,9 +5,11 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def tiny_policy(folder: Path) -> Path:
     return folder
 
 
-def tiny_run(arm: str, seed: int, folder: Path, steps: int = STEPS, every: int = EVERY) -> Any:
+def tiny_run(arm: str, seed: int, folder: Path, steps: int | None = None) -> Any:
     """A run of an arm on the tiny policy; rewards are coin flips, since it would learn nothing else."""
     from repro import arms, settings
     from repro.engine.run import Run
@@ -46,11 +48,11 @@ def tiny_run(arm: str, seed: int, folder: Path, steps: int = STEPS, every: int =
     whole = settings.load(scale="smoke")
     task = whole.task.model_copy(update={"train_queries": 7, "evaluation_queries": 7})
     sizes = {
-        "steps": steps,
+        "steps": steps or STEPS,
         "rollouts_per_step": 32 if arm == "sgpo" else 16,
         "minibatch": 8,
         "max_new_tokens": 6,
-        "checkpoint_every": every,
+        "checkpoint_every": EVERY,
     }
     engine = whole.engine.model_copy(update={**sizes, "kl_probe": 8, "log_every": 6, "workers": 1})
     evaluation = whole.evaluation.model_copy(update={"budget_gflops": None, "samples": 1, "final_samples": 1})
@@ -84,6 +86,7 @@ class Process:
                 descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(descriptor, 1)
                 os.dup2(descriptor, 2)
+                sys.stdout = sys.stderr = os.fdopen(descriptor, "w", buffering=1)
                 status = train(run, lambda step, accuracy: os.write(writing, step.to_bytes(4, "big")))
             finally:
                 os._exit(status)
@@ -102,12 +105,17 @@ class Process:
 
 
 def train(run: Any, progress: Callable[[int, float | None], Any]) -> int:
-    """What a worker does with a run, as a command line: its exit status."""
+    """What becomes of a run in a pipeline, as a command line: its exit status."""
     from repro.engine.run import train_one
     from repro.engine.runs import checkpoints_of
     from repro.errors import command
 
-    return command(lambda: train_one(run, checkpoints_of(run), progress) and None, name="repro.run")()
+    def main() -> None:
+        checkpoints = checkpoints_of(run)
+        if checkpoints.finished() is None:
+            train_one(run, checkpoints, progress)
+
+    return command(main, name="repro.run")()
 
 
 def warm_up(folder: Path) -> None:
@@ -175,6 +183,7 @@ def _kept(run: Any) -> int:
     return torch.load(path, weights_only=True)["step"] if path.exists() else 0
 
 
+@cache
 def alone(arm: str, seed: int, folder: Path) -> tuple[str, float]:
     """The bits of the same run left alone, and its seconds."""
     from repro.engine.runs import checkpoints_of

@@ -40,9 +40,11 @@ def made(project: Project, known: dict) -> None:
     file = project.folder / "known.json"
     if file.exists():
         known |= json.loads(file.read_text())
-        return
-    project.remove("results", "timings", "reports", "build", "dvc.lock")
+    else:
+        project.remove("results", "timings", "reports", "build", "dvc.lock")
     for stage in WHOLE:
+        if stage in known:
+            continue
         began = time.monotonic()
         project.done(*repro(stage))
         known[stage] = (project.hashes(*STAGES[stage][0]) if stage in STAGES else {}, time.monotonic() - began)

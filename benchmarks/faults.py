@@ -68,7 +68,7 @@ class Fault:
     def settled(self, settled: Settled) -> "Fault":
         """The row: with what the next run showed, and of what was said the last line."""
         lines = [line.strip() for line in self.said.splitlines() if line.strip()]
-        last = re.sub(r"\S*/(?=[^/\s]+)", "", lines[-1])[:160] if lines else ""
+        last = re.sub(r"\S*/(?=[^/\s]+)", "", lines[-1])[:300] if lines else ""
         return replace(self, same=settled.same, traceback=TRACE in self.said, said=last)
 
 

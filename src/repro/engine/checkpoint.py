@@ -52,11 +52,10 @@ class Checkpoints:
         path = self.folder / "state.pt"
         try:
             state = torch.load(path, weights_only=True) if path.exists() else None
-        except Exception as error:  # cut, or no checkpoint of ours: torch has many words for it
-            why = " ".join(str(error).split())[:160]
+        except Exception as error:  # cut, or no checkpoint of ours; torch's words tell how to load it all the same
             raise Unreadable(
-                f"{path} cannot be read ({type(error).__name__}: {why}): delete it, and the run starts "
-                "from its beginning"
+                f"{path} is cut, or no checkpoint ({type(error).__name__}): delete it, and the run starts from its "
+                "beginning"
             ) from error
         if state is None or _fingerprint(state) != self.fingerprint:
             return 0
