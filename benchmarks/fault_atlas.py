@@ -77,8 +77,9 @@ def _one(rng: np.random.Generator, shard: str, project: Project, known: dict) ->
         moment = float(rng.uniform(0.2, 1.0)) * seconds
         under_way, most = project.command(*command), SMALL["engine"]["checkpoint_every"]
         found.append(struck(project, under_way, "atlas", f"shard {shard}", role, name, moment, most))
-        if not found[-1].ended:
+        if found[-1] is None or not found[-1].ended:
             break
     last = project.command(*command)
     same = last.wait() == 0 and all(rows(project)[name].equals(tables[name]) for name in TABLES)
-    return [each.settled(Settled(same=same)) for each in found]
+    known[shard] = (tables, time.monotonic() - last.began)
+    return [each.settled(Settled(same=same)) for each in found if each is not None]

@@ -172,12 +172,14 @@ def struck(
     name: str,
     moment: float,
     most: int,
-) -> Fault:
+) -> Fault | None:
     """Kill a process of `role` with the signal `name`, `moment` seconds after the command's start or as soon as there
-    is one, and see what follows."""
+    is one, and see what follows. None if the command ends first."""
     time.sleep(max(0.0, command.began + moment - time.monotonic()))
     while not (victims := command.of(role)) and command.process.poll() is None:
         time.sleep(0.2)
+    if not victims:
+        return None  # it ended before, and nothing was killed
     before, at = project.checkpoints(), time.monotonic() - command.began
     for victim in victims if role == "all" else victims[-1:]:
         try:
@@ -192,8 +194,7 @@ def struck(
     lost = max([0, *(step - after.get(run, 0) for run, step in before.items() if run not in finished and status != 0)])
     said = command.said if status is not None else f"did not end within {LIMIT_SECONDS:g} s\n{command.said}\nhung"
     ended = status != 0
-    where = f"{at:.0f} s" if victims else "its end"
-    return Fault(kind, f"{role} of {what}", name, where, ended, said, orphans + (status is None), lost, most)
+    return Fault(kind, f"{role} of {what}", name, f"{at:.0f} s", ended, said, orphans + (status is None), lost, most)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:

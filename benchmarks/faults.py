@@ -107,7 +107,7 @@ def inflict(kinds: list[str], seed: int, seconds: float, folder: Path) -> None:
                 keep(row)
                 good = "well" if well(pd.DataFrame([asdict(row)])).all() else "NOT WELL"
                 print(f"{row.kind}: {row.fault} to {row.target} at {row.at}: {good}. {row.said}", flush=True)
-            if source.gi_frame is None:
+            if source.gi_frame is None:  # it has ended
                 del sources[kind]
 
 
