@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,6 +68,13 @@ def test_a_restored_run_goes_on_with_the_same_bits(tmp_path):
     assert resumed.plan.taken == whole.plan.taken == 10 and resumed.plan.fill_step(2) == [PlannedGroup(10, 2)]
 
 
+def killed(path, content):
+    """Path.write_bytes, killed half-way."""
+    with path.open("wb") as file:
+        file.write(b"half of")
+    raise KeyboardInterrupt
+
+
 def test_without_a_checkpoint_a_run_starts_at_zero_untouched(tmp_path):
     state = trainer()
     before = weights(state)
@@ -97,12 +105,8 @@ def test_a_half_written_file_is_never_read(tmp_path, monkeypatch):
     checkpoints.save(trainer(updates=1), 1)
     assert set(tmp_path.iterdir()) == {tmp_path / "state.pt", left_over}
 
-    def killed(state, path):
-        path.write_bytes(b"half of")
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", killed)
+        patch.setattr(Path, "write_bytes", killed)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer(updates=2), 2)
     assert set(tmp_path.iterdir()) == {tmp_path / "state.pt", left_over}
@@ -151,11 +155,7 @@ def test_a_snapshot_is_of_its_step_and_is_whole_or_not_there(tmp_path, monkeypat
     kept = {step: load_file(path)["weight"].tolist() for step, path in checkpoints.snapshots().items()}
     assert kept == {1: then, 12: weights(state)} and then != weights(state)
 
-    def killed(weights, path):
-        path.write_bytes(b"half of")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("safetensors.torch.save_file", killed)
+    monkeypatch.setattr(Path, "write_bytes", killed)
     with pytest.raises(KeyboardInterrupt):
         checkpoints.keep_snapshot(trainer().model, 1)
     assert load_file(checkpoints.snapshots()[1])["weight"].tolist() == then and len(checkpoints.snapshots()) == 2

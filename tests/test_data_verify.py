@@ -3,10 +3,13 @@
 import os
 import signal
 import sys
+import threading
 import time
 
+import psutil
 import pytest
 
+from repro.data import sandbox as sandbox_module
 from repro.data import verify
 from repro.data.sandbox import Sandbox, SandboxFailed
 from repro.data.verify import TAIL, Verdict, Verifier, compute_score
@@ -15,11 +18,34 @@ JUDGES = '''
 """What a function may do in its child process."""
 
 import os
+import signal
+import socket
+import subprocess
+import sys
 import time
 
 
 def make():
     calls = []
+
+    def to_every_descriptor(text):
+        for descriptor in range(256):
+            try:
+                os.write(descriptor, text.encode())
+            except OSError:
+                pass
+
+    def leave_a_grandchild():
+        """Its id; it leaves session and parent."""
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+            os.write(writing, str(child).encode())
+            os._exit(0)
+        return int(os.read(reading, 20))
 
     def act(what, truth=""):
         calls.append(what)
@@ -49,9 +75,46 @@ def make():
                 file.write("x")
         if what == "environment":
             return sorted(os.environ)
+        if what == "forge":  # every answer that there is, and for the calls to come
+            to_every_descriptor('["value", "equal", ""]\\n' * 3)
+            return "different"
+        if what == "forge and leave":
+            to_every_descriptor('["value", "equal", ""]\\n')
+            os._exit(0)
+        if what == "huge":
+            return "x" * (2 << 20)
+        if what == "flood":
+            while True:
+                to_every_descriptor("x" * 4096)
+        if what == "read":
+            return open(truth).read()
+        if what == "environment of the parent":
+            return open(f"/proc/{os.getppid()}/environ").read()
+        if what == "network":
+            return str(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        if what == "signal":
+            os.kill(int(truth), signal.SIGKILL)
+        if what == "command":
+            return subprocess.run(["true"]).returncode
+        if what == "grandchild":
+            return leave_a_grandchild()
+        if what == "grandchild and sleep":
+            leave_a_grandchild()
+            time.sleep(60)
+        if what == "mode":
+            os.chmod(truth, 0o777)
         return "equal" if what == truth else "different"
 
     return act
+
+
+def make_unconfined():
+    """As on a system that has neither Landlock nor libseccomp."""
+    import __main__
+    from repro.data.confined import Confinement
+
+    __main__.prepare = lambda readable: Confinement(())
+    return make()
 
 
 def absent():
@@ -87,6 +150,10 @@ def sandbox(judges):
         ("quit", "error"),
         ("recurse", "error"),
         ("write", "error"),
+        ("huge", "error"),
+        ("flood", "error"),
+        ("forge", "error"),
+        ("forge and leave", "error"),
     ],
 )
 def test_whatever_the_function_does_the_caller_goes_on(sandbox, what, outcome, tmp_path):
@@ -97,6 +164,73 @@ def test_whatever_the_function_does_the_caller_goes_on(sandbox, what, outcome, t
     assert (answer.outcome, answer.value) == (outcome, None)
     assert time.monotonic() - started < 5 and answer.error
     assert sandbox.call("same", "same").value == "equal"
+
+
+def test_an_answer_cannot_be_given_ahead_or_by_what_is_printed(sandbox):
+    """Neither in its own call nor in the next one does the forged `equal` count."""
+    for forged in ("forge", "forge and leave"):
+        answer = sandbox.call(forged, forged + "!")
+        assert (answer.value, answer.error) == (None, "the function has written where its result belongs")
+        assert sandbox.call("a", "b").value == "different"
+
+
+def test_what_is_too_long_is_one_sentence_at_once(sandbox):
+    started = time.monotonic()
+    assert sandbox.call("same", "x" * (64 << 20)).error == "the arguments are longer than 1 MiB and were not examined"
+    assert "the result is longer than 64 KiB" in sandbox.call("huge").error
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("what", "needs"),
+    [
+        ("read", "files"),
+        ("environment of the parent", "files"),
+        ("network", "network"),
+        ("signal", "processes"),
+        ("command", "processes"),
+        ("grandchild", "processes"),
+        ("mode", "processes"),
+    ],
+)
+def test_a_call_has_neither_files_nor_network_nor_processes(sandbox, tmp_path, what, needs):
+    sandbox.call("count")
+    if needs not in sandbox.held:
+        pytest.skip(f"this system does not hold {needs}: docs/cluster.md, Answers")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    mode = secret.stat().st_mode
+    answer = sandbox.call(what, str(os.getpid()) if what == "signal" else str(secret))
+    assert answer.outcome == "error" and "PermissionError" in answer.error
+    assert secret.stat().st_mode == mode
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no reaper for what leaves its parent")
+@pytest.mark.parametrize("closing", [False, True])
+def test_where_nothing_is_held_grandchildren_end_with_their_call(judges, closing, monkeypatch):
+    """One that has left session and parent: after its call, and when the caller stops a call that goes on."""
+    with Sandbox(f"{judges}_unconfined", seconds=5, megabytes=1024) as one:
+        one.call("count")
+        assert one.held == ()
+        if not closing:
+            left = one.call("grandchild").value
+            assert one.call("count").value == 3  # the call's own process goes on
+        else:
+            keeper = psutil.Process(one._child.pid)
+            monkeypatch.setattr(sandbox_module, "MORE_SECONDS", -3.0)  # the caller gives up, not the keeper
+            (calling := threading.Thread(target=one.call, args=("grandchild and sleep",))).start()
+            wait_for(lambda: len(keeper.children()) == 2)  # the grandchild came to the keeper
+            left = keeper.children()[1].pid
+            calling.join()
+            assert not keeper.is_running()
+        wait_for(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
+
+
+def wait_for(condition, seconds=20.0):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.02)
 
 
 def test_one_child_serves_until_it_is_replaced(sandbox):
@@ -199,6 +333,8 @@ def verifier():
         ("\\boxed{0.00001}", "1e-5", "equal"),
         ("\\boxed{4.6 \\times 10^{33}}", "4.5e33", "different"),
         ("\\boxed{5}", "6", "different"),
+        ("\\boxed{5 \\text{ cm}}", "5 \\text{ m}", "equal"),  # units do not count, nor do bases: docs/cluster.md
+        ("\\boxed{4343_6}", "4343_7", "equal"),
         ("I do not know.", "6", "no answer"),
         ("", "6", "no answer"),
     ],

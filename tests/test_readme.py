@@ -38,6 +38,7 @@ def test_every_generated_table_is_the_files_text():
         "tables/noise_floor.md",
         "tables/claims_tally.md",
         "benchmarks/speed.md",
+        "benchmarks/faults.md",
     }
     for page in PAGES:
         assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"

@@ -16,6 +16,7 @@ from repro import paths
 from repro.engine.crew import Crew, shared_events
 from repro.engine.run import Run, make_trainer
 from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs
+from repro.engine.workers import not_interrupted
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
@@ -200,3 +201,38 @@ def test_a_silent_caller_holds_up_no_other_and_a_wrong_key_is_sent_away(tmp_path
             _, request = callers.get(timeout=60)
         assert request == (["wanted"], []) and callers.empty()
         silent.close()
+
+
+def test_a_caller_that_reads_nothing_holds_up_neither_the_pool_nor_its_end():
+    import queue
+    import threading
+    from multiprocessing import Pipe
+
+    from repro.engine.crew import _tell
+
+    events, (ours, theirs) = queue.SimpleQueue(), Pipe()
+    telling = threading.Thread(target=_tell, args=(ours, events), daemon=True)
+    telling.start()
+    for _ in range(1000):
+        events.put("x" * 10_000)  # more than any buffer holds
+    assert telling.is_alive() and theirs.recv() == "x" * 10_000
+    theirs.close()
+    telling.join(60)
+    assert not telling.is_alive()
+
+
+def test_ctrl_c_reaches_the_one_who_started_the_workers_and_no_worker():
+    """From its first instruction on: a worker that is still importing would end in a traceback."""
+    import os
+    import signal
+
+    with not_interrupted():
+        worker = subprocess.Popen(
+            [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"], stdout=-1
+        )
+    worker.send_signal(signal.SIGINT)
+    assert worker.stdout.readline() == b"1\n" and worker.poll() is None
+    worker.kill()
+    worker.communicate()
+    with pytest.raises(KeyboardInterrupt), not_interrupted():
+        os.kill(os.getpid(), signal.SIGINT)  # it comes when the workers have been started

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 WORDS = {int: "whole number", float: "number"}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
 INTERRUPTED = "interrupted; the same command goes on from what is finished"
 
 
@@ -68,8 +69,10 @@ def sentence(error: BaseException) -> str | None:
         return str(error) if error.lines else " ".join(str(error).split())
     if isinstance(error, MemoryError):
         return f"out of memory ({error or 'no more to be had'}): lower the sizes asked for, or use a larger machine"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in FULL:
         return f"no space left on the disk{_of(error)}: free some, then run the same command again"
+    if isinstance(error, OSError) and error.errno == errno.EROFS and error.filename is not None:
+        return f"{error.filename}: read-only file system: make it writable, then run the same command again"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
     if isinstance(error, OSError) and error.errno is None and str(error):

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,13 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
     try:
         write(partial)
         os.replace(partial, path)
+    except OSError as error:
+        if error.filename is None or Path(error.filename) == partial:  # as after a failed write
+            error.filename = str(path)
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that has become read-only
+            partial.unlink(missing_ok=True)
     return path
 
 

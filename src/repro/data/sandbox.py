@@ -1,15 +1,15 @@
-"""One function in a child process, with a time and a memory limit for each call.
+"""One function in a child process, with limits on the time, the memory and the size of the result of each call.
 
-For code that may hang, exhaust memory or crash on a language model's output. The child cannot write files and does not
-see the environment; this is not a security boundary: an attacker could still use the network. The limits on memory,
-processor time and files are enforced by the kernel (Linux; macOS does not enforce the memory limit).
+For code that may hang, exhaust memory, crash or be made to do something else by a language model's output. The child
+(repro.data.sandboxed) runs the function in a process of its own, which cannot write files, sees no environment, and
+ends with all that it has started. On Linux it cannot read files, use the network or start processes either, where the
+kernel and libseccomp allow that (repro.data.confined; `Sandbox.held` says what holds here). Nothing helps against code
+that takes over that process from within: it decides the results of its process.
 """
 
-import importlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import threading
@@ -18,9 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import psutil
+
 from repro.errors import Refused
 
 START_SECONDS = 120.0  # for the child's imports, even on a busy machine
+MORE_SECONDS = 5.0  # that the child may take to end a call whose time is up
+MOST = 1 << 20  # bytes of one call's arguments
+TOO_LONG = f"the arguments are longer than {MOST >> 20} MiB and were not examined"
 Outcome = Literal["value", "error", "timeout", "memory", "crash"]
 
 
@@ -41,20 +46,30 @@ class Sandbox:
     """Calls one function, sequentially; safe to share between threads.
 
     `factory`: "module:function"; called in the child, it does slow imports and returns the function to call, whose
-    arguments and value must be JSON. `seconds`: wall time limit per call. `megabytes`: limit on the child's address
-    space. A child that was stopped or has died is replaced before the next call, and a call whose child died is retried
-    once, since the cause may lie elsewhere, for instance in the kernel running out of memory.
+    arguments and value must be JSON, of at most 1 MiB and 64 KiB. `seconds`: wall time limit per call. `megabytes`:
+    limit on the function's address space. A process that was stopped or has died is replaced before the next call, and
+    a call whose process died is retried once, since the cause may lie elsewhere, for instance in the kernel running out
+    of memory.
+
+    `held`: what else a call cannot do here, of "files" (read them), "network", "processes" (start or signal them);
+    known after the first call.
     """
 
     def __init__(self, factory: str, *, seconds: float, megabytes: int):
         self.factory, self.seconds, self.megabytes = factory, seconds, megabytes
         self._lock, self._child, self._owner, self._worked = threading.Lock(), None, None, False
+        self.held: tuple[str, ...] = ()
 
     def call(self, *arguments: Any) -> Answer:
         """Never raises because of the function; SandboxFailed if no child could ever be started."""
+        if max((len(each) for each in arguments if isinstance(each, str)), default=0) > MOST:
+            return Answer("error", error=TOO_LONG)
+        request = json.dumps(arguments).encode() + b"\n"
+        if len(request) > MOST:
+            return Answer("error", error=TOO_LONG)
         with self._lock:
-            answer = self._attempt(arguments)
-            return self._attempt(arguments) if answer.outcome == "crash" else answer
+            answer = self._attempt(request)
+            return self._attempt(request) if answer.outcome == "crash" else answer
 
     def close(self) -> None:
         """End the child."""
@@ -67,28 +82,26 @@ class Sandbox:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def _attempt(self, arguments: tuple) -> Answer:
+    def _attempt(self, request: bytes) -> Answer:
         try:
             self._start()
         except SandboxFailed as error:
             if not self._worked:
                 raise
             return Answer("crash", error=str(error))  # a problem of the machine should not end a long run
-        answer = self._exchange(arguments)
-        if answer.outcome not in ("value", "error"):
-            self._stop()
-        return answer
-
-    def _exchange(self, arguments: tuple) -> Answer:
         try:
-            self._child.stdin.write(json.dumps(arguments).encode() + b"\n")
+            self._child.stdin.write(request)
             self._child.stdin.flush()
         except OSError:
+            self._stop()
             return Answer("crash", error="the child process had ended")
-        line = self._line(self.seconds)
+        line = self._line(self.seconds + MORE_SECONDS)
+        if line:
+            return Answer(*json.loads(line))
+        self._stop()
         if line is None:
             return Answer("timeout", error=f"no answer within {self.seconds:g} s")
-        return Answer(*json.loads(line)) if line else Answer("crash", error="the child process ended")
+        return Answer("crash", error="the child process ended")
 
     def _start(self) -> None:
         if self._child is not None and self._owner == os.getpid() and self._child.poll() is None:
@@ -102,7 +115,7 @@ class Sandbox:
         if hello := self._line(START_SECONDS):
             answer = Answer(*json.loads(hello))
             if answer.outcome == "value":
-                self._worked = True
+                self._worked, self.held = True, tuple(answer.value)
                 return
         else:
             answer = Answer("crash", error="it ended" if hello == b"" else f"not ready after {START_SECONDS:g} s")
@@ -112,7 +125,7 @@ class Sandbox:
     def _spawn(self) -> subprocess.Popen:
         path = os.pathsep.join(folder for folder in sys.path if folder)
         return subprocess.Popen(
-            [sys.executable, "-m", "repro.data.sandbox", self.factory, str(self.seconds), str(self.megabytes)],
+            [sys.executable, "-m", "repro.data.sandboxed", self.factory, str(self.seconds), str(self.megabytes)],
             env={
                 "PATH": os.defpath,
                 "PYTHONPATH": path,
@@ -140,57 +153,22 @@ class Sandbox:
                 read += more
         return read
 
+    @staticmethod
+    def _started(child: subprocess.Popen) -> list[psutil.Process]:
+        """What a call under way has started, in whatever session: the child is the reaper of all of it."""
+        with suppress(psutil.Error):
+            return psutil.Process(child.pid).children(recursive=True)
+        return []
+
     def _stop(self) -> None:
         child, self._child = self._child, None
         if child is None or self._owner != os.getpid():  # in a forked process, the child belongs to the parent
             return
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # the child leads its own session and process group
+        for process in self._started(child):
+            with suppress(psutil.Error):
+                process.kill()
+        child.kill()
         child.wait()
         for pipe in (child.stdin, child.stdout):
             with suppress(OSError):  # buffered data has no reader any more
                 pipe.close()
-
-
-def serve(factory: str, seconds: float, megabytes: int) -> None:
-    """The child: answer lines of arguments with lines of (outcome, value, error) until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # the function's own output must not mix with the answers
-
-    def answer(*content: Any) -> None:
-        answers.write(json.dumps(content) + "\n")
-        answers.flush()
-
-    try:
-        module, _, name = factory.partition(":")
-        function = getattr(importlib.import_module(module), name)()
-    except Exception as error:
-        return answer("error", None, str(error) or type(error).__name__)
-    _limit("AS", megabytes << 20)
-    _limit("FSIZE", 0)
-    _limit("CORE", 0)
-    answer("value")
-    for line in sys.stdin:
-        # The caller stops a call that takes too long; if the caller is gone, the kernel does.
-        _limit("CPU", int(time.process_time() + seconds) + 2)
-        try:
-            answer("value", function(*json.loads(line)), "")
-        except MemoryError:
-            answer("memory", None, f"more than {megabytes} MB")
-        except BaseException as error:
-            answer("error", None, f"{type(error).__name__}: {error}"[:500])
-    return None
-
-
-def _limit(what: str, value: int) -> None:
-    """Lower the soft limit; skipped on systems without this kind of limit."""
-    import resource
-
-    kind = getattr(resource, f"RLIMIT_{what}")
-    _, hard = resource.getrlimit(kind)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

@@ -1,5 +1,6 @@
 """Checkpoints of a run: written atomically, and tied to the settings and code that made them."""
 
+import io
 import json
 import shutil
 from dataclasses import asdict
@@ -40,7 +41,9 @@ class Checkpoints:
             "ledger": trainer.ledger.row(),
             "log": asdict(trainer.log),
         }
-        write_whole(self.folder / "state.pt", lambda partial: torch.save(state, partial))
+        whole = io.BytesIO()  # torch's own writing has no words for a full disk
+        torch.save(state, whole)
+        write_whole(self.folder / "state.pt", lambda partial: partial.write_bytes(whole.getbuffer()))
 
     def restore(self, trainer: Any) -> int:
         """Load the last saved state into `trainer` and return the step to resume at; 0 if there is none."""
@@ -49,13 +52,12 @@ class Checkpoints:
         path = self.folder / "state.pt"
         try:
             state = torch.load(path, weights_only=True) if path.exists() else None
-        except Exception as error:  # cut, or no checkpoint of ours: torch has many words for it
-            why = " ".join(str(error).split())[:160]
+        except Exception as error:  # cut, or no checkpoint of ours; torch's words tell how to load it all the same
             raise Unreadable(
-                f"{path} cannot be read ({type(error).__name__}: {why}): delete it, and the run starts "
-                "from its beginning"
+                f"{path} is cut, or no checkpoint ({type(error).__name__}): delete it, and the run starts from its "
+                "beginning"
             ) from error
-        if state is None or state["fingerprint"] != self.fingerprint:
+        if state is None or _fingerprint(state) != self.fingerprint:
             return 0
         trainer.model.load_state_dict(state["model"])
         trainer.optimiser.load_state_dict(state["optimiser"])
@@ -69,10 +71,10 @@ class Checkpoints:
 
     def keep_snapshot(self, model: Any, step: int) -> None:
         """Save the weights after `step` training steps, for studies of the policy during training."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         weights = {name: values.detach().cpu().clone() for name, values in model.state_dict().items()}
-        write_whole(self.folder / f"step-{step}.safetensors", lambda partial: save_file(weights, partial))
+        write_whole(self.folder / f"step-{step}.safetensors", lambda partial: partial.write_bytes(save(weights)))
 
     def snapshots(self) -> dict[int, Path]:
         """{step: file} of the weights saved so far."""
@@ -88,8 +90,13 @@ class Checkpoints:
         path = self.folder / "finished.json"
         remedy = "delete it, and the run goes on from its last checkpoint"
         state = read_json(path, remedy) if path.exists() else None
-        return Log(**state["log"]) if state and state["fingerprint"] == self.fingerprint else None
+        return Log(**state["log"]) if state and _fingerprint(state) == self.fingerprint else None
 
     def remove(self) -> None:
         """Delete the run's files, once its results are stored elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _fingerprint(state: Any) -> str | None:
+    """Which experiment a file is of; None if it is no state of ours."""
+    return state.get("fingerprint") if isinstance(state, dict) else None

@@ -25,7 +25,7 @@ import cloudpickle
 
 from repro import paths
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.workers import end_with, keep_memory, set_up_worker
+from repro.engine.workers import end_with, keep_memory, not_interrupted, set_up_worker
 from repro.files import write_json
 
 IDLE_SECONDS = 60.0  # a shared pool without work exits after this long
@@ -111,7 +111,8 @@ class _Worker:
         self.connection, other = self._context.Pipe()
         self.job: Job | None = None
         self.process = self._context.Process(target=_work, args=(other,), daemon=True)
-        self.process.start()
+        with not_interrupted():
+            self.process.start()
         other.close()
 
     def restart(self) -> None:
@@ -239,20 +240,26 @@ def serve(owner: int, size: int, file: Path) -> None:
         try:
             while time.monotonic() - busy_at < IDLE_SECONDS:
                 with contextlib.suppress(queue.Empty):
-                    caller, (wanted, later) = callers.get_nowait()
+                    connection, (wanted, later) = callers.get_nowait()
+                    caller = queue.SimpleQueue()
+                    threading.Thread(target=_tell, args=(connection, caller), daemon=True).start()
                     asked = {job.key for job in wanted}
                     crew.submit(wanted, later)
                 for event in crew.events(0.2):
                     if caller is not None and event.job.key in asked:
-                        try:
-                            caller.send(event)
-                        except OSError:
-                            caller = None  # its stage has ended
+                        caller.put(event)
                 if not crew.idle:
                     busy_at = time.monotonic()
         finally:
             crew.terminate()
             file.unlink(missing_ok=True)
+
+
+def _tell(connection: Connection, events: queue.SimpleQueue) -> None:
+    """Send a caller its events, in a thread of its own: one that does not read them holds up no other, nor the end."""
+    with contextlib.suppress(OSError):  # its stage has ended
+        while True:
+            connection.send(events.get())
 
 
 def _accept(listener: Listener, key: bytes, callers: queue.Queue) -> None:

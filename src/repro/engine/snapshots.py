@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.files import NotThere, Unreadable
 from repro.paths import train_results
 from repro.policy.model import load_policy
 from repro.settings import Settings
@@ -43,24 +44,30 @@ def require_weights(checkpoints: Iterable[Checkpoint]) -> None:
     """FileNotFoundError if a snapshot is missing, with the command that makes it; call it before minutes of work."""
     for checkpoint in checkpoints:
         if checkpoint.weights is not None and not checkpoint.weights.exists():
-            raise FileNotFoundError(
-                f"{checkpoint.weights} does not exist: run `dvc repro train@{checkpoint.arm}` first"
-            )
+            raise NotThere(f"{checkpoint.weights} does not exist: run `dvc repro train@{checkpoint.arm}` first")
 
 
 def load_checkpoint(checkpoint: Checkpoint) -> tuple[Any, Any]:
     """(model, tokenizer). FileNotFoundError or ValueError when the weights are missing or do not fit."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     require_weights([checkpoint])
     model, tokenizer = load_policy(checkpoint.policy, checkpoint.settings.engine.device)
     if checkpoint.weights is None:
         return model, tokenizer
-    weights, state = load_file(checkpoint.weights), model.state_dict()
+    state = model.state_dict()
+    try:
+        weights = load_file(checkpoint.weights)
+    except (SafetensorError, OSError) as error:
+        raise Unreadable(
+            f"{checkpoint.weights} cannot be read ({error}): delete {train_results(checkpoint.arm)} and run "
+            f"`dvc repro train@{checkpoint.arm}`"
+        ) from error
     places = {state[name].data_ptr() for name in weights if name in state}  # a tied weight is stored once
     missing = [name for name, value in state.items() if value.data_ptr() not in places]
     if missing or set(weights) - set(state):
         odd = (missing or sorted(set(weights) - set(state)))[0]
-        raise ValueError(f"{checkpoint.weights} does not fit the base policy at {odd}: train the arm again")
+        raise Unreadable(f"{checkpoint.weights} does not fit the base policy at {odd}: train the arm again")
     model.load_state_dict(weights, strict=False)
     return model, tokenizer

@@ -1,6 +1,7 @@
 """Single-threaded worker processes for parallel work, and the watchdog that all processes share."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,19 @@ def set_up_worker() -> None:
 
     torch.set_num_threads(1)
     logging.disable_progress_bar()
+
+
+@contextmanager
+def not_interrupted() -> Iterator[None]:
+    """Processes started inside do not see Ctrl-C, from their first import on: the one that started them ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came meanwhile comes now
 
 
 def end_with(owner: int, cleanup: Callable[[], Any] = lambda: None) -> None:
@@ -57,7 +71,9 @@ def map_in_workers(function: Callable[[Any], Any], items: Sequence[Any], workers
         return []
     keep_memory()
     with _pool(min(workers, len(items))) as pool:
-        return list(pool.map(function, items))
+        with not_interrupted():
+            results = pool.map(function, items)  # starts the processes
+        return list(results)
 
 
 @contextmanager

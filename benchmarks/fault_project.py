@@ -1,0 +1,207 @@
+"""A copy of this checkout in which commands are started, their processes found and killed, and results compared."""
+
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import psutil
+import yaml
+
+from benchmarks.faults import Fault
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", "configs", "notebooks", "src")
+STAGES = ("manifest", "policy", "profile", "report", "train")
+TOKEN = "REPRO_FAULTS"  # a variable of the environment by which a command's processes are found
+GONE_SECONDS = 60.0  # a machine may be busy
+LIMIT_SECONDS = 900.0
+# The smallest settings under which each stage still does something between its start and its end.
+SMALL = {
+    "task": {"train_queries": 24, "evaluation_queries": 12, "pretraining_queries": 200},
+    "policy": {"steps": 40, "batch": 8, "hidden": 32, "describe_groups": 1},
+    "engine": {"steps": 12, "rollouts_per_step": 16, "minibatch": 8, "max_new_tokens": 32, "checkpoint_every": 2},
+    "evaluation": {"budgets": 2, "budget_gflops": 1, "samples": 1, "final_samples": 1},
+}
+ROLES = {  # of processes, by a word of their command line
+    "worker": "--multiprocessing-fork",
+    "pool": "repro.engine.crew",
+    "kernel": "ipykernel_launcher",
+    "stage": "repro.pipeline",
+    "atlas": "repro.atlas",
+    "verl": "repro.verl",
+}
+
+
+class Project:
+    """A copy at scale `smoke`, cut down to `arms` and the stages whose runs are long."""
+
+    def __init__(self, folder: Path, arms: Iterable[str] = ("grpo", "cost-aware")):
+        self.folder = folder
+        if (folder / "params.yaml").exists():
+            return
+        for name in COPIED:
+            source, target = ROOT / name, folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+            else:
+                shutil.copy(source, target)
+        params = yaml.safe_load((folder / "params.yaml").read_text())
+        params["scale"] = "smoke"
+        chosen = {name: arm for name, arm in params["arms"].items() if name in arms}
+        # So small a policy solves nothing; with coins for rewards every step trains all the same.
+        params["arms"] = {name: arm | {"reward": "coin_flip"} for name, arm in chosen.items()}
+        for section in ("fidelity", "drift", "regimes", "parity"):
+            params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
+        for section, values in SMALL.items():
+            params["scales"]["smoke"][section] |= values
+        self._write("params.yaml", params)
+        pipeline = yaml.safe_load((folder / "dvc.yaml").read_text())
+        self._write("dvc.yaml", {"stages": {name: pipeline["stages"][name] for name in STAGES}})
+        for command in (["git", "init", "-q"], ["git", "add", "-A"]):
+            subprocess.run(command, cwd=folder, check=True)
+
+    def _write(self, name: str, content: dict) -> None:
+        (self.folder / name).write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+    def command(self, *words: str, cwd: Path | None = None) -> "Command":
+        return Command(words, cwd or self.folder, self.folder)
+
+    def done(self, *words: str, cwd: Path | None = None) -> str:
+        """What a command that has to succeed printed."""
+        command = self.command(*words, cwd=cwd)
+        if command.wait() != 0:
+            raise RuntimeError(f"{' '.join(words)} fails: {command.said[-2000:]}")
+        return command.said
+
+    def hashes(self, *folders: str) -> dict[str, str]:
+        """{file: hash} below some folders."""
+        files = [path for folder in folders for path in sorted((self.folder / folder).rglob("*")) if path.is_file()]
+        return {str(path.relative_to(self.folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            path = self.folder / name
+            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True) if path.is_file() else None
+
+    def checkpoints(self) -> dict[str, int]:
+        """{run: step} of the checkpoints that are there."""
+        import torch
+
+        found = {}
+        for path in (self.folder / "build").rglob("state.pt"):
+            found[path.parent.name] = torch.load(path, weights_only=True)["step"]
+        return found
+
+
+class Command:
+    """A command under way, and its processes: all that inherit its token."""
+
+    def __init__(self, words: tuple[str, ...], cwd: Path, project: Path):
+        self.token, self.log = secrets.token_hex(8), project / f"said-{secrets.token_hex(4)}.txt"
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "JPY_", "GIT_"))}
+        one = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DVC_NO_ANALYTICS")}
+        environment = {**clean, **one, "PATH": path, "PYTHONPATH": str(project / "src"), TOKEN: self.token}
+        self.began = time.monotonic()
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                words, cwd=cwd, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait(self, seconds: float = LIMIT_SECONDS) -> int | None:
+        """The exit status; None if it does not end in time."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def processes(self) -> list[psutil.Process]:
+        """All that are alive, the first one included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(TOKEN) == self.token:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def of(self, role: str) -> list[psutil.Process]:
+        """The processes of a role; `first` is the command itself, `all` are all."""
+        if role == "first":
+            return [psutil.Process(self.process.pid)] if self.process.poll() is None else []
+        alive = self.processes()
+        return alive if role == "all" else [each for each in alive if any(ROLES[role] in word for word in _words(each))]
+
+    def left(self) -> int:
+        """How many processes outlive the command by more than GONE_SECONDS; they are killed."""
+        limit = time.monotonic() + GONE_SECONDS
+        while (alive := self.processes()) and time.monotonic() < limit:
+            time.sleep(0.3)
+        for process in alive:
+            process.kill()
+        return len(alive)
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def struck(
+    project: Project,
+    command: Command,
+    kind: str,
+    what: str,
+    role: str,
+    name: str,
+    moment: float,
+    most: int,
+) -> Fault | None:
+    """Kill a process of `role` with the signal `name`, `moment` seconds after the command's start or as soon as there
+    is one, and see what follows. None if the command ends first."""
+    time.sleep(max(0.0, command.began + moment - time.monotonic()))
+    while not (victims := command.of(role)) and command.process.poll() is None:
+        time.sleep(0.2)
+    if not victims:
+        return None  # it ended before, and nothing was killed
+    before, at = project.checkpoints(), time.monotonic() - command.began
+    for victim in victims if role == "all" else victims[-1:]:
+        try:
+            victim.send_signal(getattr(signal, name))
+        except psutil.NoSuchProcess:
+            continue
+    status = command.wait()
+    if status is None:
+        command.process.kill()
+    orphans, after = command.left(), project.checkpoints()
+    finished = {path.parent.name for path in (project.folder / "build").rglob("finished.json")}
+    lost = max([0, *(step - after.get(run, 0) for run, step in before.items() if run not in finished and status != 0)])
+    said = command.said if status is not None else f"did not end within {LIMIT_SECONDS:g} s\n{command.said}\nhung"
+    ended = status != 0
+    return Fault(kind, f"{role} of {what}", name, f"{at:.0f} s", ended, said, orphans + (status is None), lost, most)
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition comes true in time."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.2)
+    return True

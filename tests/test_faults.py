@@ -1,0 +1,75 @@
+"""Faults of benchmarks/faults.py on tiny runs, killed, damaged, on a full disk: one sentence, the same bits."""
+
+import re
+import sys
+from dataclasses import asdict
+
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import fault_files, fault_runs, faults
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With a path as somebody may have it, and runs of a second."""
+    place = tmp_path_factory.mktemp("faults") / "it's a $(folder); ünd so"
+    place.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fault_runs, "STEPS", 6)
+        patch.setattr(fault_runs, "EVERY", 2)
+        patch.setattr(fault_runs, "ARMS", ("cost-aware",))
+        fault_runs.warm_up(place)
+        yield place
+        fault_runs.alone.cache_clear()
+
+
+def well(row) -> bool:
+    return bool(faults.well(pd.DataFrame([asdict(row)])).all()) and row.same is True
+
+
+def test_kills_at_random_moments_lose_no_bit_and_no_step_beyond_a_checkpoint(folder):
+    rows = next(fault_runs.kills(0, folder, 0))()
+    assert rows and all(map(well, rows)) and {row.fault for row in rows} <= set(fault_runs.SIGNALS)
+    assert all(row.lost <= 2 for row in rows)
+    interrupted = [row.said for row in rows if row.fault == "SIGINT" and row.ended]
+    assert all(said == "repro.run: interrupted; the same command goes on from what is finished" for said in interrupted)
+
+
+@pytest.mark.parametrize("name", fault_files.RUN_FILES)
+def test_a_damaged_checkpoint_is_named_or_harmless(folder, name):
+    row = fault_files.file_of_a_run(name, fault_files.RUN_FILES[name], folder)
+    assert well(row), row
+    assert not row.ended or "delete it, and the run" in row.said
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "sentence"),
+    [
+        ("full disk", fault_files.full, r"no space left on the disk of .*state\.pt: free some"),
+        ("read-only folder", fault_files.read_only, "make it writable|permission denied"),
+    ],
+)
+def test_a_disk_that_does_not_take_a_checkpoint_is_one_sentence(folder, name, place, sentence):
+    try:
+        row = fault_files.folder_of_a_run(name, place, folder)
+    except fault_files.Unavailable as reason:
+        pytest.skip(str(reason))
+    assert well(row) and row.ended, row
+    assert re.search(sentence, row.said), row.said
+
+
+def test_a_row_that_is_not_well_is_seen():
+    row = faults.Fault("run", "a process, grpo", "SIGKILL", "step 3", True, "a\nb: said", lost=3, most=4)
+    assert well(row.settled(faults.Settled(same=True))) and row.settled(faults.Settled(same=True)).said == "b: said"
+    for change in ({"lost": 5}, {"orphans": 1}, {"said": faults.TRACE}):
+        bad = faults.replace(row, **change).settled(faults.Settled(same=True))
+        assert not well(bad)
+    assert not well(row.settled(faults.Settled(same=False)))
+    table = faults.table(pd.DataFrame([asdict(row.settled(faults.Settled(same=False)))]))
+    assert "| run | SIGKILL, a process | 1 | 0 | 0 | 0 | 1 | 1 |" in table
