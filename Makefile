@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench faults clean
+.PHONY: help setup tour docs repro verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench bench-scoring faults clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -78,6 +78,9 @@ atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/1
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
 	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ARMS),--arms $(ARMS))
+
+bench-scoring: extra-verl extra-trl ## what choosing before scoring saves on verl and TRL; PAIRS=5
+	@exec python -m benchmarks.scoring $(if $(PAIRS),--pairs $(PAIRS))
 
 faults: setup ## kills at random moments, full disks, damaged files: is anything lost? MINUTES=10; adds to benchmarks/faults.csv
 	@exec python -m benchmarks.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KINDS),--kinds $(KINDS))

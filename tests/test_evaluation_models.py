@@ -2,6 +2,7 @@
 
 import json
 import re
+from fnmatch import fnmatch
 
 import numpy as np
 import pandas as pd
@@ -216,6 +217,25 @@ def test_the_engine_gets_room_for_the_longest_prompt_and_response(prepared, tmp_
     length = max(map(len, prompts_Q)) + 700
     assert "far enough; `--engine transformers` does without vLLM" in capsys.readouterr().err
     assert asked == {"name": "vllm", "dtype": "bfloat16", "threads": 1, "max_length": length}
+
+
+def test_a_chat_template_in_a_file_of_its_own_is_fetched_too(tmp_path, monkeypatch):
+    """Newer models keep it apart from tokenizer_config.json; without it, a chat model would read bare text."""
+    import huggingface_hub
+
+    wanted = []
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda source, allow_patterns: wanted.extend(allow_patterns) or tmp_path
+    )
+    assert fetch("an/owner-of-models") == tmp_path
+    files = (
+        "config.json",
+        "chat_template.jinja",
+        "merges.txt",
+        "model-00001-of-00002.safetensors",
+        "pytorch_model.bin",
+    )
+    assert [any(fnmatch(file, pattern) for pattern in wanted) for file in files] == [True, True, True, True, False]
 
 
 def test_a_checkpoint_in_shards_says_what_merges_it(tmp_path):

@@ -8,7 +8,7 @@ import yaml
 from repro import settings as settings_module
 from repro.experiments.planner import plan, sensitivity, target
 from repro.experiments.planner.drawn import draw
-from repro.experiments.planner.hours import decode_seconds, start_times
+from repro.experiments.planner.hours import decode_seconds, engine_seconds, start_times
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.memory import memory
 from repro.experiments.planner.models import ARCHITECTURES
@@ -114,20 +114,39 @@ def test_samplers_cost_what_they_keep_where_all_responses_are_alike():
     rows = pd.DataFrame(
         [
             plan.row(SCALE, SETTINGS, arm, ALIKE, SETTINGS.planner)
-            for arm in ("grpo", "cost-aware", "random-quarter", "d1s-c")
+            for arm in ("grpo", "cost-aware", "random-quarter", "d2s")
         ]
     )
-    ratio = plan.relative(rows, "grpo").set_index("arm")["trained_ratio"]
-    assert ratio.to_dict() == pytest.approx({"grpo": 1, "cost-aware": 1, "random-quarter": 0.25, "d1s-c": 0.25})
+    rows = plan.relative(rows, "grpo").set_index("arm")
+    paper = rows["paper_tokens"] / rows["paper_tokens"]["grpo"]
+    assert paper.to_dict() == pytest.approx({"grpo": 1, "cost-aware": 1, "random-quarter": 0.25, "d2s": 0.25})
+    trained, scored = rows["trained_ratio"], rows["scored_tokens"] / rows["scored_tokens"]["grpo"]
+    assert trained[["random-quarter", "d2s"]].tolist() == pytest.approx([0.25, 0.25])
+    assert scored["random-quarter"] == pytest.approx(0.25)  # chosen first, then scored
+    assert scored["d2s"] == pytest.approx((1 + 0.25) / 2)  # it reads entropies, of all; the reference's pass follows
+    # With replacement, each distinct rollout is scored once, and trained on once in each mini-batch that drew it.
+    assert 0.3 < scored["cost-aware"] < trained["cost-aware"] < 1
 
 
 def test_zvf_generates_as_many_groups_as_informative_ones_are_rare():
     assumed = assume(pool=4000, batches=16)
     grpo, zvf = (draw(SCALE, SETTINGS, arm, ALIKE, assumed) for arm in ("grpo", "zvf"))
-    informative = float(expected_informative(0.5, 0.7, 16))
+    informative, kept, dropped, rounds = float(expected_informative(0.5, 0.7, 16)), 0.0, 0.0, []
+    while kept < 1:  # verl generates two groups for each that its filter drops
+        rounds.append(2 * dropped if rounds else 1.0)
+        kept, dropped = kept + informative * rounds[-1], (1 - informative) * rounds[-1]
     assert grpo.ledger.queries == 16 * 64
-    assert zvf.ledger.queries / grpo.ledger.queries == pytest.approx(1 / informative, rel=0.05)
+    assert zvf.ledger.queries / grpo.ledger.queries == pytest.approx(sum(rounds), rel=0.05)
     assert zvf.ledger.trained_tokens == grpo.ledger.trained_tokens
+
+
+def test_what_verl_itself_takes_is_its_closed_form():
+    batch = {"rollouts": 4096.0, "updates": 16.0}
+    assumed = assume(response_ms=10.0, response_workers=8, call_seconds=0.5, sync_gbps=5.0, checkpoint_gbps=1.0)
+    weights, saved = 2 * MODEL.parameters / 5e9, 12 * MODEL.parameters / 1e9 / 10
+    passes = 16 + 1 + (SCALE.kl.value > 0)
+    expected = 4096 * 0.010 / 8 + 0.5 * passes + weights + saved
+    assert engine_seconds(batch, SCALE, MODEL, assumed) == pytest.approx(expected)
 
 
 def test_a_profile_is_charged_by_its_share_of_the_run():

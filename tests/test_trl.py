@@ -318,7 +318,7 @@ def test_the_example_on_ones_own_data(tmp_path, monkeypatch):
 
 
 def test_replacing_a_field_reads_no_entropy():
-    from repro.trl.unscored import Unscored
+    from repro.methods.unscored import Unscored
 
     def never():
         raise AssertionError("read")

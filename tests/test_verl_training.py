@@ -155,12 +155,17 @@ def test_the_selection_is_that_of_the_same_sampler_on_the_same_batch(tables):
 
 def test_the_ledger_adds_up(tables, project):
     steps, selection = tables["steps"], tables["selection"]
-    trained = steps["trained_tokens"].diff().fillna(steps["trained_tokens"])
-    assert trained.tolist() == steps["selected_tokens"].tolist()
+    paper, trained, scored = (
+        steps[name].diff().fillna(steps[name]) for name in ("paper_tokens", "trained_tokens", "scored_tokens")
+    )
+    assert paper.tolist() == steps["selected_tokens"].tolist()
     assert steps["updates"].tolist() == [2 * (step + 1) for step in range(STEPS)]
-    scored = steps["scored_tokens"].diff().fillna(steps["scored_tokens"])
-    kept = selection.groupby("step")["cost"].sum()
-    assert scored.tolist() == (2 * kept).tolist()  # for the policy that sampled, and for the reference
+    kept, chosen = selection.groupby("step"), selection.query("times_trained > 0").groupby("step")
+    # The policy that sampled reads everything, since `top_tokens` reads entropies; the reference, what was chosen.
+    assert scored.tolist() == (kept["cost"].sum() + chosen["cost"].sum()).tolist()
+    assert (chosen["cost"].sum().to_numpy() <= trained).all() and (trained < paper).all()  # copies are read once
+    assert (chosen.size().to_numpy() <= steps["computed_rollouts"]).all()
+    assert (steps["computed_rollouts"] < steps["selected_rollouts"]).all()
     profile = pd.read_parquet(project / "build/verl/everything" / f"seed-{SEED}" / "profile" / "profile.parquet")
     assert steps["profile_tokens"][0] == profile["response_tokens"].sum()
     kept_tokens = selection.query("step == 0")["response_tokens"].sum()

@@ -25,8 +25,8 @@ from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
 
 from repro.arms import Method
-from repro.verl.batch import training_rows
-from repro.verl.loss import actor_settings, own_loss
+from repro.verl.batch import merged, training_rows
+from repro.verl.loss import actor_settings, has_terms, own_loss
 
 SINGLE = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 SLICE, LONGEST = 96, 24  # tokens of a micro-batch: several to each mini-batch; the longest response there can be
@@ -60,8 +60,12 @@ def new_worker(policy: Path) -> tuple[TrainingWorker, FSDPEngineConfig, FSDPOpti
     return worker, engine, optimiser
 
 
-def actor_config(method: Method, engine: FSDPEngineConfig, optimiser: FSDPOptimizerConfig, own: bool):
+def actor_config(
+    method: Method, engine: FSDPEngineConfig, optimiser: FSDPOptimizerConfig, own: bool, terms: dict[str, float]
+):
     values = actor_settings(method, LONGEST)
+    values |= {"use_kl_loss": "kl" in terms, "kl_loss_coef": terms.get("kl", 0.0)}
+    values |= {"entropy_coeff": terms.get("entropy", 0.0), "calculate_entropy": "entropy" in terms}
     mode = "repro" if own else values.pop("policy_loss.loss_mode")
     values.pop("policy_loss.loss_mode", None)
     return FSDPActorConfig(
@@ -86,17 +90,20 @@ def main(folder: Path) -> None:
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     own = [parameter.detach().clone() for parameter in worker.engine.module.parameters()]
     before, gradients = parameters(worker), {}
-    for name, (method, part, registered) in saved["cases"].items():
-        config = actor_config(method, engine, optimiser, registered)
+    for name, (method, part, kind) in saved["cases"].items():
+        config = actor_config(method, engine, optimiser, kind["registered"], kind["terms"])
         worker.set_loss_fn(own_loss(method, config) or partial(ppo_loss, config=config))
-        rows = training_rows(saved["fields"], part, ranks, method.aggregation)
+        one = merged(part, method.aggregation, every_row=has_terms(config)) if kind["merge"] else None
+        read, copies = (one.read, one.copies_M) if one else (part, None)
+        rows = training_rows(saved["fields"], read, ranks, method.aggregation, copies)
         share = tu.chunk_tensordict(rows, ranks)[rank]
-        settings = {"temperature": 1.0, "calculate_entropy": False, "global_batch_size": len(part), "epochs": 1}
+        entropy = config.calculate_entropy
+        settings = {"temperature": 1.0, "calculate_entropy": entropy, "global_batch_size": len(part), "epochs": 1}
         tu.assign_non_tensor(share, **settings, mini_batch_size=len(rows), seed=0, dataloader_kwargs={"shuffle": False})
         metrics = tu.get(worker.train_mini_batch(share), "metrics")
         after = parameters(worker)
         moved = {key: before[key] - after[key] for key in before}
-        gradients[name] = moved, float(metrics["loss"][0]), float(metrics["grad_norm"][0])
+        gradients[name] = moved, float(metrics["loss"][0]), float(metrics["grad_norm"][0]), len(read)
         with torch.no_grad():
             for parameter, start in zip(worker.engine.module.parameters(), own, strict=True):
                 parameter.copy_(start)

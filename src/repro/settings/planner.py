@@ -28,7 +28,13 @@ class Assumptions(Section):
         replica_gpus            GPUs of one replica of the inference engine (verl: tensor_model_parallel_size)
         microbatch_tokens       tokens of a micro-batch on a GPU (verl: ppo_max_token_len_per_gpu)
         rollout_memory          share of a GPU's memory available to the inference engine
-        other_share             added share of a batch's time: weights to the inference engine, rewards, evaluation
+        response_ms             Python of verl for one response: agent loop, reward, queue
+        response_workers        processes that share it (verl: rollout.agent.num_workers)
+        call_seconds            of handing one pass to the workers: each mini-batch, and each scoring pass
+        sync_gbps               GB/s at which a step's weights reach the inference engine
+        checkpoint_gbps         GB/s at which a checkpoint is written
+        checkpoint_every        steps (verl: trainer.save_freq)
+        other_share             added share of a batch's time: rewards, evaluation
     """
 
     prompt_tokens: Count
@@ -49,4 +55,10 @@ class Assumptions(Section):
     replica_gpus: Count
     microbatch_tokens: Count
     rollout_memory: Part
+    response_ms: NonNegative
+    response_workers: Count
+    call_seconds: NonNegative
+    sync_gbps: Positive
+    checkpoint_gbps: Positive
+    checkpoint_every: Count
     other_share: NonNegative

@@ -40,7 +40,13 @@ class Slice:
 
 def wanted_rows(parts: list[Rollouts], settings: UpdateSettings) -> np.ndarray:
     """The distinct rollouts, positions in the batch, that the mini-batches must read."""
-    return np.unique(np.concatenate([part.row_N[with_gradient(part, settings)] for part in parts]))
+    return np.unique(np.concatenate([part.row_N[_read(part, settings)] for part in parts]))
+
+
+def _read(part: Rollouts, settings: UpdateSettings) -> np.ndarray:
+    """wanted_M, without those of which a sampler left no token: they have no KL term either."""
+    wanted_M = with_gradient(part, settings)
+    return wanted_M[part.response_mask_N_T[wanted_M].any(1)]
 
 
 def slices_of(
@@ -51,7 +57,7 @@ def slices_of(
         return [Slice(None, idle=True)] * count
     how = settings.aggregation, settings.max_tokens, part.group_weight_N
     coefficients_M_T = token_coefficients(part.response_mask_N_T, *how)
-    wanted_M = with_gradient(part, settings)
+    wanted_M = _read(part, settings)
     rows_U, place_M = np.unique(part.row_N[wanted_M], return_inverse=True)
     order = np.argsort(batch.costs_N[rows_U], kind="stable")
     return [

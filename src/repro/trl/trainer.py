@@ -24,12 +24,12 @@ from repro.methods.advantages import groups_without_signal
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
+from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
 from repro.trl.refused import require_arm, require_config, require_setting, require_text
 from repro.trl.slices import Slice, slices_of, wanted_rows
-from repro.trl.unscored import Unscored
 
 PARTS = ("plan", "reward", "filter", "advantage", "samplers", "objective", "aggregation")
 STATE = "repro.json"  # in each of TRL's checkpoints

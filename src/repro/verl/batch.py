@@ -13,6 +13,7 @@ from tensordict import TensorDict
 
 from repro.methods.objectives.aggregate import Aggregation
 from repro.methods.rollouts import Rollouts
+from repro.verl.loss import COPIES
 
 # Fields of a rollout that an update reads, besides those set by samplers; others (texts, tool calls) are not copied.
 TRAINED = ("prompts", "responses", "input_ids", "position_ids", "attention_mask", "old_log_probs", "ref_log_prob")
@@ -88,14 +89,17 @@ def padded(rows: Sequence[torch.Tensor], dtype: Any) -> np.ndarray:
     return array
 
 
+def signals_of(fields: TensorDict, mask_N_T: np.ndarray) -> dict[str, np.ndarray]:
+    """entropy_N_T and logprob_N_T, of verl's scoring pass; only those that it made."""
+    names = {"entropy_N_T": "entropy", "logprob_N_T": "old_log_probs"}
+    known = {name: field for name, field in names.items() if field in fields}
+    return {name: padded(rows_of(fields[field]), np.float32) * mask_N_T for name, field in known.items()}
+
+
 def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advantages_N: np.ndarray) -> Rollouts:
     """The samplers' input. Entropy and log-probability come from verl's scoring pass; who reads them where it did not
     compute them (`bypass_mode` gives no entropy) is told so."""
     mask_N_T = padded(rows_of(fields["response_mask"]), bool)
-    signals = {}
-    for name, field in (("entropy_N_T", "entropy"), ("logprob_N_T", "old_log_probs")):
-        if field in fields:
-            signals[name] = padded(rows_of(fields[field]), np.float32) * mask_N_T
     return Rollouts.from_batch(
         group_N=scored.group_N,
         rewards_N=rewards_N,
@@ -103,64 +107,108 @@ def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advan
         prompt_tokens_N=scored.prompt_tokens_N,
         response_tokens_N=scored.response_tokens_N,
         response_mask_N_T=mask_N_T,
-        **signals,
+        **signals_of(fields, mask_N_T),
     )
 
 
-def merged(part: Rollouts, aggregation: Aggregation) -> Rollouts:
-    """A mini-batch with fewer rows to read and the same policy gradient: draws of one rollout with the same mask become
-    one row with the sum of their weights, and rows without a gradient are left out.
+@dataclass(frozen=True)
+class MiniBatch:
+    """`part`: what one optimiser step trains on, as the samplers drew it; `read`: the rows of it that verl reads;
+    `copies_M`: for each of these, how many rows of `part` it stands for, in the terms that a weight does not multiply
+    (KL divergence, entropy)."""
 
+    part: Rollouts
+    read: Rollouts
+    copies_M: np.ndarray
+
+    @property
+    def row_M(self) -> np.ndarray:
+        """Positions in the batch of the rollouts that are read."""
+        return self.read.row_N
+
+
+def merged(part: Rollouts, aggregation: Aggregation, *, every_row: bool = False) -> MiniBatch:
+    """A mini-batch with fewer rows to read and the same gradient: draws of one rollout with the same mask become one
+    row with the sum of their weights, and rows without a gradient are left out.
+
+    `every_row`: there is a KL or entropy term, of which every draw has its share whatever its weight or advantage: only
+    rows without a token are left out, and `copies_M` is the number of draws. That is exact, since both terms are sums
+    over rows.
     The divisor of sequence means is the caller's, who keeps `len(part)`. verl's token-mean divides by the tokens of the
-    rows it gets; the weights are multiplied by the share of tokens that is left. Not with a KL or entropy term, which
-    verl computes of every row once, whatever its weight.
+    rows it gets; weights and copies are multiplied by the share of tokens that is left.
     """
     keys = [(row, mask.tobytes()) for row, mask in zip(part.row_N.tolist(), part.response_mask_N_T, strict=True)]
     places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     place_N = np.array([places[key] for key in keys])
-    _, first_M = np.unique(place_N, return_index=True)
+    _, first_M, copies_M = np.unique(place_N, return_index=True, return_counts=True)
     summed_M = np.bincount(place_N, part.weights_N)
     rows = part.take(first_M, summed_M / part.weights_N[first_M])
-    bears_M = (rows.advantages_N != 0) & rows.response_mask_N_T.any(1)
+    bears_M = rows.response_mask_N_T.any(1) & (every_row | (rows.advantages_N != 0))
     if not bears_M.any():
-        return part
-    rows = rows.take(bears_M)
-    if aggregation != "token-mean":
-        return rows
-    left = rows.response_mask_N_T.sum() / part.response_mask_N_T.sum()
-    return rows.take(np.arange(len(rows)), np.full(len(rows), left))
+        return MiniBatch(part, part, np.ones(len(part)))
+    rows, copies_M = rows.take(bears_M), copies_M[bears_M].astype(float)
+    if aggregation == "token-mean":
+        left = rows.response_mask_N_T.sum() / part.response_mask_N_T.sum()
+        rows, copies_M = rows.take(np.arange(len(rows)), np.full(len(rows), left)), copies_M * left
+    return MiniBatch(part, rows, copies_M)
+
+
+def selected_rows(fields: TensorDict, row_M: np.ndarray) -> TensorDict:
+    """What an update or a scoring pass reads of the rollouts `row_M`, in that order."""
+    from verl.utils.tensordict_utils import index_select_tensor_dict
+
+    known = [name for name in (*TRAINED, *OPTIONAL) if name in fields]
+    return index_select_tensor_dict(fields.select(*known), torch.as_tensor(row_M))
+
+
+def for_ranks(costs_M: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """(take_R, counts_R): rows in an order that gives each of `ranks` equally many and about the same cost. If `ranks`
+    does not divide them, the shortest is repeated; the repetitions do not count."""
+    fill = -len(costs_M) % ranks
+    take_R = np.concatenate([np.arange(len(costs_M)), np.full(fill, np.argmin(costs_M))])
+    order = balanced(costs_M[take_R], ranks)
+    return take_R[order], (np.arange(len(take_R)) < len(costs_M))[order]
+
+
+def scoring_rows(
+    fields: TensorDict, row_M: np.ndarray, costs_M: np.ndarray, ranks: int
+) -> tuple[TensorDict, np.ndarray]:
+    """(rows for one of verl's scoring passes, the places in it of the rollouts `row_M`)."""
+    take_R, counts_R = for_ranks(costs_M, ranks)
+    rows = selected_rows(fields, row_M[take_R])
+    masks = rows_of(fields["response_mask"])
+    mask = nested([masks[row].long() * int(counts) for row, counts in zip(row_M[take_R], counts_R, strict=True)])
+    rows["response_mask"], rows["loss_mask"] = mask, mask
+    return rows, np.flatnonzero(counts_R)[np.argsort(take_R[counts_R])]
 
 
 def training_rows(
-    fields: TensorDict, part: Rollouts, ranks: int, aggregation: Aggregation = "sequence-mean"
+    fields: TensorDict,
+    part: Rollouts,
+    ranks: int,
+    aggregation: Aggregation = "sequence-mean",
+    copies_M: np.ndarray | None = None,
 ) -> TensorDict:
     """The rows of one mini-batch in verl's format, with equal numbers and similar cost for each of `ranks`.
 
-    A rollout drawn twice is two rows, unless `part` is `merged`. Its weight multiplies its advantage (which commutes
-    with the clip, see repro.methods.rollouts); the mask of tokens in the loss is `response_mask` and, for verl's
-    token-mean, `loss_mask`.
-    Under group-mean, which verl lacks, so does the weight of its group, which therefore does not reach verl's KL term.
-    If `ranks` does not divide the mini-batch, it is padded with copies of its shortest row with all tokens masked: they
-    add 0 to every sum.
+    A rollout drawn twice is two rows, unless `part` is `merged`; then `copies_M` says how often each was drawn. Its
+    weight multiplies its advantage (which commutes with the clip, see repro.methods.rollouts); the mask of tokens in
+    the loss is `response_mask` and, for verl's token-mean, `loss_mask`. Under group-mean, which verl lacks, the weight
+    of its group multiplies both. Filled up by rows with all tokens masked (`for_ranks`): they add 0 to every sum.
     """
-    from verl.utils.tensordict_utils import index_select_tensor_dict
-
-    fill = -len(part) % ranks
-    take = np.concatenate([np.arange(len(part)), np.full(fill, np.argmin(part.costs_N))])
-    counts_M = np.arange(len(take)) < len(part)
-    take, counts_M = (array[balanced(part.costs_N[take], ranks)] for array in (take, counts_M))
-
-    known = [name for name in (*TRAINED, *OPTIONAL) if name in fields]
-    rows = index_select_tensor_dict(fields.select(*known), torch.as_tensor(part.row_N[take]))
+    take, counts_M = for_ranks(part.costs_N, ranks)
+    rows = selected_rows(fields, part.row_N[take])
     lengths_M = part.response_tokens_N[take]
-    weights_N = part.weights_N * (part.group_weight_N if aggregation == "group-mean" else 1.0)
-    weighted_M = (part.advantages_N * weights_N)[take] * counts_M
+    group_N = part.group_weight_N if aggregation == "group-mean" else np.ones(len(part))
+    weighted_M = (part.advantages_N * part.weights_N * group_N)[take] * counts_M
+    shares_M = ((np.ones(len(part)) if copies_M is None else copies_M) * group_N)[take]
     mask_M_T = part.response_mask_N_T[take] & counts_M[:, None]
     masks = [torch.as_tensor(mask[:length]).long() for mask, length in zip(mask_M_T, lengths_M, strict=True)]
     rows["response_mask"], rows["loss_mask"] = nested(masks), nested(masks)
-    rows["advantages"] = nested(
-        [torch.full((int(length),), float(value)) for length, value in zip(lengths_M, weighted_M, strict=True)]
-    )
+    for name, values_M in (("advantages", weighted_M), (COPIES, shares_M)):
+        rows[name] = nested(
+            [torch.full((int(length),), float(value)) for length, value in zip(lengths_M, values_M, strict=True)]
+        )
     return rows
 
 

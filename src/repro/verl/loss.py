@@ -2,10 +2,12 @@
 
 The papers' three objectives equal verl's in value and gradient (tests/test_verl_losses.py); aggregations are its
 `loss_agg_mode`s. A new objective (a file in repro/methods/objectives) is sent to the workers by `set_loss_fn` and
-registered as a policy loss for verl's ppo_loss, so that KL and entropy terms remain verl's.
+registered as a policy loss for verl's ppo_loss. KL and entropy terms are verl's, too, summed over draws in place of
+rows.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,7 @@ AGGREGATIONS = {
     "constant-length": "seq-mean-token-sum-norm",
     "group-mean": "seq-mean-token-mean",  # its weights are in the advantages: repro.verl.batch.training_rows
 }
+COPIES = "copies"  # field of a row: how often it was drawn, in terms that its weight does not multiply
 NO_DUAL_CLIP = 1e9  # verl bounds the loss at A < 0 by clip_ratio_c times |A|, which GRPO does not
 
 
@@ -66,17 +69,57 @@ def policy_loss(objective: Callable[..., Any]) -> Callable[..., tuple[Any, dict[
     return loss
 
 
-def arm_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, objective: Callable) -> Any:
-    """verl's ppo_loss with `objective` as its policy loss; called in the workers."""
+def arm_loss(
+    model_output: Any, data: Any, dp_group: Any = None, *, config: Any, objective: Callable | None, plain: Any = None
+) -> Any:
+    """verl's ppo_loss, called in the workers; with `objective` as its policy loss, unless that is None.
+
+    `plain`: `config` without KL and entropy terms, where it has one. verl counts every row once in these; here a row
+    counts as often as it was drawn (`repro.verl.batch.merged`), times its group's weight under group-mean.
+    """
     from verl.trainer.ppo.core_algos import register_policy_loss
     from verl.workers.utils.losses import ppo_loss
 
-    register_policy_loss(OWN)(policy_loss(objective))
-    return ppo_loss(config, model_output, data, dp_group)
+    if objective is not None:
+        register_policy_loss(OWN)(policy_loss(objective))
+    loss, metrics = ppo_loss(plain or config, model_output, data, dp_group)
+    return (loss, metrics) if plain is None else _with_terms(loss, metrics, model_output, data, config, plain)
+
+
+def _with_terms(loss: Any, metrics: dict, model_output: Any, data: Any, config: Any, plain: Any) -> Any:
+    """`loss` plus verl's KL and entropy terms, each row's times its `copies`; `plain` has the divisors of the batch."""
+    from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
+    from verl.utils.metric import AggregationType, Metric
+    from verl.workers.utils.padding import no_padding_2_padding
+
+    names = ["response_mask", COPIES, *(["ref_log_prob"] if config.use_kl_loss else [])]
+    rows = data.select(*names).to_padded_tensor()
+
+    def total(values_N_T: Any) -> Any:
+        mask_N_T = rows["response_mask"].to(bool)
+        return agg_loss(values_N_T * rows[COPIES], mask_N_T, config.loss_agg_mode, **plain.global_batch_info)
+
+    if config.entropy_coeff:
+        entropy = total(no_padding_2_padding(model_output["entropy"], data))
+        loss = loss - config.entropy_coeff * entropy
+        metrics["actor/entropy_loss"] = Metric(value=entropy, aggregation=AggregationType.SUM)
+    if config.use_kl_loss:
+        log_prob = no_padding_2_padding(model_output["log_probs"], data)
+        kl = total(kl_penalty(log_prob, rows["ref_log_prob"], kl_penalty=config.kl_loss_type))
+        loss = loss + config.kl_loss_coef * kl
+        metrics |= {"kl_loss": Metric(value=kl, aggregation=AggregationType.SUM), "kl_coef": config.kl_loss_coef}
+    return loss, metrics
 
 
 def own_loss(method: Method, actor_config: Any) -> Callable | None:
-    """The argument of the workers' `set_loss_fn`; None if the arm's objective is one of verl's."""
-    if actor_config.policy_loss.loss_mode != OWN:
+    """The argument of the workers' `set_loss_fn`; None if the arm's loss is verl's own to the last term."""
+    own = actor_config.policy_loss.loss_mode == OWN
+    if not own and not has_terms(actor_config):
         return None
-    return partial(arm_loss, config=actor_config, objective=method.objective)
+    plain = replace(actor_config, use_kl_loss=False, entropy_coeff=0.0) if has_terms(actor_config) else None
+    return partial(arm_loss, config=actor_config, objective=method.objective if own else None, plain=plain)
+
+
+def has_terms(actor_config: Any) -> bool:
+    """Whether the loss has a KL or an entropy term, which every row has a share of."""
+    return bool(actor_config.use_kl_loss or actor_config.entropy_coeff)

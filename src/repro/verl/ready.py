@@ -133,7 +133,8 @@ def on_cluster(config: Any) -> Any:
 
 def _loggers(config: Any) -> None:
     """A resumed run goes on in its own Weights & Biases run, and verl's logger `file` writes metrics.jsonl in the run's
-    folder. Ray hands these variables to verl's processes."""
+    folder, beside those of the parts before it, metrics-1.jsonl and so on. Ray hands these variables to verl's
+    processes."""
     from omegaconf import OmegaConf
 
     folder, variables = Path(config.trainer.default_local_dir).parent, {}
@@ -143,7 +144,10 @@ def _loggers(config: Any) -> None:
             write_text(uuid.uuid4().hex[:12], path)
         variables |= {"WANDB_RUN_ID": path.read_text().strip(), "WANDB_RESUME": "allow"}
     if "file" in config.trainer.logger:
-        variables["VERL_FILE_LOGGER_PATH"] = str(folder / "metrics.jsonl")
+        written = folder / "metrics.jsonl"
+        if written.exists():  # verl would empty it
+            written.rename(folder / f"metrics-{len(list(folder.glob('metrics*.jsonl')))}.jsonl")
+        variables["VERL_FILE_LOGGER_PATH"] = str(written)
     for name, value in variables.items():
         value = os.environ.get(name, value)
         OmegaConf.update(config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", value, force_add=True)

@@ -1,9 +1,10 @@
 """The output of a run on verl: the tables and the ledger of the embedded engine, so that the same reports apply.
 
 Differences between the engines: `scored_tokens` also counts verl's pass for π_old, which the embedded engine does not
-need; `clipped` is a mean over micro-batches; `entropy` covers only rollouts that passed the filter, since only they are
-scored; `computed_rollouts` is not measured, and `kl` only if verl evaluates the reference policy anyway (for a KL
-term); otherwise both are NaN. Seconds are wall time of the controller.
+need, of the rollouts that are trained on or, where a sampler reads entropies or log-probabilities, of all; `clipped` is
+a mean over micro-batches; `entropy` covers only rollouts that passed the filter, and is estimated from sampled tokens
+where no sampler reads it; `kl` is measured only if verl evaluates the reference policy anyway (for a KL term), on the
+rollouts that are trained on, otherwise it is NaN. Seconds are wall time of the controller.
 """
 
 import json
@@ -191,14 +192,14 @@ def describe(parts: Sequence[tuple[Scored, np.ndarray]]) -> dict[str, float]:
 
 
 def mean_update(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """UPDATED from each mini-batch's loss, grad_norm, limit (at which the norm is clipped), clipped and tokens."""
+    """UPDATED from each mini-batch's loss, grad_norm, limit (where the norm is clipped), clipped, rows and tokens."""
     columns = {name: np.array([update[name] for update in updates]) for name in updates[0]}
     values = (
         float(columns["loss"].mean()),
         float(columns["grad_norm"].mean()),
         float((columns["grad_norm"] > columns["limit"]).mean()),
         float((columns["clipped"] * columns["tokens"]).sum() / max(1.0, columns["tokens"].sum())),
-        float("nan"),
+        float(columns["rows"].sum()),
         float(columns["tokens"].sum()),
     )
     return dict(zip(UPDATED, values, strict=True))

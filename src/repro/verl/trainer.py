@@ -1,20 +1,18 @@
-"""verl's trainer with an arm's samplers between advantage and actor update.
+"""verl's trainer with an arm's samplers before its scoring passes and its actor update.
 
 Advantages, selection and mini-batches use the embedded engine's code and random streams, so the same batch gives the
 same selection on both engines. Each mini-batch is one call of verl's `update_actor`, however many rollouts it has.
 Everything else (generation, scoring, losses, optimiser, weights to the replicas, checkpoints) is verl's.
 """
 
-import itertools
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -22,31 +20,26 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from repro.engine.train import stream_seed
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
 from repro.verl import best
-from repro.verl.batch import OPTIONAL, TRAINED, in_plan_order, loss_of, merged, rollouts_of, rows_of, training_rows
+from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
+from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import with_samples
 from repro.verl.loss import own_loss
-from repro.verl.planned import SCORED
 from repro.verl.record import Record, describe, flop_counter
-from repro.verl.replanned import ReplannedTrainer
 from repro.verl.version import NAME
 
-log = logging.getLogger(__name__)
-
-SELECTED = "selected"  # the queue's partition for the selected rows
 STATE = "repro.json"  # beside each of verl's checkpoints
 
 
 @register_trainer(NAME)  # trainer.v1.trainer_mode
-class ArmTrainer(ReplannedTrainer):
+class ArmTrainer(ChoosingTrainer):
     """One run of one arm. The methods are in the order in which verl calls them."""
 
     def __init__(self, config: Any):
         super().__init__(config)
-        self.diverged, self.serial = False, itertools.count()
+        self.diverged = False
         self.samples_of = dict(config.repro.get("validation_samples") or {})
         flops, every = flop_counter(config.actor_rollout_ref.model.path), max(1, config.trainer.test_freq)
         kept, budget = self.run.settings.engine.kept_rollouts, self.run.settings.evaluation.budget_gflops
@@ -60,52 +53,18 @@ class ArmTrainer(ReplannedTrainer):
         if self.global_steps == 0 and (profile := self.run.profile) is not None:
             self.record.ledger.charge_profile(self.record.flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
 
-    # scores and advantages
-
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        correction = self.config.algorithm.get("rollout_correction", None)
-        if not (correction and correction.get("bypass_mode", False)):
-            self._charge_scoring(batch)
-        return super()._compute_old_log_prob(batch, metrics)
-
-    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        self._charge_scoring(batch)
-        return super()._compute_ref_log_prob(batch, metrics)
-
-    def _charge_scoring(self, batch: KVBatchMeta) -> None:
-        costs_N = np.array([tag["seq_len"] for tag in batch.tags if not tag.get("is_padding", False)])
-        self.record.ledger.charge_scoring(self.record.flops, costs_N)
-
-    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's advantage (for its metrics and importance weights), then the arm's on the same rollouts."""
-        batch = super()._compute_advantage(batch, metrics)
-        real = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        keys = in_plan_order(real, self.place)
-        metrics["training/rollouts_failed"] = failed = max(0, self.expected - len(keys))
-        if failed:  # verl continues without them
-            log.warning("step %d: %d of %d rollouts failed, see above", self.global_steps, failed, self.expected)
-        wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
-        self.fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=sorted(wanted))
-        self.scored = self._scored(keys, self.fields)
-        step = self.global_steps - 1
-        rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"))
-        advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N)
-        self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)
-        return batch
-
-    def _rng(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng(stream_seed(self.run.seed, self.global_steps - 1, purpose))
-
-    # selection and update
+    # the update
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        step = self.global_steps - 1
         for scored in (*self.discarded, self.scored):
             self.record.charge(scored)
-        selected = self._select(step)
-        updates = self._train_on(selected) if selected is not None else []
-        self._write_step(step, selected, updates)
-        metrics.update(_for_verl(updates) | self._measured(selected))
+        updates = []
+        with self._states_on_the_device() as options:
+            for part in self.parts:
+                if not self.diverged:
+                    updates.append(self._update(part, options))
+        self._write_step(self.global_steps - 1, self.selected, updates)
+        metrics.update(_for_verl(updates) | self._measured(self.selected))
         return batch  # all of it: verl measures it, then clears exactly its keys
 
     def _measured(self, selected: Rollouts | None) -> dict[str, float]:
@@ -116,25 +75,26 @@ class ArmTrainer(ReplannedTrainer):
             kept["effective_sample_size"] = effective_sample_size(selected.weights_N)
         return {f"arm/{name}": value for name, value in {**kept, **self.record.ledger.row()}.items()}
 
-    def _select(self, step: int) -> Rollouts | None:
-        progress = step / self.run.settings.steps_of(self.run.arm)  # a shortened run keeps its schedule
-        return self.run.method.select(step, self.rollouts, progress, self._rng("sample"))
+    @contextmanager
+    def _states_on_the_device(self) -> Iterator[dict[str, bool]]:
+        """With offloading, verl moves weights and optimiser states to the device and back in each call of
+        `update_actor`, which is one mini-batch here; they move once a step instead. Yields what tells verl so."""
+        moved = offloaded(self.config.actor_rollout_ref.actor.fsdp_config)
+        if not moved or len(self.parts) < 2:
+            yield {}
+            return
+        self.actor_rollout_wg.to("device", **moved)
+        try:
+            yield {"disable_auto_offload": True}
+        finally:
+            self.actor_rollout_wg.to("cpu", **moved)
 
-    def _train_on(self, selected: Rollouts) -> list[dict[str, float]]:
-        """All mini-batches of a step; each row of `selected` trains once, in random order."""
-        order = self._rng("shuffle").permutation(len(selected))
-        updates = []
-        for rows in np.array_split(order, selected.minibatches or self.run.updates):
-            if len(rows) and not self.diverged:
-                updates.append(self._update(selected.take(rows)))
-        return updates
-
-    def _update(self, part: Rollouts) -> dict[str, float]:
-        """One optimiser step on the whole of `part`."""
-        actor = self.config.actor_rollout_ref.actor
-        apart = actor.use_kl_loss or actor.entropy_coeff != 0.0  # terms that count every draw of a rollout
-        read = part if apart else merged(part, self.run.method.aggregation)
-        with self._queued(training_rows(self.fields, read, self.ranks, self.run.method.aggregation)) as rows:
+    def _update(self, minibatch: MiniBatch, options: Mapping[str, bool]) -> dict[str, float]:
+        """One optimiser step on the whole of a mini-batch."""
+        actor, part, read = self.config.actor_rollout_ref.actor, minibatch.part, minibatch.read
+        here = replace(read, row_N=np.searchsorted(self.row_U, read.row_N))  # their places among the chosen
+        of_verl = training_rows(self.chosen, here, self.ranks, self.run.method.aggregation, minibatch.copies_M)
+        with self._queued(of_verl) as rows:
             rows.extra_info = {
                 "calculate_entropy": actor.calculate_entropy or actor.entropy_coeff != 0.0,
                 "distillation_use_topk": False,
@@ -145,6 +105,7 @@ class ArmTrainer(ReplannedTrainer):
                 "seed": actor.data_loader_seed,
                 "dataloader_kwargs": {"shuffle": False},
                 "temperature": self.config.actor_rollout_ref.rollout.temperature,
+                **options,
             }
             output = self.actor_rollout_wg.update_actor(rows)
         values = {name: float(value) for name, value in reduce_metrics(dict(output["metrics"])).items()}
@@ -155,25 +116,14 @@ class ArmTrainer(ReplannedTrainer):
         if not finite:  # ends the run, as in the embedded engine
             self.diverged, self.total_training_steps = True, self.global_steps
         extra = {"limit": float(actor.optim.clip_grad), "tokens": float(part.response_mask_N_T.sum())}
-        return {**values, **extra, "clipped": values["actor/pg_clipfrac"]}
-
-    @contextmanager
-    def _queued(self, rows: Any) -> Iterator[KVBatchMeta]:
-        """Put rows into the queue under new keys while they train."""
-        keys = [f"{self.global_steps}_{next(self.serial)}" for _ in range(len(rows))]
-        tags = [{"seq_len": len(row)} for row in rows_of(rows["input_ids"])]
-        tq.kv_batch_put(keys=keys, partition_id=SELECTED, fields=rows, tags=tags)
-        try:
-            yield KVBatchMeta(partition_id=SELECTED, keys=keys, tags=tags)
-        finally:
-            tq.kv_clear(keys=keys, partition_id=SELECTED)
+        return {**values, **extra, "clipped": values["actor/pg_clipfrac"], "rows": float(len(read))}
 
     # log and evaluation
 
     def _write_step(self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]) -> None:
         parts = [(scored, scored.verdicts_N) for scored in self.discarded]
         measured = describe([*parts, (self.scored, self.rollouts.rewards_N)])
-        measured["entropy"] = self.rollouts.mean_entropy()
+        measured["entropy"] = self._entropy()
         measured |= {"refill_rounds": self.refills, "kl": self._kl()}
         self.record.add_step(step, measured, selected, [] if self.diverged else updates)
         if step % self.record.every == 0:
@@ -182,11 +132,22 @@ class ArmTrainer(ReplannedTrainer):
             texts = self.tokenizer.batch_decode([row.tolist() for row in ends])
             self.record.add_rollouts(step, self.scored, self.queries, self.rollouts, selected, texts)
 
-    def _kl(self) -> float:
-        """KL(π‖base policy) in nats per token by the k3 estimator, if verl evaluated the reference; else NaN."""
-        if "ref_log_prob" not in self.fields:
+    def _entropy(self) -> float:
+        """Mean entropy of the response tokens in nats. Where no sampler asked verl for it, the mean of −log π of the
+        sampled tokens, which has the same expectation; NaN without the sampler's log-probabilities."""
+        if "entropy" in self.fields:
+            return self.rollouts.mean_entropy()
+        if "rollout_log_probs" not in self.fields:
             return float("nan")
-        pairs = zip(rows_of(self.fields["ref_log_prob"]), rows_of(self.fields["old_log_probs"]), strict=True)
+        mask_N_T = self.rollouts.response_mask_N_T
+        return -float(padded(rows_of(self.fields["rollout_log_probs"]), np.float32)[mask_N_T].mean())
+
+    def _kl(self) -> float:
+        """KL(π‖base policy) in nats per token by the k3 estimator, over the rollouts that are trained on, if verl
+        evaluated the reference; else NaN."""
+        if self.chosen is None or "ref_log_prob" not in self.chosen:
+            return float("nan")
+        pairs = zip(rows_of(self.chosen["ref_log_prob"]), rows_of(self.chosen["old_log_probs"]), strict=True)
         gap = np.concatenate([(reference - policy).float().numpy() for reference, policy in pairs])
         return float((np.exp(gap) - 1 - gap).mean())
 
@@ -277,6 +238,14 @@ class ArmTrainer(ReplannedTrainer):
             due = self._last or self.global_steps % self.record.every == 0
             with open_dict(self.config):
                 trainer.val_before_train &= due and not self.record.evaluated(self.global_steps)
+
+
+def offloaded(fsdp: Any) -> dict[str, bool]:
+    """What verl moves off the device between its phases, as arguments of its workers' `to`; {} if nothing."""
+    moved = {"model": bool(fsdp.param_offload), "optimizer": bool(fsdp.optimizer_offload)}
+    if fsdp.get("offload_policy") or not any(moved.values()):  # FSDP2's own policy leaves them where they are
+        return {}
+    return {**moved, "grad": moved["model"]}
 
 
 def _for_verl(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -106,7 +106,9 @@ def _download(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"]))
+        return Path(
+            snapshot_download(source, allow_patterns=["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"])
+        )
     except Exception as error:  # from the hub's client: no network, no such model, no permission, no valid id
         raise ModelMissing(
             f"language_model.source: {source!r} is neither a folder here nor a hub model that this machine can reach "

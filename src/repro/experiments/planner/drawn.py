@@ -7,6 +7,7 @@ arm: differences in cost per batch are predicted, differences in learning are no
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -16,12 +17,14 @@ from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.models import ARCHITECTURES
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
+from repro.methods.unscored import Unscored
 from repro.paper_scale import PaperScale
 from repro.paper_scale.at_scale import arm_at
 from repro.settings import Arm, Settings
 from repro.settings.planner import Assumptions
 
-PURPOSES = ("pool", "profile", "plan", "answers", "sample")
+PURPOSES = ("pool", "profile", "plan", "answers", "sample", "shuffle")
+REFILL = 2  # prompts that verl generates for each that its filter drops; what is too much is discarded
 
 
 @dataclass
@@ -116,12 +119,34 @@ def _step(
     stream: PlanStream,
     batch: int,
 ) -> None:
-    """One batch: rollouts until it is full, the passes that score them, and the update on those that are selected."""
+    """One batch: rollouts until it is full, the choice, and the passes that score and train on what was chosen."""
+    rounds = settings.engine.refill_rounds if method.filter else 1
+    whole = _collect(drawn, method, rounds, scale, pool, stream, batch)
+    if len(whole["rewards_N"]) == 0:
+        drawn.skipped += 1
+        return
+    rollouts, read = _rollouts(whole, method, pool.assumptions.prompt_tokens), []
+    offered = Unscored.of(rollouts, partial(_signals, rollouts, read))
+    chosen = method.select(batch, offered, batch / drawn.batches, _rng(pool.assumptions, batch, "sample"))
+    minibatches = []
+    if chosen is None:
+        drawn.skipped += 1
+    else:
+        steps = chosen.minibatches or round(scale.train_batch.value / scale.minibatch.value)
+        order = _rng(pool.assumptions, batch, "shuffle").permutation(len(chosen))
+        minibatches = [chosen.take(rows) for rows in np.array_split(order, steps) if len(rows)]
+    _charge(drawn.ledger, rollouts, minibatches, scale, every_row=bool(read))
+
+
+def _collect(
+    drawn: Drawn, method: Method, rounds: int, scale: PaperScale, pool: _Pool, stream: PlanStream, batch: int
+) -> dict[str, np.ndarray]:
+    """The batch's groups, those that pass the filter, charged with those that do not and with what is too much."""
     flops, budget = ARCHITECTURES[scale.model.value].counter, _budget(pool.assumptions, scale)
-    parts, kept, generated = [], 0, []
+    parts, generated, missing, kept = [], [], budget, 0
     progress, rng = batch / drawn.batches, _rng(pool.assumptions, batch, "answers")
-    for _ in range(settings.engine.refill_rounds if method.filter else 1):
-        planned = stream.fill_step(budget - kept)
+    for _ in range(rounds):
+        planned = stream.fill_step(missing)
         part = _answers(planned, method, pool, progress, rng)
         tokens_N = part["response_tokens_N"]
         sizes_Q = [group.size for group in planned]
@@ -134,21 +159,37 @@ def _step(
         kept += len(part["rewards_N"])
         if not stream.fits(budget - kept):
             break
+        missing = max(budget - kept, REFILL * (len(tokens_N) - len(part["rewards_N"])))
     drawn.generated.append(np.concatenate(generated))
     whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    if kept == 0:
-        drawn.skipped += 1
-        return
-    rollouts = _rollouts(whole, method, pool.assumptions.prompt_tokens)
-    for _ in range(1 + (scale.kl.value > 0)):  # verl's pass for π_old, and the reference policy's
-        drawn.ledger.charge_scoring(flops, rollouts.costs_N)
-    chosen = method.select(batch, rollouts, progress, _rng(pool.assumptions, batch, "sample"))
-    if chosen is None:
-        drawn.skipped += 1
-        return
-    steps = round(scale.train_batch.value / scale.minibatch.value)
-    # verl computes every selected row, so trained_tokens and paper_tokens are equal here.
-    drawn.ledger.charge_update(flops, chosen.costs_N, steps=steps)
+    return _first_groups(whole, budget)
+
+
+def _charge(
+    ledger: Ledger, rollouts: Rollouts, minibatches: list[Rollouts], scale: PaperScale, *, every_row: bool
+) -> None:
+    """verl's passes: for π_old, of what is trained on or, if a sampler read it, of `every_row`; for the reference; and
+    the updates, in which copies of a rollout are one row, and rows without a gradient are not read."""
+    flops, kl = ARCHITECTURES[scale.model.value].counter, scale.kl.value > 0
+    rows = [part.row_N if kl else part.row_N[part.advantages_N != 0] for part in minibatches]
+    trained_U = rollouts.costs_N[np.unique(np.concatenate([*rows, np.zeros(0, int)]))]
+    ledger.charge_scoring(flops, rollouts.costs_N if every_row else trained_U)
+    if kl:
+        ledger.charge_scoring(flops, trained_U)
+    for part, row_M in zip(minibatches, rows, strict=True):
+        ledger.charge_update(flops, rollouts.costs_N[np.unique(row_M)], paper_tokens=int(part.costs_N.sum()))
+
+
+def _first_groups(whole: dict[str, np.ndarray], budget: int) -> dict[str, np.ndarray]:
+    """Whole groups, in order, as many as fit; verl discards the others."""
+    ends_N = np.searchsorted(whole["group_N"], whole["group_N"], side="right")  # of each rollout's group
+    return {key: values[ends_N <= budget] for key, values in whole.items()}
+
+
+def _signals(rollouts: Rollouts, read: list[str]) -> dict[str, np.ndarray]:
+    """What a sampler reads of a scoring pass, which is then of all rollouts: `read` notes that."""
+    read.append("all")
+    return {"entropy_N_T": rollouts.entropy_N_T, "logprob_N_T": rollouts.logprob_N_T}
 
 
 def _answers(

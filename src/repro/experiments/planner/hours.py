@@ -10,6 +10,7 @@ from repro.paper_scale import PaperScale
 from repro.settings.planner import Assumptions
 
 TERA, GIGA = 1.0e12, 1.0e9
+SAVED = 12  # bytes of a parameter in a checkpoint: it and two moments, in single precision
 
 
 def peak(assumptions: Assumptions) -> float:
@@ -65,7 +66,8 @@ def seconds(
     """{phase: seconds} of one real batch on the scale's GPUs: generate, score, train, other.
 
     `generated`: response_tokens_N of simulated batches. `batch`: the ledger of a real batch; replicas share its
-    responses evenly. Its share of the profile is generated at the same rate and counts as `generate`.
+    responses evenly, those of a group too, so that each of them reads the group's prompt. The batch's share of the
+    profile is generated at the same rate and counts as `generate`.
     """
     model, rng = ARCHITECTURES[scale.model.value], np.random.default_rng(assumptions.seed)
     profiled = batch["profile_tokens"] / batch["generated_tokens"]
@@ -77,11 +79,12 @@ def seconds(
         for tokens_N in generated
     ]
     rate = scale.gpus * peak(assumptions)
-    prefill = prompt_flops * (1 - profiled) / (rate * assumptions.score_utilisation)
+    prompts = min(replicas, batch["rollouts"] / batch["queries"])
+    prefill = prompts * prompt_flops * (1 - profiled) / (rate * assumptions.score_utilisation)
     generate = float(np.mean(decoding)) + prefill
     score = batch["flops_score"] / (rate * assumptions.score_utilisation)
     train = batch["flops_train"] / (rate * assumptions.train_utilisation)
-    other = assumptions.other_share * (generate + score + train)
+    other = assumptions.other_share * (generate + score + train) + engine_seconds(batch, scale, model, assumptions)
     profile = generate * profiled / (1 - profiled)
     return {
         "generate": generate + profile,
@@ -89,3 +92,15 @@ def seconds(
         "train": train,
         "other": other + assumptions.other_share * profile,
     }
+
+
+def engine_seconds(
+    batch: Mapping[str, float], scale: PaperScale, model: Architecture, assumptions: Assumptions
+) -> float:
+    """Seconds of a batch that verl itself takes: Python for each response; a call for each pass; the weights sent to
+    the replicas, in bfloat16; and a batch's part of a checkpoint, of weights and Adam's moments."""
+    python = batch["rollouts"] * assumptions.response_ms / 1000 / assumptions.response_workers
+    calls = assumptions.call_seconds * (batch["updates"] + 1 + (scale.kl.value > 0))
+    sent = model.parameters * BFLOAT16 / (assumptions.sync_gbps * GIGA)
+    saved = model.parameters * SAVED / (assumptions.checkpoint_gbps * GIGA) / assumptions.checkpoint_every
+    return python + calls + sent + saved

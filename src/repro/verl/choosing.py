@@ -1,0 +1,220 @@
+"""verl's trainer with an arm's choice before its scoring passes: only what trains is scored.
+
+verl scores every rollout, by the policy that sampled it and by the reference, and then computes advantages. A choice
+needs rewards alone, unless a sampler reads entropies or log-probabilities: then the first pass reads all rollouts, when
+the sampler does. The passes themselves are verl's, on copies of the chosen rows in a partition of the queue.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import transfer_queue as tq
+from omegaconf import open_dict
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.workers.utils.padding import response_to_nested
+
+from repro.engine.train import stream_seed
+from repro.methods.rollouts import Rollouts
+from repro.methods.unscored import Unscored
+from repro.verl.batch import (
+    OPTIONAL,
+    TRAINED,
+    MiniBatch,
+    in_plan_order,
+    merged,
+    nested,
+    rollouts_of,
+    rows_of,
+    scoring_rows,
+    selected_rows,
+    signals_of,
+)
+from repro.verl.loss import has_terms
+from repro.verl.planned import SCORED
+from repro.verl.record import Record
+from repro.verl.replanned import ReplannedTrainer
+
+log = logging.getLogger(__name__)
+
+CHOSEN = "selected"  # the queue's partition for copies of the rows that are scored or trained on
+RATIOS = "rollout_is_weights"
+
+
+class ChoosingTrainer(ReplannedTrainer):
+    """A step's choice and what is known of it, for the update that follows:
+
+    rollouts, selected   the batch as the samplers saw it, and what they made of it (None: nothing to learn from)
+    parts                its mini-batches
+    row_U, chosen        the distinct rollouts that these read, and verl's fields of them, scores included
+    """
+
+    record: Record
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.serial = itertools.count()
+
+    # verl's phases, in the order in which it calls them
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """The arm's choice, and verl's first pass on it."""
+        self.batch, self.metrics, self.fields = batch, metrics, None
+        if self._corrects_all:
+            self._score_all()
+        with self._correction(self._corrects_all):  # verl's own advantage, for its metrics
+            super()._compute_advantage(batch, metrics)
+        self._read()
+        self._choose()
+        if len(self.row_U) and "old_log_probs" not in self.chosen:
+            if not self._bypasses:
+                self._charge_scoring(self.costs_U)
+            self._score_chosen(super()._compute_old_log_prob, "old_log_probs")
+        return batch
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        if len(self.row_U):
+            self._charge_scoring(self.costs_U)
+            self._score_chosen(super()._compute_ref_log_prob, "ref_log_prob")
+        return batch
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's importance ratios of what was chosen; its advantages are there."""
+        if len(self.row_U) and not self._corrects_all:
+            self._correct(self.chosen)
+        return batch
+
+    # the choice
+
+    def _read(self) -> None:
+        """`fields`, `scored` and `rollouts` of the batch, in the plan's order."""
+        tags = zip(self.batch.keys, self.batch.tags, strict=True)
+        self.keys = in_plan_order([key for key, tag in tags if not tag.get("is_padding", False)], self.place)
+        self.metrics["training/rollouts_failed"] = failed = max(0, self.expected - len(self.keys))
+        if failed:  # verl continues without them
+            log.warning("step %d: %d of %d rollouts failed, see above", self.global_steps, failed, self.expected)
+        wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
+        self.fields = self._fetched(self.keys, self.batch.partition_id, sorted(wanted))
+        self.scored = self._scored(self.keys, self.fields)
+        step = self.global_steps - 1
+        rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"))
+        advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N)
+        self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)
+
+    def _choose(self) -> None:
+        """`selected`, `parts`, `row_U`, `costs_U` and `chosen`, by the arm's samplers and random streams."""
+        step = self.global_steps - 1
+        progress = step / self.run.settings.steps_of(self.run.arm)  # a shortened run keeps its schedule
+        offered = self.rollouts if "entropy" in self.fields else Unscored.of(self.rollouts, self._signals)
+        selected = self.run.method.select(step, offered, progress, self._rng("sample"))
+        self.selected = selected.plain if isinstance(selected, Unscored) else selected
+        if "entropy" in self.fields:
+            self.rollouts = replace(self.rollouts, **self._signals())
+        self.parts = [] if self.selected is None else self._minibatches(self.selected)
+        self.row_U = np.unique(np.concatenate([part.row_M for part in self.parts] or [np.zeros(0, int)]))
+        self.costs_U = self.rollouts.costs_N[self.row_U]
+        self.chosen = selected_rows(self.fields, self.row_U) if len(self.row_U) else None
+
+    def _minibatches(self, selected: Rollouts) -> list[MiniBatch]:
+        """Each row of `selected` trains once, in random order."""
+        order = self._rng("shuffle").permutation(len(selected))
+        parts = [selected.take(rows) for rows in np.array_split(order, self._updates_of(selected)) if len(rows)]
+        every_row = has_terms(self.config.actor_rollout_ref.actor)
+        return [merged(part, self.run.method.aggregation, every_row=every_row) for part in parts]
+
+    def _updates_of(self, selected: Rollouts) -> int:
+        return selected.minibatches or self.run.updates
+
+    def _rng(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(stream_seed(self.run.seed, self.global_steps - 1, purpose))
+
+    # scoring
+
+    def _signals(self) -> dict[str, np.ndarray]:
+        """Entropies and log-probabilities of the whole batch, scored when a sampler first reads one."""
+        if "entropy" not in self.fields:
+            self._score_all()
+            found = self._fetched(self.keys, self.batch.partition_id, ["entropy", "old_log_probs"])
+            for name, values in found.items():
+                self.fields[name] = values
+        return signals_of(self.fields, self.rollouts.response_mask_N_T)
+
+    def _score_all(self) -> None:
+        """verl's first pass, of every rollout."""
+        self._charge_scoring(np.array([tag["seq_len"] for tag in self.batch.tags if not tag.get("is_padding", False)]))
+        super()._compute_old_log_prob(self.batch, self.metrics)
+
+    def _score_chosen(self, compute: Callable[[KVBatchMeta, dict], Any], name: str) -> None:
+        """One of verl's passes over the chosen rows; `chosen` gets its result, the field `name`."""
+        rows, place_U = scoring_rows(self.fields, self.row_U, self.costs_U, self.ranks)
+        with self._queued(rows) as queued:
+            compute(queued, self.metrics)
+            found = rows_of(self._fetched(queued.keys, CHOSEN, [name])[name])
+        self.chosen[name] = nested([found[place] for place in place_U])
+
+    def _charge_scoring(self, costs_M: np.ndarray) -> None:
+        self.record.ledger.charge_scoring(self.record.flops, costs_M)
+
+    def _fetched(self, keys: list[str], partition: str, names: list[str]) -> TensorDict:
+        return tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=names)
+
+    @contextmanager
+    def _queued(self, rows: TensorDict) -> Iterator[KVBatchMeta]:
+        """Put rows into the queue under new keys while verl reads them."""
+        keys = [f"{self.global_steps}_{next(self.serial)}" for _ in range(len(rows))]
+        tags = [{"seq_len": len(row)} for row in rows_of(rows["input_ids"])]
+        tq.kv_batch_put(keys=keys, partition_id=CHOSEN, fields=rows, tags=tags)
+        try:
+            yield KVBatchMeta(partition_id=CHOSEN, keys=keys, tags=tags)
+        finally:
+            tq.kv_clear(keys=keys, partition_id=CHOSEN)
+
+    # verl's correction of the difference between the sampler's probabilities and the trainer's
+
+    @property
+    def _bypasses(self) -> bool:
+        correction = self.config.algorithm.get("rollout_correction", None)
+        return bool(correction and correction.get("bypass_mode", False))
+
+    @property
+    def _corrects_all(self) -> bool:
+        """Whether a rollout's correction depends on others, or drops tokens before samplers may choose them."""
+        correction = self.config.algorithm.get("rollout_correction", None)
+        asked = correction and (correction.get("rollout_rs") or correction.get("rollout_is_batch_normalize"))
+        return bool(asked and not self._bypasses)
+
+    @contextmanager
+    def _correction(self, on: bool) -> Iterator[None]:
+        """verl corrects with its advantages wherever there are two log-probabilities; here not before the choice."""
+        algorithm = self.config.algorithm
+        before = algorithm.get("rollout_correction", None)
+        with open_dict(algorithm):
+            algorithm.rollout_correction = before if on else None
+        try:
+            yield
+        finally:
+            with open_dict(algorithm):
+                algorithm.rollout_correction = before
+
+    def _correct(self, rows: TensorDict) -> None:
+        names = ("old_log_probs", "rollout_log_probs", "response_mask")
+        correction = self.config.algorithm.get("rollout_correction", None)
+        if correction is None or self._bypasses or "rollout_log_probs" not in rows:
+            return
+        masks = rows_of(self.fields["response_mask"])
+        mask = nested([masks[row] for row in self.row_U])
+        data = rows.select(*names[:2])
+        data["response_mask"] = mask
+        data, measured = compute_rollout_correction_and_add_to_batch(
+            DataProto(batch=data.to_padded_tensor()), correction
+        )
+        self.metrics.update(measured)
+        if RATIOS in data.batch:
+            rows[RATIOS] = response_to_nested(data.batch[RATIOS], mask)
