@@ -29,7 +29,7 @@ repro: extra-verl ## regenerate every result and report whose inputs changed (dv
 	@python -m repro.pipeline check # before DVC puts names into commands
 	@exec dvc repro --keep-going
 
-verify: setup ## compare the data here with the committed dvc.lock, and the figures with metrics.json
+verify: setup ## compare the data here with the committed dvc.lock, and the figures of the arms with the committed ones
 	@exec python -m repro.pipeline verify
 
 test: lint ## style and layers, then the tests, in minutes; those of verl and of vLLM are apart

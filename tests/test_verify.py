@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -27,10 +28,12 @@ METRICS = {
 def project(tmp_path, monkeypatch):
     """A repository whose commit states two arms' data and figures."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr("repro.pipeline.verify.figures", lambda table: json.loads(table.loc[0, "figures"]))
     (tmp_path / "dvc.lock").write_text(lock(policy="p", train_grpo="a", train_zvf="b"))
     for path in ("policy", "train/grpo", "train/zvf"):
         (tmp_path / "results" / path).mkdir(parents=True)
-    (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
+    (tmp_path / "tables").mkdir()
+    measured(tmp_path)
     (tmp_path / "params.yaml").write_text("baseline: grpo\n")
     for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
@@ -39,7 +42,7 @@ def project(tmp_path, monkeypatch):
 
 def measured(project, **accuracies: float) -> None:
     now = {arm: {**row, "accuracy": accuracies.get(arm, row["accuracy"])} for arm, row in METRICS.items()}
-    (project / "metrics.json").write_text(json.dumps(now))
+    pd.DataFrame({"figures": [json.dumps(now)]}).to_parquet(project / "tables/evaluations.parquet")
 
 
 def test_identical_outputs_are_counted_and_reports_are_not(project):

@@ -1,16 +1,21 @@
-"""Compare the results here with the committed ones: data outputs with dvc.lock, then figures with metrics.json."""
+"""Compare the results here with the committed ones: data outputs with dvc.lock, then the figures of the arms."""
 
-import json
+import io
 import math
 import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from repro import paths
+from repro import settings as settings_module
 from repro.errors import Refused
-from repro.files import read_json
+from repro.experiments.results.figures import figures_of_arms
+from repro.files import read_parquet
+
+EVALUATIONS = "tables/evaluations.parquet"  # relative to the root, and in git
 
 
 class NothingToVerify(Refused):
@@ -20,8 +25,8 @@ class NothingToVerify(Refused):
 @dataclass(frozen=True)
 class Verification:
     """`same`, `different`: data outputs (everything below results/) by path; `missing`: in the committed lock only.
-    `inside`, `outside`: the figures of metrics.json with an interval that depend on differing data (of the arm, the
-    baseline or the base policy), as "arm: name value, expected low to high".
+    `inside`, `outside`: the figures of arms with an interval that depend on differing data (of the arm, the baseline or
+    the base policy), made from tables/evaluations.parquet, as "arm: name value, expected low to high".
 
     The interval is the committed one stretched by √2 about its value: it covers the true mean, about which the mean of
     a second study scatters as much again. In an equivalent study, about one figure in twenty lies outside.
@@ -49,15 +54,15 @@ class Verification:
             figures = len(self.inside) + len(self.outside)
             lines.append(
                 f"Of the {figures} figures with an interval that depend on them, {len(self.inside)} lie within the "
-                "interval in the committed metrics.json, stretched by √2 for two studies."
+                "interval that the committed runs give, stretched by √2 for two studies."
             )
         lines += [f"Outside: {entry}." for entry in self.outside]
         return "\n".join(lines)
 
 
 def verify(revision: str = "HEAD") -> Verification:
-    """Compare the working tree's dvc.lock and metrics.json with those of a commit."""
-    expected = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock")))
+    """Compare the working tree's dvc.lock and evaluations with those of a commit."""
+    expected = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock").decode()))
     # A fresh clone has the lock but no data: what is not on disk was not computed here.
     actual = {path: md5 for path, md5 in data_outputs(_lock()).items() if (paths.ROOT / path).exists()}
     same = [path for path, digest in expected.items() if actual.get(path) == digest]
@@ -65,12 +70,17 @@ def verify(revision: str = "HEAD") -> Verification:
     missing = [path for path in expected if path not in actual]
     inside, outside = [], []
     if different:
-        before = json.loads(_committed(revision, "metrics.json"))
-        now = read_json(paths.ROOT / "metrics.json", "make it again with `dvc repro results`")
+        before = figures(pd.read_parquet(io.BytesIO(_committed(revision, EVALUATIONS))))
+        now = figures(read_parquet(paths.ROOT / EVALUATIONS, "dvc repro results"))
         changed = {path.rpartition("/")[2] for path in different}
-        all_arms = {"policy", yaml.safe_load(_committed(revision, "params.yaml"))["baseline"]} & changed
+        all_arms = {"policy", yaml.safe_load(_committed(revision, "params.yaml").decode())["baseline"]} & changed
         inside, outside = compare(before, now, set(before) if all_arms else changed & set(before))
     return Verification(same, different, missing, inside, outside)
+
+
+def figures(evaluations: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+    """{arm: {figure: value}} by the present params.yaml."""
+    return figures_of_arms(evaluations, settings_module.load())
 
 
 def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
@@ -110,9 +120,10 @@ def _lock() -> dict[str, Any]:
         ) from error
 
 
-def _committed(revision: str, name: str) -> str:
+def _committed(revision: str, name: str) -> bytes:
     command = ["git", "show", f"{revision}:{name}"]
-    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True)
     if done.returncode:
-        raise NothingToVerify(f"git has no {name} at {revision} to verify against: {done.stderr.strip()}")
+        why = done.stderr.decode(errors="replace").strip()
+        raise NothingToVerify(f"git has no {name} at {revision} to verify against: {why}")
     return done.stdout
