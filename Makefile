@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench bench-scoring faults clean
+.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench bench-scoring faults clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -28,6 +28,9 @@ repro: extra-verl ## regenerate every result and report whose inputs changed (dv
 		|| echo "make: vLLM could not be installed here: the language model is profiled with transformers" >&2
 	@python -m repro.pipeline check # before DVC puts names into commands
 	@exec dvc repro --keep-going
+
+plan: setup ## what `dvc repro` would run after the last edit, and for how long
+	@exec python -m repro.pipeline plan
 
 verify: setup ## compare the data here with the committed dvc.lock, and the runs with the atlas
 	@exec python -m repro.pipeline verify
@@ -88,20 +91,20 @@ faults: setup ## kills at random moments, full disks, damaged files: is anything
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py
 
-extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl, extra-docs
+extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl, extra-docs, extra-live
 	@:
 
 clean: ## remove scratch, checkpoints and caches; keeps .venv, results and reports
 	rm -rf build .pytest_cache .ruff_cache .hypothesis
 	find src tests notebooks environments -name __pycache__ -prune -exec rm -rf {} +
 
-# The first Python 3.11 or 3.12 that runs (a pyenv shim may exist and fail) and can make environments.
+# The first Python of 3.11 to 3.13 that runs (a pyenv shim may exist and fail) and can make environments.
 .venv/bin/python:
-	@for python in $(PYTHON) python3.12 python3.11 python3; do \
-		if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12)])' 2>/dev/null; \
+	@for python in $(PYTHON) python3.12 python3.11 python3.13 python3; do \
+		if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12), (3, 13)])' 2>/dev/null; \
 		then echo "$$python -m venv .venv"; exec $$python -m venv --clear .venv; fi; \
 	done; \
-	echo "make: found no Python 3.11 or 3.12 with venv: install one, or name it, as in make setup PYTHON=/path/to/python3.12" >&2; exit 1
+	echo "make: found no Python 3.11, 3.12 or 3.13 with venv: install one, or name it, as in make setup PYTHON=/path/to/python3.12" >&2; exit 1
 
 # pip installs torch, because pip's configuration selects its build (environments/README.md), and uv the rest, in
 # seconds. If only pip can reach the package registry, pip installs everything.

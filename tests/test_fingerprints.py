@@ -56,7 +56,7 @@ def test_what_changes_no_number_of_training_makes_no_training_stage_stale(copied
             edit(path)
     for name in ("training.py", "arms.py", "notebook.py"):
         edit(root / name)
-    for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py"):
+    for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py", "progress.py", "live.py"):
         edit(root / "engine" / name)
     for path in sorted((copied / "notebooks").rglob("*.ipynb")):
         edit(path)

@@ -61,7 +61,7 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
         wanted = {f"seed-{seed}-step-{step}.safetensors" for seed in seeds for step in (2, 4)}
         assert snapshots == (wanted if arm in ("grpo", "zvf", "cispo", "sgpo") else set())
     metrics = json.loads((smoke.folder / "metrics.json").read_text())
-    assert set(metrics) == set(ARMS) - {"grpo-again"} and metrics["grpo"]["difference"] == 0
+    assert set(metrics["difference"]) == {"cost-aware", "zvf", "sgpo"} and metrics["baseline"]["final_accuracy"] > 0
     assert (smoke.folder / "figures/accuracy.svg").exists() and (smoke.folder / "tables/trained_tokens.md").exists()
 
 
@@ -180,10 +180,8 @@ def test_a_failing_notebook_fails_its_stage_and_leaves_the_error_to_read(smoke):
 
 def test_the_usual_dvc_commands_work(smoke):
     smoke.commit("smoke results")
-    assert "accuracy" in smoke.run("dvc", "metrics", "show")
-    smoke.run("dvc", "metrics", "diff")
-    assert "index.html" in smoke.run("dvc", "plots", "show")
-    assert "train@grpo" in smoke.run("dvc", "dag")
+    assert "train@grpo" in smoke.run("dvc", "dag")  # the others are tried on a clone, in test_dvc.py
+    assert "everything is up to date" in smoke.run("python", "-m", "repro.pipeline", "plan")
 
 
 def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):

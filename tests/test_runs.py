@@ -14,6 +14,7 @@ from tiny_run import comparable
 from repro import arms as building
 from repro import paths
 from repro.engine.crew import Crew, shared_events
+from repro.engine.progress import Step
 from repro.engine.run import Run, make_trainer
 from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs
 from repro.engine.workers import not_interrupted
@@ -61,9 +62,15 @@ def alone(run: Run, tmp_path):
 @pytest.mark.slow
 def test_runs_in_workers_have_the_bits_of_one_process_and_are_not_trained_twice(policy, tmp_path):
     wanted = [new_run("grpo", policy, tmp_path, steps=200), new_run("cost-aware", policy, tmp_path, steps=20)]
-    lines: list[str] = []
-    logs = train_runs(wanted, say=lines.append)
+    lines, seen = [], []
+    logs = train_runs(wanted, say=lines.append, watch=seen.append)
     assert list(logs) == [("grpo", 0), ("cost-aware", 0)]
+    steps = [event for event in seen if isinstance(event, Step) and event.arm == "cost-aware"]
+    assert [event.step for event in steps] == list(range(21)) and steps[0].measured == {}
+    assert [dict(event.measured) for event in steps[1:]] == logs["cost-aware", 0].steps
+    assert [event.evaluated["accuracy"] for event in steps if event.accuracy is not None] == [
+        row["accuracy"] for row in logs["cost-aware", 0].evaluations
+    ]
     assert any(line.startswith("grpo  seed 0  step 200/200  accuracy ") for line in lines)
     for run in wanted:
         assert comparable(logs[run.arm, 0]) == alone(run, tmp_path)
@@ -99,7 +106,8 @@ def test_the_shared_pool_trains_ahead_between_the_stages_and_ends_with_their_pip
     first, short = new_run("grpo", policy, tmp_path, steps=20), new_run("cost-aware", policy, tmp_path, steps=3)
     broken = new_run("gspo", tmp_path / "no policy", tmp_path, steps=10)
     endless = new_run("d3s", policy, tmp_path, steps=ENDLESS, seed=4)
-    events = list(shared_events(owner.pid, 2, [as_job(first)], [as_job(run) for run in (broken, short, endless)]))
+    asked = shared_events(owner.pid, 2, [as_job(first)], [as_job(run) for run in (broken, short, endless)])
+    events = list(filter(None, asked))
     assert {event.job.name for event in events} == {"grpo, seed 0,"} and events[-1].kind == "done"
     crew = psutil.Process(json.loads((paths.BUILD / "crew.json").read_text())["owner"])
     assert crew.pid == owner.pid and oct((paths.BUILD / "crew.json").stat().st_mode)[-3:] == "600"
@@ -109,8 +117,9 @@ def test_the_shared_pool_trains_ahead_between_the_stages_and_ends_with_their_pip
     assert comparable(checkpoints_of(short).finished()) == alone(short, tmp_path)
     assert comparable(checkpoints_of(first).finished()) == alone(first, tmp_path)
     # The next stage finds the same pool: what is done is reported at once, what failed is tried again.
-    assert [event.kind for event in shared_events(owner.pid, 2, [as_job(short)], [])][-1] == "done"
-    failed = next(event for event in shared_events(owner.pid, 2, [as_job(broken)], []) if event.kind == "failed")
+    assert [event.kind for event in filter(None, shared_events(owner.pid, 2, [as_job(short)], []))][-1] == "done"
+    asked = filter(None, shared_events(owner.pid, 2, [as_job(broken)], []))
+    failed = next(event for event in asked if event.kind == "failed")
     assert isinstance(failed.value, OSError) and "no policy" in str(failed.value)
 
     crews = [

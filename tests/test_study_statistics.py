@@ -15,6 +15,7 @@ from test_study import answers, curve, study
 
 from repro.experiments.results import save as saving
 from repro.experiments.results import tables
+from repro.experiments.results.figures import figures_of_arms
 from repro.experiments.results.noise_floor import noise_floor
 from repro.settings import Statistics
 from repro.stats import runs
@@ -238,9 +239,10 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     untimed, evaluations = summary.drop(columns=timed), evaluations.drop(columns="seconds")
     saving.save(tmp_path / "data", untimed, evaluations, settings, {}, {"noise": "x"})
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["arm-1"]["difference_low"] == round(worse["difference_low"], 6) and len(metrics) == 38
+    assert metrics["difference"]["arm-3"] == round(summary.set_index("arm").at["arm-3", "difference"], 6)
+    assert metrics["arms"] | {"significantly_higher": 0, "significantly_lower": 1} == metrics["arms"]
     assert pd.read_parquet(tmp_path / "data/summary.parquet").equals(untimed)
-    curves = pd.read_csv(tmp_path / "data/curves.csv")
+    curves = pd.read_csv(tmp_path / "tables/curves.csv")
     assert curves.columns[:3].tolist() == ["arm", "group", "share"] and len(curves) == 38 * 11
     runs = pd.read_parquet(tmp_path / "tables/evaluations.parquet")  # in git, for whoever reads the study
     assert runs.equals(pd.read_parquet(tmp_path / "data/evaluations.parquet")) and len(runs) == len(evaluations)

@@ -1,21 +1,18 @@
 """`make tour`: a sampler from a file, its curves in the terminal, its page, and the picture at the top of README."""
 
 import re
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import ROOT
 from rich.console import Console
 
-from repro.engine.crew import Event
-from repro.engine.runs import _progress
+from repro.engine.progress import Silence, Step
 from repro.settings import SettingsError
 from repro.tour import __main__ as command
 from repro.tour import drawing
 from repro.tour.sampler import sampler_in
-from repro.tour.terminal import HEIGHT, LINE, WIDTH, Curves, chart
+from repro.tour.terminal import HEIGHT, WIDTH, Curves, chart
 
 
 def test_the_file_defines_one_sampler(tmp_path):
@@ -48,20 +45,14 @@ def test_a_sampler_that_cannot_work_is_one_sentence_before_training(tmp_path, ca
     assert command.main([str(file)]) == 1
 
 
-def test_the_terminal_reads_the_lines_of_train():
-    """The very lines that the engine writes, for one run of twelve steps."""
-    checkpoints = SimpleNamespace(folder=Path("run"))
-    settings = SimpleNamespace(steps_of=lambda arm: 12)
-    run = SimpleNamespace(arm="cost-aware", seed=3, folder=checkpoints.folder, settings=settings)
-    job = SimpleNamespace(checkpoints=checkpoints)
-    steps = [(0, 0.25), (1, None), (3, 0.5), (12, 1.0)]
-    lines = list(_progress([run], iter(Event(job, "step", step) for step in steps)))
-    assert len(lines) == 3 and all(LINE.fullmatch(line) for line in lines)
+def test_the_terminal_takes_what_training_tells():
     curves = Curves({"cost-aware": "Cost-aware"}, Console(force_terminal=True, width=100))
-    for line in [*lines, lines[0].replace("seed 3", "seed 4").replace("0.250", "0.750")]:
-        curves.say(line)
+    for seed, accuracies in ((3, {0: 0.25, 1: None, 3: 0.5, 12: 1.0}), (4, {0: 0.75})):
+        for step, accuracy in accuracies.items():
+            curves.watch(Step("cost-aware", seed, step, 12, accuracy, left=9.4))
+    curves.watch(Silence(40.0, "training"))
     assert curves.points["cost-aware", 3] == {0: 0.25, 3: 0.5, 12: 1.0} and curves.last == 12
-    assert curves.curve("cost-aware") == {0: 0.5, 3: 0.5, 12: 1.0}
+    assert curves.curve("cost-aware") == {0: 0.5, 3: 0.5, 12: 1.0} and curves.left == "about 9 s left"
 
 
 def test_the_chart_puts_marks_where_the_numbers_are():

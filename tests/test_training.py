@@ -101,7 +101,7 @@ def calls(monkeypatch):
     """Calls of train_runs, which trains nothing: (the runs that are wanted, those for later)."""
     made = []
 
-    def train_runs(runs, later=(), say=print):
+    def train_runs(runs, later=(), say=print, watch=None):
         made.append((runs, list(later)))
         logs = {(run.arm, run.seed): Log(steps=[{"seed": run.seed, "step": 0}]) for run in runs}
         for run in runs:

@@ -34,7 +34,23 @@ def numbers(notebook) -> list[list[float]]:
 
 
 def test_the_tutorials_are_these():
-    assert {path.stem for path in (ROOT / "notebooks" / "tutorials").glob("*.ipynb")} == set(TOLERANCES)
+    assert {path.stem for path in (ROOT / "notebooks" / "tutorials").glob("*.ipynb")} == {*TOLERANCES, "tour"}
+
+
+@pytest.mark.slow
+def test_the_tour_ends_in_a_sampler_of_ones_own(monkeypatch):
+    """At scale `smoke`; its first cell finds the package, and would ask where to install it from."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    path = ROOT / "notebooks" / "tutorials" / "tour.ipynb"
+    tour = nbformat.read(path, as_version=4)
+    assert "pip" in tour.cells[1].source and "def mine(rollouts, progress, rng):" in tour.cells[-1].source
+    [scale] = [cell for cell in tour.cells if "parameters" in cell.metadata.get("tags", [])]
+    scale.source = 'scale = "smoke"'
+    client = NotebookClient(tour, timeout=900, kernel_name="python3", resources={"metadata": {"path": path.parent}})
+    client.execute(env={**os.environ, "REPRO_ROOT": str(ROOT)})
+    shown = "".join(output.get("text", "") for output in tour.cells[-1].outputs)
+    assert "mine  seed 1  step   4/4  accuracy 0." in shown and "Mine ends" in shown and "on seed 1" in shown
+    assert next(kind for output in tour.cells[-1].outputs for kind in output.get("data", {})) == "image/svg+xml"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pandas as pd
 
 from repro import arms, paths
 from repro.engine.profile import hash_policy
+from repro.engine.progress import Watch
 from repro.engine.run import Run
 from repro.engine.runs import forget, tables_of, train_runs, write_results
 from repro.files import NotThere, read_json
@@ -41,6 +42,7 @@ def train(
     kept: Kept | None = None,
     later: Kept | None = None,
     say: Callable[[str], None] = print,
+    watch: Watch | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Train every seed of the arms `names` (default: all arms of the settings), `engine.workers` runs at a time, and
     return their tables with the column `arm` in front: steps, evaluations, questions, rollouts, selection, seconds.
@@ -49,8 +51,8 @@ def train(
     the pipeline's, or the one shipped with the project. start: the base policy's evaluation, if known
     (`start_evaluation`). kept: where a stage writes the tables of each arm; its runs resume from checkpoints with the
     same fingerprint, a hash of the arm's manifest, the policy's weights and the profiles. later: runs the workers
-    continue with afterwards. Without `kept` nothing stays on disk. SettingsError before the first step if an arm cannot
-    be built.
+    continue with afterwards. Without `kept` nothing stays on disk. say, watch: are told of progress, in lines and
+    in events (`repro.engine.runs.train_runs`). SettingsError before the first step if an arm cannot be built.
     """
     names, policy = list(names or settings.arms), policy or policy_for()
     if kept is None:
@@ -59,13 +61,13 @@ def train(
         shutil.rmtree(folder, ignore_errors=True)
         runs = _runs(settings, {name: "scratch" for name in names}, policy, start, folder, None)
         try:
-            logs = train_runs(runs, say=say)
+            logs = train_runs(runs, say=say, watch=watch)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     else:
         of_policy = hash_policy(policy)
         runs, ahead = (_kept_runs(settings, place, policy, of_policy, start) for place in (kept, later))
-        logs = train_runs(runs, ahead, say)
+        logs = train_runs(runs, ahead, say, watch)
         for name in names:
             own = [run for run in runs if run.arm == name]
             write_results(own, [logs[run.arm, run.seed] for run in own], kept.data[name], kept.timings[name])

@@ -45,7 +45,8 @@ class Job(NamedTuple):
 
 
 class Event(NamedTuple):
-    """kind: `step` (value: step, accuracy or None), `done` (None), `failed` (the exception)."""
+    """kind: `step` (value: step; accuracy or None; rows of the log, see `_Watched`), `done` (None), `failed` (the
+    exception)."""
 
     job: Job
     kind: str
@@ -155,11 +156,24 @@ def _work(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            run = cloudpickle.loads(job.run)
-            train_one(run, job.checkpoints, lambda step, accuracy: connection.send(("step", (step, accuracy))))
+            run, watched = cloudpickle.loads(job.run), _Watched(*job.key)
+            train_one(run, watched, lambda *at, watched=watched: connection.send(("step", (*at, *watched.rows(*at)))))
             connection.send(("done", None))
         except Exception as error:
             connection.send(("failed", _portable(error)))
+
+
+class _Watched(Checkpoints):
+    """The checkpoints of a run, which alone are shown its trainer: they can tell what its last step measured."""
+
+    def restore(self, trainer: Any) -> int:
+        self._trainer = trainer
+        return super().restore(trainer)
+
+    def rows(self, step: int, accuracy: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The log's row of the step before `step`, and that of the evaluation there; empty where there is none."""
+        log = self._trainer.log
+        return (log.steps[-1] if log.steps else {}), (log.evaluations[-1] if accuracy is not None else {})
 
 
 def _portable(error: Exception) -> Exception:
@@ -184,19 +198,20 @@ def pipeline_process() -> int | None:
     return None
 
 
-def shared_events(owner: int, size: int, wanted: Sequence[Job], later: Sequence[Job]) -> Iterator[Event]:
-    """Events of `wanted`, from the pool that serves the pipeline `owner`, until all are done or one has failed.
-    ConnectionError if no pool can be started, or it exits first: the runs are then at their last checkpoints."""
+def shared_events(owner: int, size: int, wanted: Sequence[Job], later: Sequence[Job]) -> Iterator[Event | None]:
+    """Events of `wanted`, from the pool that serves the pipeline `owner`, until all are done or one has failed; None
+    after half a second without one. ConnectionError if no pool can be started, or it exits first: the runs are then at
+    their last checkpoints."""
     with _connect(owner, size) as connection:
         connection.send((list(wanted), list(later)))
         missing = {job.key for job in wanted}
         while missing:
             try:
-                event = connection.recv()
+                event = connection.recv() if connection.poll(0.5) else None
             except (EOFError, OSError) as error:
                 raise ConnectionError("the worker pool shared by the stages is gone") from error
             yield event
-            if event.kind == "done":
+            if event is not None and event.kind == "done":
                 missing.discard(event.job.key)
 
 

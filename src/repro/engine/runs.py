@@ -1,17 +1,19 @@
-"""Many runs in parallel single-threaded worker processes: progress, resuming, tables."""
+"""Many runs in parallel single-threaded worker processes: resuming, tables."""
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
 import cloudpickle
 import pandas as pd
 
+from repro.engine import live
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.crew import Crew, Event, Job, pipeline_process, shared_events
 from repro.engine.log import Log
+from repro.engine.progress import Lines, Watch, follow
 from repro.engine.run import Run
 from repro.files import write_parquet
 
@@ -22,23 +24,33 @@ def checkpoints_of(run: Run) -> Checkpoints:
 
 
 def train_runs(
-    runs: Sequence[Run], later: Sequence[Run] = (), say: Callable[[str], None] = print
+    runs: Sequence[Run],
+    later: Sequence[Run] = (),
+    say: Callable[[str], None] = print,
+    watch: Watch | None = None,
 ) -> dict[tuple[str, int], Log]:
     """Train every run, `engine.workers` at a time, and return their logs by (arm, seed).
 
     Finished runs and checkpoints of an earlier, interrupted call with the same fingerprint are reused. In a pipeline
-    stage, the worker pool shared by all stages trains the runs and continues with `later`, the runs needed next. Each
-    line passed to `say` is one evaluation: arm, seed, step, accuracy, time left.
+    stage, the worker pool shared by all stages trains the runs and continues with `later`, the runs needed next.
+
+    `watch` is called with every step of every run, and with the silences in between (repro.engine.progress); `say` with
+    lines made of them: one for each evaluation, with arm, seed, step, accuracy and time left. Where the variable
+    REPRO_LIVE names a folder, DVCLive keeps the metrics of every seed there (repro.engine.live).
     """
     missing = [run for run in runs if checkpoints_of(run).finished() is None]
     if missing:
-        for line in _progress(missing, _events(missing, later, say)):
-            say(line)
+        with closing(_events(missing, later, say)) as events, live.from_environment() as record:
+            told = [one for one in (Lines(say), record, watch) if one is not None]
+            for event in follow(missing, events):
+                for one in told:
+                    one(event)
     return {(run.arm, run.seed): checkpoints_of(run).finished() for run in runs}
 
 
-def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None]) -> Iterator[Event]:
-    """From the shared pool inside a pipeline, else from a local pool; raises the exception of a failed run."""
+def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None]) -> Iterator[Event | None]:
+    """From the shared pool inside a pipeline, else from a local pool; None after half a second without one. Raises the
+    exception of a failed run."""
     owner, size = pipeline_process() if later else None, runs[0].settings.engine.workers
     if owner is not None:
         try:
@@ -52,7 +64,7 @@ def _events(runs: Sequence[Run], later: Sequence[Run], say: Callable[[str], None
     try:
         crew.submit([as_job(run) for run in runs])
         while not crew.idle:
-            for event in crew.events(0.5):
+            for event in crew.events(0.5) or [None]:
                 yield _checked(event)
     finally:
         crew.terminate()
@@ -63,8 +75,8 @@ def as_job(run: Run) -> Job:
     return Job(f"{run.arm}, seed {run.seed},", checkpoints_of(run), cloudpickle.dumps(run))
 
 
-def _checked(event: Event) -> Event:
-    if event.kind == "failed":
+def _checked(event: Event | None) -> Event | None:
+    if event is not None and event.kind == "failed":
         raise event.value  # immediately, without waiting for the other runs
     return event
 
@@ -93,24 +105,3 @@ def forget(runs: Sequence[Run]) -> None:
         checkpoints_of(run).remove()
         if run.folder.parent.exists() and not any(run.folder.parent.iterdir()):
             run.folder.parent.rmdir()
-
-
-def _progress(runs: Sequence[Run], events: Iterator[Event]) -> Iterator[str]:
-    """One line per evaluation, as they arrive."""
-    by_folder = {run.folder: run for run in runs}
-    steps = {run.folder: run.settings.steps_of(run.arm) for run in runs}
-    at: dict[Path, int] = {}
-    first: dict[Path, int] = {}
-    started = None  # time of the first event, since workers spend seconds on imports
-    for job, kind, value in events:
-        if kind != "step":
-            continue
-        folder, (step, accuracy) = job.checkpoints.folder, value
-        started = started or time.monotonic()
-        first.setdefault(folder, step)
-        at[folder] = step
-        if accuracy is not None:
-            run, done = by_folder[folder], sum(at.values()) - sum(first.values())
-            missing = sum(steps.values()) - sum(at.values())
-            left = f", about {(time.monotonic() - started) / done * missing:.0f} s left" if done else ""
-            yield f"{run.arm}  seed {run.seed}  step {step:>3}/{steps[folder]}  accuracy {accuracy:.3f}{left}"

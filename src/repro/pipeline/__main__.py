@@ -1,11 +1,18 @@
-"""`python -m repro.pipeline check | manifest | run STAGE [ITEM] | why STAGE [ITEM] | verify [REV] | index [--open]`."""
+"""`python -m repro.pipeline COMMAND`: check, manifest, plan, run STAGE, why STAGE, verify, index, seconds.
+
+The code that runs is that of the project in the working directory, also in a worktree or in a temporary copy of DVC's:
+where another copy of the package is installed, this starts again with the project's own `src` in front.
+"""
 
 import argparse
 import os
 import sys
 
+from repro import paths
 from repro import settings as settings_module
 from repro.errors import command
+
+MARK = "REPRO_OWN_CODE"  # set once started again, so that it is tried once
 
 
 @command
@@ -23,6 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; default: HEAD")
     indexing = commands.add_parser("index", help="write reports/index.html and print its path")
     indexing.add_argument("--open", action="store_true", help="open it in the browser, if there is a display")
+    planning = commands.add_parser("plan", help="print which stages `dvc repro` will run, and how long that takes")
+    planning.add_argument("targets", nargs="*", help="as for dvc repro; default: every stage")
+    commands.add_parser("seconds", help="keep what stages took here in configs/seconds.json, for estimates elsewhere")
     options = parser.parse_args(arguments)
     if options.command == "verify":
         return _verify(options.revision)
@@ -33,6 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _manifest(settings)
     if options.command == "index":
         return _index(settings, options.open)
+    if options.command == "plan":
+        return _plan(settings, options.targets)
+    if options.command == "seconds":
+        return _seconds()
     return _stage(options, settings)
 
 
@@ -47,6 +61,33 @@ def _manifest(settings: settings_module.Settings) -> int:
     from repro.pipeline.manifest import write_manifests
 
     print(f"scale {settings.scale}: {len(write_manifests(settings))} stages")
+    return 0
+
+
+def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
+    from repro.pipeline.manifest import manifest, manifest_text
+    from repro.pipeline.plan import needed_for, will_run
+    from repro.pipeline.progress import in_words, known_seconds, seconds_left
+    from repro.pipeline.stage import all_stages
+
+    stages = needed_for(targets, all_stages(settings))
+    if not stages:
+        raise settings_module.SettingsError(f"dvc.yaml has no stage {' '.join(targets)}: `dvc stage list` shows all")
+    names = will_run(stages, {stage.name: manifest_text(manifest(stage, settings)) for stage in stages})
+    known = known_seconds(settings.scale)
+    for stage in stages:
+        if stage.name in names:
+            print(stage.address, f"({in_words(known[stage.name])})" if stage.name in known else "")
+    seconds, whole = seconds_left(names, {}, known)
+    time = f"{'about' if whole else 'more than'} {in_words(seconds)}" if seconds else "time unknown at this scale"
+    print(f"{len(names)} of {len(stages)} stages, {time}" if names else "everything is up to date")
+    return 0
+
+
+def _seconds() -> int:
+    from repro.pipeline.progress import TABLE, keep_seconds
+
+    print(TABLE, *(f"{scale}: {count} stages" for scale, count in keep_seconds().items()), sep="\n")
     return 0
 
 
@@ -91,5 +132,14 @@ def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> i
     return 0
 
 
+def with_own_code() -> None:
+    """Start again with the project's own code in front if another copy of the package was imported."""
+    if paths.SOURCE.resolve() != paths.PACKAGE and MARK not in os.environ:
+        search = os.pathsep.join(filter(None, [str(paths.SOURCE.parent), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": search, MARK: "1"}
+        os.execve(sys.executable, [sys.executable, "-m", "repro.pipeline", *sys.argv[1:]], environment)
+
+
 if __name__ == "__main__":
+    with_own_code()
     sys.exit(main())

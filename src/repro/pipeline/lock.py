@@ -10,21 +10,35 @@ from repro import paths
 from repro.files import Unreadable
 
 
-def recorded_dependencies() -> set[str]:
-    """The md5 of every dependency of a stage in dvc.lock; empty if nothing has run yet."""
+def recorded_stages() -> dict[str, Any]:
+    """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
     lock = paths.ROOT / "dvc.lock"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
         content: dict[str, Any] = yaml.load(lock.read_text(encoding="utf-8"), loader) if lock.exists() else {}
-        stages = (content or {}).get("stages", {}).values()
-        return {dep["md5"] for entry in stages for dep in entry.get("deps", []) if "md5" in dep}
+        return {address: dict(entry) for address, entry in (content or {}).get("stages", {}).items()}
     except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:
         why = " ".join(str(error).split())[:200]
         raise Unreadable(f"{lock} is no lock of DVC ({why}): restore it, as with `git checkout dvc.lock`") from error
+
+
+def recorded_dependencies() -> set[str]:
+    """The md5 of every dependency of a stage in dvc.lock."""
+    return {dep["md5"] for entry in recorded_stages().values() for dep in entry.get("deps", []) if "md5" in dep}
+
+
+def recorded_outputs() -> dict[str, str]:
+    """{path: md5} of every output of a stage in dvc.lock."""
+    return {out["path"]: out.get("md5", "") for entry in recorded_stages().values() for out in entry.get("outs", [])}
 
 
 def recorded(manifests: Iterable[str]) -> list[bool]:
     """Whether dvc.lock contains each of these manifests (given as texts): if so, the existing results have the same
     settings, notebook and code."""
     known = recorded_dependencies()
-    return [hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() in known for text in manifests]
+    return [md5(text) in known for text in manifests]
+
+
+def md5(text: str) -> str:
+    """As DVC hashes a file of that text."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

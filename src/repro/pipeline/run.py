@@ -12,6 +12,7 @@ from repro.engine.workers import end_with
 from repro.errors import Refused
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
+from repro.pipeline.progress import Heartbeat, told
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
@@ -23,21 +24,37 @@ class StageFailed(Refused):
     """One sentence: which stage, which error, where to find the executed notebook."""
 
 
+class OtherCode(Refused):
+    """One sentence: a stage would record the hash of other code than runs."""
+
+
 def run_stage(stage: Stage, settings: Settings) -> None:
     """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
+    check_code()
     now = manifest(stage, settings)
-    print(f"{stage.name}: {reason(stage, now)}", flush=True)
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
-    _execute(stage, executed, stage.parameters(settings))
-    seconds = time.monotonic() - started
-    if stage.report:
-        _render(stage, settings, now, executed, seconds)
+    with told(stage, settings) as around, Heartbeat(stage.name, around) as output:
+        place = f"{around}; " if around else ""
+        print(f"{stage.name}: {place}{reason(stage, now)}", flush=True)
+        _execute(stage, executed, stage.parameters(settings), output)
+        seconds = time.monotonic() - started
+        if stage.report:
+            _render(stage, settings, now, executed, seconds)
     _remember(stage, now)
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
+
+
+def check_code() -> None:
+    """OtherCode unless the package that runs is the one that manifests hash."""
+    if paths.SOURCE.resolve() != paths.PACKAGE:
+        raise OtherCode(
+            f"the code that runs is {paths.PACKAGE}, but this project's is {paths.SOURCE}: put the latter first, as in "
+            f"`PYTHONPATH={paths.SOURCE.parent} dvc repro`, or run in the project that is installed"
+        )
 
 
 def reason(stage: Stage, now: dict[str, Any]) -> str:
@@ -52,7 +69,7 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
     return "runs again because " + "; ".join(changes[:4]) + more
 
 
-def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
+def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: Any) -> None:
     # Importing papermill imports jsonschema, which builds a grammar of internationalised addresses if it can: three
     # quarters of a second in every stage, for a format that no notebook uses.
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -71,7 +88,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any]) -> None:
                 cwd=str(paths.ROOT),
                 progress_bar=False,
                 request_save_on_cell_execute=False,  # twice a cell, the whole notebook: two seconds of a stage
-                stdout_file=sys.stdout,
+                stdout_file=output,
                 stderr_file=sys.stderr,
                 start_timeout=120,
                 shutdown_kernel="immediate",  # a graceful shutdown takes half a second per stage

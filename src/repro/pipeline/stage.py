@@ -35,6 +35,11 @@ class Stage:
         return self.kind if self.item is None else f"{self.kind}-{self.item}"
 
     @property
+    def address(self) -> str:
+        """Its name for DVC."""
+        return self.kind if self.item is None else f"{self.kind}@{self.item}"
+
+    @property
     def notebook(self) -> Path:
         return paths.NOTEBOOKS / self.meta["notebook"]
 

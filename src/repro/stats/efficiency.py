@@ -17,9 +17,10 @@ TOTALS = {"tokens": "trained_tokens", "paper": "paper_tokens", "generated": "gen
 
 
 def summarise(
-    evaluations: pd.DataFrame, questions: pd.DataFrame, settings: Settings, family: Sequence[str] | None = None
+    evaluations: pd.DataFrame, questions: pd.DataFrame | None, settings: Settings, family: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """One row per compared arm that `evaluations` holds, group by group. Columns; * has _low and _high as well:
+    """One row per compared arm that `evaluations` holds, group by group; without `questions`, nothing of pass@k.
+    Columns; * has _low and _high as well:
 
     arm, title, group, seeds
     accuracy*, gain*, difference*   at the end; over the start; against the baseline, paired by seed
@@ -64,7 +65,7 @@ def summarise(
         **_outcomes(accuracy_A_S_E, best.loc[arms, seeds].to_numpy(), base, statistics.confidence),
         **significance(difference_A_S, arms, baseline, family, statistics.confidence),
     }
-    for k in KS:
+    for k in KS if questions is not None else ():
         pass_A_S = run_means(questions, arms, seeds, k)
         columns |= _mean_columns(f"pass_{k}", pass_A_S, statistics.confidence)
         columns |= _mean_columns(f"pass_{k}_difference", pass_A_S - pass_A_S[base], statistics.confidence)

@@ -50,7 +50,7 @@ def tour(file: Path, console: Console) -> int:
     from repro.training import train
 
     with Curves({name: arm.title for name, arm in settings.arms.items()}, console) as curves:
-        tables = train(settings, policy=SHIPPED, say=curves.say)
+        tables = train(settings, policy=SHIPPED, say=curves.say, watch=curves.watch)
     from repro.stats.runs import last_of
     from repro.tour.page import answer, write_page
 

@@ -1,6 +1,5 @@
 """The tour in the terminal: curves that grow as evaluations arrive, or plain lines where output is no terminal."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -13,8 +12,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-# A line of `repro.training.train`: "grpo  seed 0  step   3/12  accuracy 0.412, about 9 s left"
-LINE = re.compile(r"(\S+)  seed (\d+)  step +(\d+)/(\d+)  accuracy ([\d.]+)(?:, (about \d+ s left))?")
+from repro.engine.progress import Progress, Step
+
 MARKS = ("●", "▲", "■", "◆")
 COLORS = ("bright_black", "dark_orange", "dodger_blue2", "green3")
 WIDTH, HEIGHT = 60, 12  # characters of the chart
@@ -22,10 +21,10 @@ MARGIN = 0.02  # of accuracy, above and below the curves
 
 
 class Curves:
-    """Accuracy over training steps of every run, fed with the lines of `train`.
+    """Accuracy over training steps of every run, fed with what `train` tells.
 
     with Curves(titles) as curves:
-        train(settings, say=curves.say)
+        train(settings, say=curves.say, watch=curves.watch)
     """
 
     def __init__(self, titles: Mapping[str, str], console: Console | None = None):
@@ -46,14 +45,18 @@ class Curves:
             self._live.stop()
 
     def say(self, line: str) -> None:
-        """Take one line; any other text than an evaluation is printed as it is."""
-        found = LINE.fullmatch(line)
-        if not found or not self.console.is_terminal:
+        """Print a line, unless the curves show what it says."""
+        if not self.console.is_terminal:
             self.console.print(line, highlight=False)
-        if found:
-            arm, seed, step, steps, accuracy, left = found.groups()
-            self.points.setdefault((arm, int(seed)), {})[int(step)] = float(accuracy)
-            self.last, self.left = max(self.last, int(steps)), left or ""
+
+    def watch(self, event: Progress) -> None:
+        """Take one event of training."""
+        if not isinstance(event, Step):
+            return
+        self.last = max(self.last, event.steps)
+        self.left = "" if event.left is None else f"about {event.left:.0f} s left"
+        if event.accuracy is not None:
+            self.points.setdefault((event.arm, event.seed), {})[event.step] = event.accuracy
 
     def curve(self, arm: str) -> dict[int, float]:
         """{step: mean accuracy over the seeds that were evaluated there}."""

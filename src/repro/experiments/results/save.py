@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from repro.experiments.results import tables
+from repro.experiments.results.figures import headlines
 from repro.files import write_json, write_parquet, write_text
 from repro.paths import FIGURES, ROOT, TABLES
 from repro.plots.style import save as save_figure
@@ -34,12 +35,13 @@ def save(
         write_parquet(evaluations, place / "evaluations.parquet")
     for name, frame in (frames or {}).items():
         write_parquet(frame, folder / f"{name}.parquet")
-    write_text(curves(evaluations, summary).to_csv(index=False), folder / "curves.csv")
+    # DVC's plots read no parquet
+    write_text(curves(evaluations, summary).to_csv(index=False, float_format="%.6g"), TABLES / "curves.csv")
     for name, figure in figures.items():
         save_figure(figure, FIGURES / name)
     for name, text in {**_tables(summary, settings), **(texts or {})}.items():
         write_text(text.rstrip("\n") + "\n", TABLES / f"{name}.md")
-    write_json(metrics(summary, settings), ROOT / "metrics.json")
+    write_json(headlines(summary, evaluations, settings), ROOT / "metrics.json")
 
 
 def curves(evaluations: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
@@ -53,26 +55,6 @@ def curves(evaluations: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     shown = ["step", "trained_tokens", "paper_tokens", "total_tokens", "flops", "accuracy"]
     shown = [name for name in shown if name in known]
     return known.groupby(["arm", "group", "share"], sort=False)[shown].mean().reset_index()
-
-
-def metrics(summary: pd.DataFrame, settings: Settings) -> dict[str, dict[str, float | None]]:
-    """{arm: {figure: value}}: accuracy, difference, best and cost ratios at the first level, each with _low and _high;
-    null where undefined, and where a ratio would be but a lower bound (see `efficiency.cost_ratios`)."""
-    level = round(100 * settings.statistics.levels[0])
-    axes = [axis for axis in tables.FRONT_AXES if f"{axis}_ratio_{level}" in summary]
-    names = ["accuracy", "difference", "best", *(f"{axis}_ratio_{level}" for axis in axes)]
-    return {
-        row["arm"]: {key: value for name in names for key, value in _stated(row, name).items()}
-        for row in summary.to_dict("records")
-    }
-
-
-def _stated(row: Mapping[str, Any], name: str) -> dict[str, float | None]:
-    """One figure with its ends; see `metrics`."""
-    reached, is_open = row.get(f"{name}_reached", True), row.get(f"{name}_open", False)
-    known = {"": reached, "_low": reached, "_high": reached and not is_open}
-    keys = {f"{name}{end}": is_known for end, is_known in known.items()}
-    return {key: round(row[key], 6) if is_known and not pd.isna(row[key]) else None for key, is_known in keys.items()}
 
 
 def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:

@@ -1,0 +1,42 @@
+"""The study in some ten figures, for metrics.json: a function of the runs' evaluations and of params.yaml."""
+
+from typing import Any
+
+import pandas as pd
+
+from repro.experiments.results import tables
+from repro.experiments.results.noise_floor import noise_floor
+from repro.settings import Settings
+
+
+def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> dict[str, Any]:
+    """What DVC shows and compares between commits: {"baseline": how it ends, "difference": {arm: …} of the arms that
+    are compared on every mix of queries, controls apart, "arms": {outcome: how many}, "resolvable_difference": the
+    least that these seeds can tell}; null where a figure is not known. See `summarise` for what each one is."""
+    arms = summary.set_index("arm")
+    base, others = arms.loc[settings.baseline], arms.drop(index=settings.baseline)
+    shown = [arm for arm in settings.regimes.arms if arm in others.index and others.at[arm, "group"] != tables.CONTROLS]
+    level = round(100 * settings.statistics.levels[0])
+    below = {axis: _clearly_below(others, f"{axis}_ratio_{level}") for axis in ("trained_tokens", "flops")}
+    repeated = f"{settings.baseline}-again" in set(evaluations["arm"])
+    noise = noise_floor(evaluations, settings).iloc[0]["resolvable_holm"] if repeated else None
+    return {
+        "baseline": {"final_accuracy": _rounded(base["accuracy"]), "gain": _rounded(base["gain"])},
+        "difference": {arm: _rounded(others.at[arm, "difference"]) for arm in shown},
+        "arms": {
+            "significantly_higher": int((others["resolved"] == "more").sum()),
+            "significantly_lower": int((others["resolved"] == "less").sum()),
+            **{f"clearly_fewer_{axis}": count for axis, count in below.items()},
+        },
+        "resolvable_difference": _rounded(noise),
+    }
+
+
+def _clearly_below(arms: pd.DataFrame, ratio: str) -> int:
+    """How many arms reach the level at a cost whose interval lies wholly below the baseline's."""
+    closed = arms[f"{ratio}_reached"] & ~arms[f"{ratio}_open"]
+    return int((closed & (arms[f"{ratio}_high"] < 1)).sum())
+
+
+def _rounded(value: Any) -> float | None:
+    return None if value is None or pd.isna(value) else round(float(value), 6)

@@ -1,0 +1,228 @@
+"""What is told while things run: events of training, metrics by verl's names, stage n of N, a heartbeat, the code."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from repro import paths
+from repro import settings as settings_module
+from repro.engine import live
+from repro.engine.crew import Event
+from repro.engine.progress import Lines, Silence, Step, follow
+from repro.pipeline import plan, progress, run
+from repro.pipeline.lock import md5
+from repro.pipeline.stage import Stage, all_stages
+
+SMOKE = settings_module.load(scale="smoke")
+
+
+def test_training_tells_every_step_as_fields():
+    """Two runs of 4 steps, one resumed at its third: 3 of 8 - 2 steps are done after the last event."""
+    folders = [Path("a"), Path("b")]
+    settings = SimpleNamespace(steps_of=lambda arm: 4)
+    runs = [SimpleNamespace(arm="zvf", seed=seed, folder=at, settings=settings) for seed, at in enumerate(folders)]
+
+    def event(folder, step, accuracy=None, measured=None):
+        job = SimpleNamespace(checkpoints=SimpleNamespace(folder=folder))
+        return Event(job, "step", (step, accuracy, measured or {}, {}))
+
+    sent = [None, event(folders[0], 0, 0.25), event(folders[1], 2), event(folders[0], 1, None, {"kl": 0.5}), None]
+    told = list(follow(runs, iter(sent)))
+    assert [type(one) for one in told] == [Silence, Step, Step, Step, Silence]
+    assert (told[0].doing, told[-1].doing) == ("starting the workers", "training")
+    assert [(one.seed, one.step, one.accuracy) for one in told[1:4]] == [(0, 0, 0.25), (1, 2, None), (0, 1, None)]
+    assert told[1].left is None and told[3].left >= 0 and told[3].measured == {"kl": 0.5}
+    assert str(told[1]) == "zvf  seed 0  step   0/4  accuracy 0.250"
+
+
+def test_a_line_is_printed_for_each_evaluation_and_after_thirty_seconds(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr("repro.engine.progress.time.monotonic", lambda: now[0])
+    tell = Lines(lines.append)
+    for second, event in (
+        (1, Step("zvf", 0, 0, 9, 0.5)),
+        (2, Step("zvf", 0, 1, 9)),
+        (30, Silence(28.0, "training")),
+        (31, Silence(29.0, "training")),
+        (40, Step("zvf", 0, 2, 9)),
+        (62, Step("zvf", 0, 3, 9, left=7.0)),
+    ):
+        now[0] = second
+        tell(event)
+    assert lines == [
+        "zvf  seed 0  step   0/9  accuracy 0.500",
+        "training, 29 s",
+        "zvf  seed 0  step   3/9, about 7 s left",
+    ]
+
+
+def test_live_metrics_have_verls_names_and_leave_out_what_was_not_measured():
+    measured = {"loss": 0.5, "gradient_norm": float("nan"), "response_tokens": 12, "reward": 0.25, "seed": 3}
+    assert live.metrics(Step("zvf", 0, 1, 9, None, None, measured)) == {
+        "actor/loss": 0.5,
+        "critic/rewards/mean": 0.25,
+        "response_length/mean": 12.0,
+    }
+    evaluated = live.metrics(Step("zvf", 0, 0, 9, 0.75, None, {}, {"samples": 4, "truncated": 0.5}))
+    assert evaluated == {"val-core/heldout/acc/mean@4": 0.75, "val-aux/heldout/clip_ratio": 0.5}
+
+
+def test_every_column_of_a_live_metric_is_one_of_the_log():
+    """By their names in the sources: those of the log, of a batch, of an update and of the ledger."""
+    sources = "".join((ROOT / "src/repro/engine" / name).read_text() for name in ("log.py", "groups.py", "collect.py"))
+    sources += "".join(
+        (ROOT / "src/repro/engine" / name).read_text() for name in ("update.py", "ledger.py", "train.py")
+    )
+    for column in {*live.MEASURED, *live.EVALUATED}:
+        assert re.search(rf"\b{column}\b", sources), column
+
+
+def test_dvclive_keeps_the_metrics_of_each_seed(tmp_path, monkeypatch):
+    pytest.importorskip("dvclive")
+    monkeypatch.setenv(live.VARIABLE, str(tmp_path / "live"))
+    with live.from_environment() as record:
+        for step, accuracy in ((0, 0.25), (1, 0.5)):
+            record(Step("zvf", 3, step, 1, accuracy, None, {"loss": 0.1 * step}, {"samples": 2}))
+        record(Silence(40.0, "training"))
+    folder = tmp_path / "live/zvf/seed-3"
+    kept = json.loads((folder / "metrics.json").read_text())
+    assert kept["step"] == 1 and kept["val-core"]["heldout"]["acc"]["mean@2"] == 0.5 and kept["actor"]["loss"] == 0.1
+    curve = (folder / "plots/metrics/val-core/heldout/acc/mean@2.tsv").read_text().split()
+    assert curve == ["step", "mean@2", "0", "0.25", "1", "0.5"]
+    assert not list(tmp_path.rglob("dvc.yaml")) and not (ROOT / "dvclive").exists()
+    monkeypatch.delenv(live.VARIABLE)
+    with live.from_environment() as record:
+        assert record is None
+
+
+def test_without_dvclive_it_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dvclive", None)
+    with pytest.raises(live.NoLive, match="make extra-live"):
+        live.Record("live")
+
+
+def test_time_left_is_what_stages_took_before_at_the_pace_of_those_that_have_run():
+    known = {"policy": 10.0, "train-grpo": 40.0, "train-zvf": 60.0}
+    assert progress.seconds_left(list(known), {}, known) == (110.0, True)
+    assert progress.seconds_left(["train-zvf"], {"policy": 20.0, "train-grpo": 80.0}, known) == (120.0, True)
+    # an arm that has never run takes what others take; a kind that has not is not known
+    assert progress.seconds_left(["train-new"], {"train-grpo": 80.0, "train-zvf": 40.0}, {}) == (60.0, True)
+    assert progress.seconds_left(["train-zvf", "drift"], {}, known) == (60.0, False)
+    assert [progress.in_words(seconds) for seconds in (89, 100, 3600, 4860)] == [
+        "89 s",
+        "2 min",
+        "1 h 0 min",
+        "1 h 21 min",
+    ]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Three stages, a chain, as dvc.lock has them; (stages, manifests)."""
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "MANIFESTS", tmp_path / "manifests")
+    monkeypatch.setattr(progress, "UNDER_WAY", tmp_path / "progress")
+    monkeypatch.setattr(progress, "OWN", tmp_path / "seconds.json")
+    monkeypatch.setattr(progress, "TABLE", tmp_path / "table.json")
+    stages = [
+        Stage("report", "zvf", ("results/train/zvf",), ("reports/arm-zvf.html",), {}),
+        Stage("train", "zvf", ("results/policy/model",), ("results/train/zvf",), {}),
+        Stage("policy", None, (), ("results/policy",), {}),
+    ]
+    monkeypatch.setattr(progress, "all_stages", lambda settings: stages)
+    for out in ("reports", "results/train/zvf", "results/policy", "manifests"):
+        (tmp_path / out).mkdir(parents=True)
+    (tmp_path / "reports/arm-zvf.html").touch()
+    for stage in stages:
+        (tmp_path / "manifests" / f"{stage.name}.json").write_text(stage.name)
+    lock(tmp_path, stages)
+    return stages, {stage.name: stage.name for stage in stages}
+
+
+def lock(folder, stages, **outs):
+    entries = {
+        stage.address: {
+            "deps": [{"path": f"build/manifests/{stage.name}.json", "md5": md5(stage.name)}],
+            "outs": [{"path": out, "md5": outs.get(stage.kind, "as before")} for out in stage.outs],
+        }
+        for stage in stages
+    }
+    (folder / "dvc.lock").write_text(yaml.safe_dump({"stages": entries}))
+
+
+def test_the_plan_is_what_changed_what_is_missing_and_what_follows_from_them(project, tmp_path):
+    stages, manifests = project
+    assert plan.will_run(stages, manifests) == []
+    assert plan.will_run(stages, {**manifests, "train-zvf": "edited"}) == ["report-zvf", "train-zvf"]
+    assert plan.will_run(stages, {**manifests, "report-zvf": "edited"}) == ["report-zvf"]
+    (tmp_path / "results/policy").rmdir()
+    assert plan.will_run(stages, manifests) == ["report-zvf", "train-zvf", "policy"]
+    assert [stage.name for stage in plan.needed_for(["train@zvf"], stages)] == ["train-zvf", "policy"]
+    assert plan.needed_for([], stages) == stages
+
+
+def test_the_stages_of_one_repro_count_on_from_each_other(project, tmp_path, monkeypatch):
+    """Each in a process of its own: here an object of its own. What DVC will skip leaves the count."""
+    stages, _ = project
+    (tmp_path / "manifests/policy.json").write_text("edited")
+    owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        first = progress.Repro(owner.pid, SMOKE)
+        first.start(stages[2])
+        assert re.fullmatch(r"stage 1 of 3, \d+ s gone", str(first))
+        (tmp_path / "seconds.json").write_text(json.dumps({"smoke": {"train-zvf": 20.0, "report-zvf": 5.0}}))
+        first.end(stages[2])
+        lock(tmp_path, stages, policy="other")
+        second = progress.Repro(owner.pid, SMOKE)
+        second.start(stages[1])
+        assert re.fullmatch(r"stage 2 of 3, \d+ s gone, about 2[45] s left", str(second))
+        second.end(stages[1])
+        lock(tmp_path, stages, policy="other")  # the same bits as before: the report will be skipped
+        third = progress.Repro(owner.pid, SMOKE)
+        assert third._skipped() == {"report-zvf"}
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_a_heartbeat_sounds_in_silence_alone():
+    out = io.StringIO()
+    with progress.Heartbeat("profile", "stage 2 of 3", silence=0.2, stream=out) as stream:
+        for _ in range(4):
+            time.sleep(0.05)
+            stream.write("a line\n")
+        time.sleep(0.5)
+    lines = out.getvalue().splitlines()
+    assert lines[:4] == ["a line"] * 4
+    assert lines[4] == "profile: at work for 0 s; stage 2 of 3" and 5 <= len(lines) <= 6
+
+
+def test_a_stage_refuses_to_run_other_code_than_it_hashes(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "SOURCE", tmp_path / "src" / "repro")
+    with pytest.raises(run.OtherCode, match=r"PYTHONPATH=\S*/src dvc repro"):
+        run.run_stage(all_stages(SMOKE)[0], SMOKE)
+
+
+def test_a_command_in_another_copy_runs_the_code_of_that_copy(tmp_path):
+    """As in a worktree, or in the folder of `dvc exp run --temp`: this checkout is the one installed."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    entry = tmp_path / "src/repro/pipeline/__main__.py"
+    entry.write_text(entry.read_text().replace("MARK = ", "print(__file__)\nMARK = "))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("REPRO_")}
+    command = [sys.executable, "-m", "repro.pipeline", "check"]
+    environment["PYTHONPATH"] = str(ROOT / "src")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == str(entry), done.stderr
