@@ -134,7 +134,8 @@ def rows(
     )
     cut = {name: table[column].clip(ends["least"], ends["most"]) for name, column in {"low": low, "high": high}.items()}
     at = table[value].clip(ends["least"], ends["most"])
-    scale = {"type": "log" if log else "linear", "zero": False, "nice": False, "domain": {"expr": _domain(panel)}}
+    scale = {"type": "log"} if log else {"type": "linear", "zero": False}
+    scale |= {"nice": False, "domain": {"expr": _domain(panel)}}
     numeric = {"type": "quantitative", "title": None, "scale": scale}
     axis = {**NUMBERS, "orient": "top", "tickCount": 5, "format": "~g"}
     sort = {"field": "rank", "op": "min", "order": "ascending"}

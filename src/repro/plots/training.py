@@ -182,12 +182,12 @@ def _furthest(ahead: pd.DataFrame, settings: Settings, axis: str) -> str:
         .mean()
         .drop(settings.baseline, errors="ignore")
     )
-    baseline = settings.arms[settings.baseline].title
+    baseline = settings.arm(settings.baseline).title
     if ends.empty:
         return ""
     cost = " ".join(AXES[axis].split())
     best, worst = ends.idxmax(), ends.idxmin()
-    titles = {arm: settings.arms[arm].title for arm in (best, worst)}
+    titles = {arm: settings.arm(arm).title for arm in (best, worst)}
     if best == worst:
         return f"{titles[best]} ends {ends[best]:+.3f} from {baseline} at the same cost in {cost}"
     return (
@@ -225,9 +225,9 @@ def _answering(
             "cost": {name: " ".join(AXES[name].split()) for name in costs},
         },
         labels=("cost", "value"),
-        base=settings.arms[settings.baseline].title,
-        groups={settings.arms[arm].title: settings.arms[arm].group for arm in arms},
-        shown=[settings.arms[arm].title for arm in shown],
+        base=settings.arm(settings.baseline).title,
+        groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
+        shown=[settings.arm(arm).title for arm in shown],
     )  # fmt: skip
 
 
@@ -250,8 +250,8 @@ def _answering_steps(
         x="x", y="mean", by="arm", low="low", high="high",
         choices={"measure": {metric: DYNAMICS[metric] for metric in metrics}},
         labels=("step", "value"),
-        base=settings.arms[settings.baseline].title,
-        groups={settings.arms[arm].title: settings.arms[arm].group for arm in arms},
+        base=settings.arm(settings.baseline).title,
+        groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
     )  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def _titled(table: pd.DataFrame, arms: Sequence[str], settings: Settings) -> pd.
     """`table` in the order of `arms`, which are named as in figures."""
     place = table["arm"].map({arm: place for place, arm in enumerate(arms)})
     ordered = table.iloc[np.argsort(place.to_numpy(), kind="stable")]
-    return ordered.assign(arm=ordered["arm"].map({arm: settings.arms[arm].title for arm in arms}))
+    return ordered.assign(arm=ordered["arm"].map({arm: settings.arm(arm).title for arm in arms}))
 
 
 def with_axis(evaluations: pd.DataFrame, axis: str) -> pd.DataFrame:
