@@ -137,3 +137,16 @@ def smoke(tmp_path_factory) -> Project:
             list(pool.map(lambda stages: project.run(*repro, *stages), lanes))
     project.run("dvc", "repro")
     return project
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """The system's Chromium; a test that asks for it is skipped where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pages are not opened")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium is installed (apt install chromium): pages are checked as text alone")
+    with api.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()

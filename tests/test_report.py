@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from repro import settings as settings_module
 from repro.pipeline.__main__ import main
-from repro.pipeline.pages import in_order, neighbours, sections
+from repro.pipeline.pages import arm_links, check_parts, in_order, neighbours, sections
 from repro.plots.style import METADATA, arm_styles, save, use_style
 from repro.report.html import LIMIT, WIDGET, render
 from repro.report.index import write_index
@@ -129,7 +129,7 @@ def soup(report):
 def check_offline(text):
     """No element, style or script fetches anything; links to follow and XML namespaces may."""
     for element in BeautifulSoup(text, "html.parser").find_all(True):
-        assert element.name not in ("script", "link", "iframe")
+        assert element.name not in ("link", "iframe") and (element.name != "script" or element.parent.name == "head")
         for name in ("src", "srcset", "data", "href", "xlink:href"):
             value = element.get(name, "")
             assert element.name == "a" or value.startswith("data:") or not value
@@ -178,7 +178,8 @@ def test_formula_that_cannot_be_drawn_is_named(tex):
 def test_every_kind_of_cell(soup):
     main = soup.main
     assert soup.h1.get_text() == "Arm: <grpo>" and len(soup.find_all("h1")) == 1
-    assert [s.get_text() for s in main.find_all("summary")] == ["parameters as run", *["code"] * 6]
+    folded = ["print(1 < 2)", "table", "figure", "bar", "js", "1/0"]
+    assert [s.get_text() for s in main.find_all("summary")] == ["parameters as run", *(f"code {c}" for c in folded)]
     assert not any(d.has_attr("open") for d in soup.find_all("details"))
     assert main.find("pre", class_="stream").get_text() == "100%\nTrue & <b>done</b>"
     assert main.find("b").get_text() == "kept" and main.find("u").get_text() == "the"
@@ -222,6 +223,56 @@ def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_p
     turns = main.find(class_="turn").find_all("a")
     assert [(a["href"], a["class"]) for a in turns] == [("policy.html", ["previous"]), ("arm-a.html", ["next"])]
     assert turns[0].get_text().split() == ["previous", "Base", "<policy>"]
+
+
+def test_the_answer_comes_first_and_tagged_sections_have_pages_of_their_own(tmp_path):
+    def section(heading, *tags):
+        return new_markdown_cell(f"## {heading}\n\nOn {heading}.", metadata={"tags": list(tags)})
+
+    figure = shown({"image/png": "AAAA"})
+    notebook = write_notebook(
+        tmp_path / "n.ipynb",
+        new_markdown_cell("# Title\n\nWhy."),
+        section("Ends"),
+        code("best = 1\nMarkdown(\n    best\n)", shown({"text/markdown": "It ends at 0.71. More."}), tags=["summary"]),
+        section("Costs", "page:cost"),
+        code("cost", shown({"text/plain": "cost"})),
+        section("Claims", "page:claims"),
+        section("Ratios", "page:cost"),
+        code("figure", figure, tags=["answer"]),
+        section("Last"),
+    )
+    made = render(notebook, tmp_path / "r.html", "Title", {}, group="results")
+    assert [path.name for path in made] == ["r.html", "r-cost.html", "r-claims.html"]
+    first, cost, claims = (BeautifulSoup(path.read_text(), "html.parser") for path in made)
+    answer = first.main.find("section")
+    assert answer["class"] == ["answer"] and answer.get_text(" ", strip=True).startswith("It ends at 0.71.")
+    assert answer.summary.get_text() == "code Markdown("  # what made it, below it
+    assert [h.get_text().removesuffix("#") for h in first.main.find_all("h2")] == [
+        "More of this report",
+        "Ends",
+        "Last",
+    ]
+    assert [a["href"] for a in first.find(class_="parts").find_all("a")] == ["r-cost.html", "r-claims.html"]
+    assert cost.h1.get_text() == "Costs" and cost.main.find("h2", id="Ratios") and "On Ratios." in cost.main.get_text()
+    assert [a["href"] for a in claims.header.find_all("a")] == ["index.html", "r.html"]
+    path = write_index(tmp_path)
+    [item] = BeautifulSoup(path.read_text(), "html.parser").find_all("li")
+    assert [a["href"] for a in item.find_all("a")] == ["r.html", "r-cost.html", "r-claims.html"]
+    assert item.p.get_text() == "It ends at 0.71."
+    wrong = write_notebook(tmp_path / "w.ipynb", new_markdown_cell("Text.", metadata={"tags": ["page:cost"]}))
+    with pytest.raises(ValueError, match=r"w\.ipynb: a cell is tagged 'page:cost' but opens no section"):
+        render(wrong, tmp_path / "w.html", "Title", {})
+
+
+def test_the_pages_that_a_notebook_makes_are_those_that_dvc_keeps():
+    stage = next(s for s in in_order(settings_module.load()) if s.kind == "results")
+    declared = [out.rpartition("/")[2] for out in stage.outs if out.endswith(".html")]
+    check_parts(stage, declared)
+    with pytest.raises(ValueError, match=r"the outs of results in dvc.yaml declare: add results-x.html there"):
+        check_parts(stage, [*declared, "results-x.html"])
+    links = arm_links(settings_module.load())
+    assert links[settings_module.load().arms["grpo"].title] == "arm-grpo.html"
 
 
 def test_reports_follow_each_other_as_in_params_yaml():

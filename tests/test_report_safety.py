@@ -1,7 +1,6 @@
 """What a model, a data set or params.yaml says is shown as it is in a report, and nothing of it runs or loads."""
 
 import re
-import shutil
 
 import nbformat
 import pandas as pd
@@ -143,18 +142,6 @@ def test_formulas_of_an_output_never_break_its_report_and_those_of_a_cell_must_b
     for tex in (r"$\foo$", r"$\href{https://a.example}{x}$", r"$\style{color:red}{x}$"):
         with pytest.raises(ValueError, match="formula"):
             markdown_to_html(tex)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pages are not opened")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium is installed (apt install chromium): pages are checked as text alone")
-    with api.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -119,7 +119,7 @@ def _ran_a_cell(executed: Path) -> bool:
 
 
 def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Path, seconds: float) -> None:
-    from repro.pipeline.pages import neighbours, sections
+    from repro.pipeline.pages import arm_links, check_parts, neighbours, sections
     from repro.report.html import render
     from repro.report.index import write_index
     from repro.report.provenance import collect
@@ -133,14 +133,16 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
     )
     try:
-        render(
+        made = render(
             executed,
             stage.report,
             stage.title,
             provenance,
             group=stage.meta["group"],
             neighbours=neighbours(stage, settings),
+            links=arm_links(settings),
         )
+        check_parts(stage, [path.name for path in made])
     except ValueError as error:
         raise StageFailed(f"{stage.name}: its report cannot be made: {error}") from error
     write_index(stage.report.parent, sections(settings))

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from repro.plots.interactive import rows as answering_rows
 from repro.plots.style import COLORS, STRIPE, WIDTH, new_figure
+from repro.plots.words import says
 from repro.settings import Settings
 from repro.stats.pass_at_k import KS
+from repro.stats.tables import interval, ratio
 
 BETTER, WORSE, PLAIN = COLORS[0], COLORS[1], "0.35"
 ROW = 0.27  # inches
@@ -53,7 +57,12 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
         "lower, resolved": (WORSE, WORSE),
         "not resolved (Holm)": (PLAIN, "white"),
     }
-    return _with_legend(figure, marks)
+    higher, lower = ((others["resolved"] == outcome).sum() for outcome in ("more", "less"))
+    counted = f"{higher} of {len(others)} arms end significantly higher, {lower} significantly lower; {{}}"
+    _say(figure, others, "difference", counted, "+.3f")
+    said = {"difference": [interval(*ends, "+.3f") for ends in _ends(others, "difference")]}
+    columns = [Column("difference", label, 0.0)]
+    return _answering(_with_legend(figure, marks), others, columns, colors, filled, said)
 
 
 def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: str) -> Figure:
@@ -71,7 +80,15 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
         "not reached: a lower bound": (BETTER, "white"),
         "→ upper end not known, or beyond": (BETTER, ""),
     }
-    return _with_legend(figure, marks)
+    said = {column.name: [ratio(row, column.name) for _, row in others.iterrows()] for column in columns}
+    figure = _with_legend(figure, marks)
+    if columns:
+        shown = next((column for column in columns if column.name == names["flops"]), columns[-1])
+        reached = others[others[f"{shown.name}_reached"].astype(bool)]
+        cost = " ".join(shown.label.split())
+        counted = f"{len(reached)} of {len(others)} arms reach the level; relative to the baseline, in {cost}, {{}}"
+        _say(figure, reached, shown.name, counted, ".2f")
+    return _answering(figure, others, columns, pd.Series(BETTER, others.index), None, said)
 
 
 def pass_at_k(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
@@ -80,7 +97,64 @@ def pass_at_k(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
     columns = [Column(f"pass_{k}", f"pass@{k}", float(base[f"pass_{k}"])) for k in KS if np.isfinite(base[f"pass_{k}"])]
     colors = pd.Series(np.where(summary["arm"] == settings.baseline, "0.1", BETTER), summary.index)
     figure = _forest(summary, columns, colors, None, title, 9.0)
-    return _with_legend(figure, {settings.arm(settings.baseline).title: ("0.1", "")})
+    said = {c.name: [interval(*ends) for ends in _ends(summary, c.name)] for c in columns}
+    if columns:
+        _say(figure, summary, columns[-1].name, f"{columns[-1].label}: {{}}", ".3f")
+    figure = _with_legend(figure, {settings.arm(settings.baseline).title: ("0.1", "")})
+    return _answering(figure, summary, columns, colors, None, said)
+
+
+def _ends(rows: pd.DataFrame, name: str) -> np.ndarray:
+    return rows[[name, f"{name}_low", f"{name}_high"]].to_numpy(float)
+
+
+def _say(figure: Figure, rows: pd.DataFrame, name: str, sentence: str, spec: str) -> None:
+    """The figure's finding: `sentence` with the highest and the lowest of the rows."""
+    values = rows.set_index("title")[name].dropna()
+    if len(values):
+        high, low = values.idxmax(), values.idxmin()
+        ends = f"highest {high} ({values.max():{spec}}), lowest {low} ({values.min():{spec}})"
+        says(figure, sentence.format(ends))
+
+
+def _answering(
+    figure: Figure,
+    rows: pd.DataFrame,
+    columns: list[Column],
+    colors: pd.Series,
+    filled: pd.Series | None,
+    said: dict[str, list[str]],
+) -> Figure:
+    """`figure` with its drawing: one panel at a time, of the reader's choice, with the same marks."""
+    if not columns:
+        return figure
+    parts, limits = [], {}
+    for column in columns:
+        limits[column.name] = _limits(rows, [other for other in columns if other.log] or [column])
+        least, most = limits[column.name]
+        value, low, high = _ends(rows, column.name).T
+        reached = rows.get(f"{column.name}_reached", pd.Series(True, rows.index)).to_numpy(bool)
+        opened = rows.get(f"{column.name}_open", pd.Series(False, rows.index)).to_numpy(bool)
+        full = reached if filled is None else filled.to_numpy(bool)
+        colour = [to_hex(color) for color in colors]
+        part = {
+            "arm": rows["title"], "group": rows["group"], "panel": column.name, "reference": column.reference,
+            "value": value, "said": said[column.name],
+            "low": np.where(reached, low, np.nan), "high": np.where(reached, np.where(opened, most, high), np.nan),
+            "colour": colour, "fill": np.where(full, colour, "white"),
+        }  # fmt: skip
+        part["shape"] = np.select(
+            [value < least, (value > most) | ~reached], ["triangle-left", "triangle-right"], "circle"
+        )
+        parts.append(pd.DataFrame(part, index=rows.index)[np.isfinite(value)])
+    labels = {column.name: " ".join(column.label.split()) for column in columns}
+    return answering_rows(
+        figure,
+        pd.concat(parts, ignore_index=True),
+        value="value", by="arm", low="low", high="high", reference="reference", said="said",
+        look={name: name for name in ("colour", "fill", "shape")},
+        limits=limits, choices={"panel": labels}, group="group", log=columns[0].log,
+    )  # fmt: skip
 
 
 def reach(distances: np.ndarray) -> tuple[float, float]:
@@ -200,11 +274,15 @@ def _axis(ax: Axes, column: Column, left: float, right: float) -> None:
         within = [[tick for tick in ticks if left <= tick <= right] for ticks in TICKS]
         ax.xaxis.set_major_locator(FixedLocator(next((ticks for ticks in within if len(ticks) > 2), [1.0])))
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.xaxis.set_major_formatter(_plain)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.set_xlim(left, right)
     ax.grid(visible=False, axis="y")
+
+
+def _plain(value: float, _: int) -> str:
+    return f"{value:g}"
 
 
 def _with_legend(figure: Figure, marks: dict[str, tuple[str, str]]) -> Figure:

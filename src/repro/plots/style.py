@@ -1,12 +1,15 @@
 """The style of every figure: readable on a phone, in grey and by the colour-blind; the same bytes at every run."""
 
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.files import write_whole
+from repro.plots.narrow import stacked
+from repro.plots.words import in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +62,8 @@ RC = {
 }
 # Neither the date nor matplotlib's version belongs in a file that is compared from run to run.
 METADATA = {"Date": None, "Creator": None}
+FIGURE = "application/vnd.repro.figure+json"  # beside the picture among a notebook's outputs, for reports
+PHONE_DPI = 180  # of the picture for phones, whose screens have two to three pixels for one of CSS
 
 
 def use_style() -> None:
@@ -76,6 +81,7 @@ def use_style() -> None:
         formatters = shell.display_formatter.formatters
         formatters["image/svg+xml"].for_type(Figure, _shown_as_svg)
         formatters["image/png"].for_type(Figure, _shown_as_png)
+        shell.display_formatter.mimebundle_formatter.for_type(Figure, _shown_in_reports)
 
 
 def _shown_as_svg(figure: "Figure") -> tuple[str, dict[str, str]] | None:
@@ -89,19 +95,12 @@ def _shown_as_png(figure: "Figure") -> tuple[bytes, dict[str, int | str]] | None
     return (to_png(figure), width | {"alt": in_words(figure)}) if is_large(figure) else None
 
 
-def in_words(figure: "Figure") -> str:
-    """What a figure shows, for readers who cannot see it: its title, what its panels plot and whose lines they are."""
-    legends = [*figure.legends, *filter(None, (ax.get_legend() for ax in figure.axes))]
-    names = dict.fromkeys(text.get_text() for legend in legends for text in legend.get_texts())
-    panels = dict.fromkeys(_panel(ax) for ax in figure.axes if ax.axison)
-    sentences = [figure.get_suptitle(), "; ".join(filter(None, panels)), ", ".join(names)]
-    return " – ".join(" ".join(sentence.split()) for sentence in sentences if sentence)
-
-
-def _panel(ax) -> str:
-    """`title: y against x`, as far as the panel says so."""
-    axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
-    return ": ".join(filter(None, (ax.get_title() or ax.get_title("left"), axes)))
+def _shown_in_reports(figure: "Figure", include=None, exclude=None) -> dict[str, dict] | None:
+    """What a report shows besides, as far as there is any: a picture for phones, and the drawing that answers."""
+    column = stacked(figure)
+    more = {"narrow": b64encode(to_png(column, PHONE_DPI)).decode()} if column else {}
+    more |= {"interactive": figure.interactive} if getattr(figure, "interactive", None) else {}
+    return {FIGURE: more} if more else None
 
 
 def is_large(figure: "Figure") -> bool:

@@ -8,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from repro.plots.interactive import lines
 from repro.plots.style import BASELINE, group_styles, new_figure
+from repro.plots.words import says
 from repro.settings import Settings, Statistics
 from repro.stats.intervals import t_intervals
 from repro.stats.runs import at_budgets
@@ -41,6 +43,9 @@ OVERVIEW = ("usefulness", "kl", "entropy", "gradient_norm", "selected_tokens", "
 PER_PANEL = 8  # arms that a reader can tell apart in one panel, besides the baseline
 WIDE = 9.6  # inches, of the figure with two panels and their names in a row
 CUT = 0.12  # of the panels of differences
+MEASURES = {"accuracy": "held-out accuracy (pass@1)", "gain": "accuracy minus the baseline's, same cost"}
+CHOSEN = ("flops", "trained_tokens")  # the costs among which a reader of the drawing chooses, besides the figure's own
+THINNED = 60  # points of a curve over steps in the drawing
 WINDOW = 5  # steps of a running mean: batches are small and their metrics noisy
 
 
@@ -66,7 +71,7 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
     ±`CUT`. Bars: t intervals, on the right of paired differences. The names beside a row are in the order of final
     accuracy.
     """
-    evaluations = at_budgets(with_axis(evaluations, axis))
+    charged, evaluations = evaluations, at_budgets(with_axis(evaluations, axis))
     groups = panels(settings)
     ahead = gain_at_equal_cost(evaluations, settings.baseline, axis)
     figure, axes = new_figure(0.9 + 2.6 * len(groups), len(groups), 2, width=WIDE, sharex=True)
@@ -87,9 +92,12 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
     axes[0, 1].set_title("minus the baseline's, same cost", loc="left", fontsize=13)
     for ax in axes[-1]:
         _cost_axis(ax, axis)
-    figure.supylabel("held-out accuracy (pass@1)", fontsize=13)
+    figure.supylabel(MEASURES["accuracy"], fontsize=13)
     _headline(figure, title)
-    return figure
+    says(figure, _furthest(ahead, settings, axis))
+    drawn = [settings.baseline, *(arm for arms in groups.values() for arm in arms)]
+    shown = [settings.baseline, *(arms[0] for arms in groups.values())]
+    return _answering(figure, charged, drawn, settings, [axis, *CHOSEN], shown)
 
 
 def accuracy_curves(
@@ -109,10 +117,14 @@ def accuracy_curves(
                 ax.plot(run[axis], run["accuracy"], color=style["color"], linewidth=0.7, alpha=0.4)
             _curve(ax, runs, axis, "accuracy", style, settings.arm(arm).title, settings.statistics, "band")
         _cost_axis(ax, axis)
-    panels_[0, 0].set_ylabel("held-out accuracy (pass@1)")
+    panels_[0, 0].set_ylabel(MEASURES["accuracy"])
     panels_[0, -1].legend(loc="lower right")
     _headline(figure, title)
-    return figure
+    drawn = list(group_styles(arms, settings.baseline))
+    if settings.baseline in set(evaluations["arm"]):
+        ahead = gain_at_equal_cost(curves[curves["arm"].isin(drawn)], settings.baseline, axes[-1])
+        says(figure, _furthest(ahead, settings, axes[-1]))
+    return _answering(figure, evaluations, drawn, settings, [*axes, *CHOSEN], drawn)
 
 
 def dynamics(
@@ -151,7 +163,7 @@ def dynamics(
             ax.set_xlabel("training step")
             ax.tick_params(labelbottom=True)
     _headline(figure, title)
-    return figure
+    return _answering_steps(figure, steps, list(styles), settings, shown)
 
 
 def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> list[Figure]:
@@ -160,6 +172,111 @@ def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> li
         dynamics(steps[steps["arm"].isin([settings.baseline, *arms])], arms, settings, title.format(group), OVERVIEW)
         for group, arms in panels(settings).items()
     ]
+
+
+def _furthest(ahead: pd.DataFrame, settings: Settings, axis: str) -> str:
+    """The finding of a figure of curves: how many arms end above the baseline at the same cost, and which furthest."""
+    ends = (
+        ahead[ahead["share"] == ahead["share"].max()]
+        .groupby("arm")["gain"]
+        .mean()
+        .drop(settings.baseline, errors="ignore")
+    )
+    baseline = settings.arm(settings.baseline).title
+    if ends.empty:
+        return ""
+    cost = " ".join(AXES[axis].split())
+    best, worst = ends.idxmax(), ends.idxmin()
+    titles = {arm: settings.arm(arm).title for arm in (best, worst)}
+    if best == worst:
+        return f"{titles[best]} ends {ends[best]:+.3f} from {baseline} at the same cost in {cost}"
+    return (
+        f"{(ends > 0).sum()} of {len(ends)} arms end above {baseline} at the same cost in {cost}; furthest above "
+        f"{titles[best]} ({ends[best]:+.3f}), furthest below {titles[worst]} ({ends[worst]:+.3f})"
+    )
+
+
+def _answering(
+    figure: Figure,
+    evaluations: pd.DataFrame,
+    arms: Sequence[str],
+    settings: Settings,
+    axes: Sequence[str],
+    shown: Sequence[str],
+) -> Figure:
+    """`figure` with its drawing: accuracy and the difference to the baseline against each cost, at shares of the
+    budget."""
+    curves = at_budgets(with_axis(evaluations, "total_tokens"))
+    costs = [axis for axis in dict.fromkeys(axes) if axis in curves]
+    parts = []
+    for cost in costs:
+        tables = {"accuracy": curves[curves["arm"].isin(arms)]}
+        if settings.baseline in set(curves["arm"]):
+            ahead = gain_at_equal_cost(curves, settings.baseline, cost)
+            tables["gain"] = ahead[ahead["arm"].isin(arms)]
+        for measure, table in tables.items():
+            parts.append(_means(table, "share", cost, measure, settings).assign(cost=cost, measure=measure))
+    return lines(
+        figure,
+        _titled(pd.concat(parts, ignore_index=True), arms, settings),
+        x="x", y="mean", by="arm", low="low", high="high",
+        choices={
+            "measure": {name: MEASURES[name] for name in tables},
+            "cost": {name: " ".join(AXES[name].split()) for name in costs},
+        },
+        labels=("cost", "value"),
+        base=settings.arm(settings.baseline).title,
+        groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
+        shown=[settings.arm(arm).title for arm in shown],
+    )  # fmt: skip
+
+
+def _answering_steps(
+    figure: Figure, steps: pd.DataFrame, arms: Sequence[str], settings: Settings, metrics: Sequence[str]
+) -> Figure:
+    """`figure` with its drawing: any of the metrics over steps."""
+    parts = []
+    for metric in metrics:
+        runs = steps[steps["arm"].isin(arms)]
+        smooth = [run.assign(**{metric: running_mean(run, metric)}) for _, run in runs.groupby("arm", sort=False)]
+        means = _means(pd.concat(smooth), "step", "step", metric, settings)
+        every = max(1, int(np.ceil(means["x"].nunique() / THINNED)))
+        parts.append(means[means["at"] % every == 0].assign(measure=metric))
+    if not parts:
+        return figure
+    return lines(
+        figure,
+        _titled(pd.concat(parts, ignore_index=True), arms, settings),
+        x="x", y="mean", by="arm", low="low", high="high",
+        choices={"measure": {metric: DYNAMICS[metric] for metric in metrics}},
+        labels=("step", "value"),
+        base=settings.arm(settings.baseline).title,
+        groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
+    )  # fmt: skip
+
+
+def _means(table: pd.DataFrame, at: str, x: str, y: str, settings: Settings) -> pd.DataFrame:
+    """arm, at, x, mean, low, high: `y` over seeds at each value of `at`, at the seeds' mean `x`."""
+    parts = []
+    for arm, runs in table.groupby("arm", sort=False):
+        y_S_E = runs.pivot(index="seed", columns=at, values=y)
+        x_E = runs.groupby(at)[x].mean() if x != at else pd.Series(y_S_E.columns, y_S_E.columns)
+        values_S_E = y_S_E.to_numpy(float)
+        if np.isfinite(values_S_E).all():  # in one go, since there are thousands of points
+            mean_E, low_E, high_E = t_intervals(values_S_E.T, settings.statistics.confidence)
+        else:
+            mean_E, low_E, high_E = mean_and_interval(values_S_E, settings.statistics)
+        part = {"arm": arm, "at": y_S_E.columns, "x": x_E.loc[y_S_E.columns].to_numpy(float)}
+        curve = pd.DataFrame({**part, "mean": mean_E, "low": low_E, "high": high_E}).dropna(subset="mean")
+        parts.append(curve.drop_duplicates(["x", "mean"]))  # a run that has ended keeps its value
+    return pd.concat(parts, ignore_index=True)
+
+
+def _titled(table: pd.DataFrame, arms: Sequence[str], settings: Settings) -> pd.DataFrame:
+    """`table` in the order of `arms`, which are named as in figures."""
+    place = table["arm"].map({arm: place for place, arm in enumerate(arms)})
+    ordered = table.iloc[np.argsort(place.to_numpy(), kind="stable")]
+    return ordered.assign(arm=ordered["arm"].map({arm: settings.arm(arm).title for arm in arms}))
 
 
 def with_axis(evaluations: pd.DataFrame, axis: str) -> pd.DataFrame:

@@ -1,4 +1,7 @@
-"""An executed notebook as one self-contained HTML file: no network, no other files, nothing that a cell could run.
+"""An executed notebook as self-contained HTML: no network, nothing that a cell could run.
+
+One file, or one for each part that the notebook sets apart (`repro.report.parts`); figures that answer need the drawing
+library, which is a file beside them.
 
 nbconvert renders the notebook with the template in `template/`; formulas become MathML. What cells printed may quote a
 model, a data set or params.yaml: it is cleaned, piece by piece and at the end as a whole (`repro.report.safe`). A
@@ -12,16 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.files import write_whole
+from repro.report.figures import as_data, take_figures
+from repro.report.library import ensure_library
 from repro.report.markdown import first_sentence, markdown_to_html
 from repro.report.mathml import add_font
-from repro.report.safe import clean, with_policy
+from repro.report.parts import Part, split
+from repro.report.safe import DATA, clean, with_policy
 from repro.report.tidy import refuse_loading, tidy
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 TEMPLATE = Path(__file__).with_name("template")
-LIMIT = 1_000_000  # bytes of one report
+LIMIT = 1_000_000  # bytes of one page
+LABEL = 60  # characters of a folded cell's last line
 DROPPED_TAG = "hide"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SHOUTING = re.compile(r'<span style="color:red;[^"]*">')  # papermill's notice above a notebook that failed
@@ -46,15 +53,18 @@ def render(
     group: str = "results",
     summary: str = "",
     neighbours: Mapping[str, tuple[str, str]] | None = None,
-) -> None:
-    """Write the executed notebook atomically as the report `html`.
+    links: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write the executed notebook as the report `html`, with a page beside it for each part that it sets apart; return
+    the pages' paths. Each is written whole or not at all, none if one cannot be made.
 
     `title` replaces the notebook's first heading. `provenance`: the result of `provenance.collect`, shown as the
     footer. `group`: where the index lists it. `summary`: its line in the index; by default the first sentence of the
     notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file and title of the `previous` and the
-    `next` report, to link to. Cells tagged `hide` are left out; error outputs are
-    shown. ValueError with the place and the remedy if the report would load something from elsewhere, contains a
-    formula that cannot be rendered or is over `LIMIT` bytes.
+    `next` report, to link to. `links`: {words: file}, to which a cell of a table with just these words leads. The
+    answer comes first: the outputs of cells tagged `summary` and `answer`. Cells tagged `hide` are left out; error
+    outputs are shown. ValueError with the place and the remedy if the report would load something from elsewhere,
+    contains a formula that cannot be rendered or has a page over `LIMIT` bytes.
     """
     import nbformat
 
@@ -62,24 +72,42 @@ def render(
     notebook = nbformat.read(executed_notebook, as_version=4)
     _drop_first_heading(notebook)
     _drop_widgets(notebook)
-    notebook.cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
-    page = {
-        "title": title,
-        "description": summary or _first_sentence(notebook),
-        "group": group,
-        "provenance": provenance,
-        "neighbours": neighbours or {},
-    }
+    cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
+    texts: dict[Path, str] = {}
     try:
-        text = _export(notebook, page, executed_notebook.parent)
+        parts = split(cells)
+        files = {part.name: (_file(html, part).name, part.title or title) for part in parts}
+        for part in parts:
+            notebook.cells = part.cells
+            page = {
+                "title": part.title or title,
+                "description": (summary if not part.name else "") or _first_sentence(notebook),
+                "group": group,
+                "provenance": provenance,
+                "neighbours": neighbours or {},
+                "links": {words: file for words, file in (links or {}).items() if file != html.name},
+                "of": files[""] if part.name else None,
+                "parts": [file for name, file in files.items() if name and not part.name],
+                "beside": [file for name, file in files.items() if name != part.name and part.name],
+            }
+            texts[_file(html, part)] = text = _export(notebook, page, executed_notebook.parent)
+            if (size := len(text.encode())) > LIMIT:
+                raise ValueError(
+                    f"the page {_file(html, part).name} would be {size / 1e6:.2f} MB, over the limit of "
+                    f"{LIMIT / 1e6:g} MB; the biggest output is {_biggest(notebook)}: show less of it, draw it with "
+                    "rasterized=True, or set a section apart with the tag `page:NAME`"
+                )
     except ValueError as error:
         raise ValueError(f"{executed_notebook.name}: {error}") from error
-    if (size := len(text.encode())) > LIMIT:
-        raise ValueError(
-            f"{executed_notebook.name}: the report would be {size / 1e6:.2f} MB, over the limit of {LIMIT / 1e6:g} MB; "
-            f"the biggest output is {_biggest(notebook)}: show less of it, or draw it with rasterized=True"
-        )
-    write_whole(html, lambda partial: partial.write_text(text, encoding="utf-8"))
+    for path, text in texts.items():
+        write_whole(path, lambda partial, text=text: partial.write_text(text, encoding="utf-8"))
+        if DATA in text:
+            ensure_library(path.parent)
+    return list(texts)
+
+
+def _file(html: Path, part: Part) -> Path:
+    return html.with_name(f"{html.stem}-{part.name}.html") if part.name else html
 
 
 def _first_sentence(notebook: "NotebookNode") -> str:
@@ -137,11 +165,14 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
         filters={
             "as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip(),
             "printed_html": _cleaned,
+            "last_line": _last_line,
             "printed_markdown": lambda source: _cleaned(markdown_to_html(source, authored=False)),
         },
     )
+    drawings = take_figures(notebook.cells)
+    page = {**page, "drawings": as_data(drawings) if drawings else ""}
     text, _ = exporter.from_notebook_node(notebook, resources={"page": page})
-    return finish(tidy(text))
+    return finish(tidy(text, page["links"]))
 
 
 def finish(page: str) -> str:
@@ -149,6 +180,14 @@ def finish(page: str) -> str:
     head, opening, rest = page.partition("<body>")
     body, closing, end = rest.rpartition("</body>")
     return with_policy(add_font(f"{head}{opening}\n{clean(body).strip()}\n{closing}{end}"))
+
+
+def _last_line(source: str) -> str:
+    """What a folded cell is known by: the line that made its output, or what it can be told by."""
+    lines = [line for line in source.strip().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    whole = [line for line in lines if not line[0].isspace() and line.strip() not in (")", "]", "}")]
+    line = (whole or lines or [""])[-1].strip()
+    return line if len(line) <= LABEL else line[: LABEL - 1] + "…"
 
 
 def _cleaned(html: str) -> str:

@@ -5,11 +5,14 @@ import re
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from repro.files import NotThere, Unreadable, write_whole
 from repro.paths import REPORTS
 from repro.report.html import TEMPLATE, finish
+from repro.report.library import ensure_library
 from repro.report.markdown import inline_math
+from repro.report.safe import DATA
 
 NAME = "index.html"
 # Results first, for a reader with five minutes. Other groups follow in alphabetical order.
@@ -38,14 +41,19 @@ def write_index(reports_dir: Path = REPORTS, sections: Mapping[str, str] | None 
 
     reports_dir = Path(reports_dir)
     found = sorted(f.name for f in reports_dir.glob("*.html") if f.name != NAME)
-    sections = dict.fromkeys(found, "") if sections is None else sections
-    listed = [name for name in sections if name in found]
+    heads = {name: read_head(reports_dir / name) for name in found if sections is None or name in sections}
+    heads = {name: head for name, head in heads.items() if not head["part-of"]}
+    sections = dict.fromkeys(heads, "") if sections is None else sections
+    listed = [name for name in sections if name in heads]
     if not listed:
         raise NotThere(f"no reports in {reports_dir}: make them with `dvc repro` first")
     groups: dict[str, list[dict]] = {}
     for name in listed:
-        report = read_head(reports_dir / name) | {"section": sections[name]}
+        parts = [read_head(reports_dir / part) for part in heads[name]["parts"].split() if part in found]
+        report = heads[name] | {"section": sections[name], "parts": parts}
         groups.setdefault(report["group"], []).append(report)
+    if any(heads[name]["answers"] for name in listed):
+        ensure_library(reports_dir)  # reports that were downloaded come without it
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True)
     environment.filters["inline_math"] = inline_math
     shown = [
@@ -61,8 +69,10 @@ def write_index(reports_dir: Path = REPORTS, sections: Mapping[str, str] | None 
     return reports_dir / NAME
 
 
-def read_head(report: Path) -> dict[str, str]:
-    """A report's metadata: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not)."""
+def read_head(report: Path) -> dict[str, Any]:
+    """A report's metadata: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not),
+    `part-of` (the file of the report that it is a part of, "" if of none), `parts` (the files of its own, with spaces
+    between them), `answers` (whether a figure does)."""
     from bs4 import BeautifulSoup
 
     with report.open("rb") as file:
@@ -71,12 +81,14 @@ def read_head(report: Path) -> dict[str, str]:
         text = codecs.getincrementaldecoder("utf-8")().decode(start)  # a letter that HEAD cuts in two is left out
     except UnicodeDecodeError:
         raise Unreadable(f"{report} is not UTF-8: delete it and make it again with `dvc repro`") from None
-    head = BeautifulSoup(re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL), "html.parser")
+    inside = re.sub(r"<(style|script)\b.*?(</\1>|\Z)", "", text, flags=re.DOTALL)
+    head = BeautifulSoup(inside, "html.parser")
     meta = {m["name"]: m.get("content", "") for m in head.find_all("meta") if m.get("name")}
     return {
         "file": report.name,
         "title": head.title.get_text(strip=True) if head.title else report.stem,
         "description": meta.get("description", ""),
         "group": meta.get("repro-group") or "other",
-        **{name: meta.get(f"repro-{name}", "") for name in ("date", "commit", "dirty")},
+        **{name: meta.get(f"repro-{name}", "") for name in ("date", "commit", "dirty", "part-of", "parts")},
+        "answers": DATA in text,
     }

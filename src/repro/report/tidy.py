@@ -2,12 +2,15 @@
 and a check that nothing is loaded."""
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
-NUMBER = re.compile(r"^[\s\d.,:;%+\-−–±×/eE()\[\]]*\d[\s\d.,:;%+\-−–±×/eE()\[\]]*$|^(nan|NaN|inf|-inf|None|–|—)$")
+SIGNS = r"[\s\d.,:;%+\-−–±×≥≤<>/eE()\[\]]*"
+NUMBER = re.compile(rf"^{SIGNS}\d{SIGNS}$|^(nan|NaN|inf|-inf|None|–|—)$")
+NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place of one, as the baseline's
 LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
 INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 
@@ -15,9 +18,9 @@ INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 LISTED = 3  # a page with so many headings has a list of contents
 
 
-def tidy(text: str) -> str:
+def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
     """The page with tables in scrolling containers, numbered tables and figures under the words of their heading, and a
-    list of contents; ValueError if it loads anything."""
+    list of contents; a cell that reads as one of `links` leads to it. ValueError if the page loads anything."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
@@ -28,6 +31,7 @@ def tidy(text: str) -> str:
     for number, table in enumerate(soup.find_all("table"), 1):
         _tidy_table(table)
         _scope(table)
+        _link(table, links or {})
         label = _numbered("Table", number, table)
         if table.caption is None:
             caption = soup.new_tag("caption")
@@ -36,6 +40,7 @@ def tidy(text: str) -> str:
         box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": label}
         table.wrap(soup.new_tag("div", attrs=box))
     _list_contents(soup)
+    _answer_first(soup)
     refuse_loading(soup)
     return str(soup)
 
@@ -69,10 +74,20 @@ def _tidy_table(table: "Tag") -> None:
         cells = [row[-place] for row in body]
         texts = [t for c in cells if (t := c.get_text(strip=True))]
         plain = all(c.name == "td" and not c.find(class_="said") for c in cells)
-        if texts and plain and all(map(NUMBER.match, texts)):
+        if texts and plain and sum(map(bool, map(NUMBER.match, texts))) >= NUMERIC * len(texts):
             for cell in (*cells, *(row[-place] for row in heads if len(row) >= place)):
                 cell["class"] = "number"
                 del cell["style"]
+
+
+def _link(table: "Tag", links: Mapping[str, str]) -> None:
+    """Cells of the body that are a page's name, such as an arm's, become links to it."""
+    from bs4 import BeautifulSoup
+
+    for cell in table.select("tbody :is(th, td)"):
+        name = cell.get_text(strip=True)
+        if name in links and not cell.find(True):
+            cell.string.wrap(BeautifulSoup("", "html.parser").new_tag("a", href=links[name]))
 
 
 def _scope(table: "Tag") -> None:
@@ -121,6 +136,24 @@ def _list_contents(soup: "BeautifulSoup") -> None:
     details.extend([summary, listing])
     nav.append(details)
     soup.main.insert(0, nav)
+
+
+def _answer_first(soup: "BeautifulSoup") -> None:
+    """What the notebook marks as its answer goes to the top of the page, its code below what it made, and below that
+    the links to the report's other pages."""
+    found = soup.main.select("section.first")
+    answer = soup.new_tag("section", attrs={"class": "answer", "aria-label": "The answer"})
+    for section in found:
+        section.extract()
+        for code in section.find_all("details", class_="code"):
+            section.append(code.extract())
+        answer.append(section)
+    if found:
+        soup.main.insert(0, answer)
+        if len(found) > 1:
+            answer["class"] = "answer beside"
+    if parts := soup.body.find("nav", class_="parts"):
+        answer.insert_after(parts.extract()) if found else soup.main.insert(0, parts.extract())
 
 
 def _loads(element: "Tag") -> str | None:

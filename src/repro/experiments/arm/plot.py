@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from repro.experiments.arm.selection import CLASSES, shares_by, success_class
 from repro.plots.style import COLORS, new_figure
 from repro.plots.training import mean_and_interval
+from repro.plots.words import says
 from repro.settings import Statistics
 
 TRAINED, LEFT = COLORS[0], COLORS[1]
@@ -39,7 +40,7 @@ def histograms(selection: pd.DataFrame, title: str) -> Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return figure
+    return says(figure, _on_average(rows))
 
 
 def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figure:
@@ -62,7 +63,28 @@ def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figur
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return figure
+    return says(figure, _most_favoured(tables["success of the group"]))
+
+
+def _on_average(rows: pd.DataFrame) -> str:
+    """The finding of the histograms: mean |A| and length, each trained rollout counted as often as it trained."""
+    means = []
+    for label, times in (("trained", rows["times_trained"]), ("left", (rows["times_trained"] == 0).astype(float))):
+        if times.sum():
+            size, tokens = (np.average(rows[name], weights=times) for name in ("size", "response_tokens"))
+            means.append(f"{label}: mean |A| {size:.2f}, {tokens:.1f} tokens")
+    return "; ".join(means)
+
+
+def _most_favoured(table: pd.DataFrame) -> str:
+    """The finding of the shares: the class of groups whose share among the trained exceeds its share of the batch
+    most."""
+    means = table.groupby("key")[["batch", "trained"]].mean()
+    if means["trained"].isna().all():
+        return "Nothing was trained on"
+    favoured = (means["trained"] - means["batch"]).idxmax()
+    batch, trained = means.loc[favoured]
+    return f"Groups that are {favoured} make up {batch:.0%} of the batch and {trained:.0%} of what was trained on"
 
 
 def _dumbbells(ax: Axes, table: pd.DataFrame, order: Sequence[str], statistics: Statistics) -> None:

@@ -1,0 +1,64 @@
+"""A figure of several columns as a phone shows it: the panels below each other, each with its own numbers."""
+
+import pickle
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 4.1  # inches: 390 px of a phone then show 13 pt as 17 px
+TALLEST = 40.0  # inches: a taller column is worse to read than a small figure
+LINE = 34  # characters of the title
+PANEL = 2.5  # inches at least
+
+
+def stacked(figure: "Figure") -> "Figure | None":
+    """A copy of `figure` with its panels in one column; None where it has one column already, would be too tall, has
+    names beside its panels, or cannot be copied (as with a lambda that formats ticks)."""
+    axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
+    columns = max((ax.get_subplotspec().get_gridspec().ncols for ax in axes), default=1)
+    rows = len(axes) / columns
+    each = max(PANEL, figure.get_figheight() / max(1, rows))
+    height = each * sum(map(_is_shown, axes))
+    if columns < 2 or height > TALLEST or any(map(_has_names_beside, axes)):
+        return None
+    try:
+        copy = pickle.loads(pickle.dumps(figure))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+    return _restack(copy, height)
+
+
+def _restack(figure: "Figure", height: float) -> "Figure":
+    from matplotlib.gridspec import GridSpec
+
+    for ax in [ax for ax in figure.axes if not _is_shown(ax)]:
+        ax.remove()
+    axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
+    figure.set_size_inches(WIDTH, height)
+    column = GridSpec(len(axes), 1, figure=figure)
+    ylabel = ""
+    for place, ax in enumerate(axes):
+        ylabel = ax.get_ylabel() or (ylabel if ax.get_shared_y_axes().get_siblings(ax)[1:] else "")
+        ax.set_subplotspec(column[place])
+        if ax.axison:
+            ax.tick_params(labelleft=True, labelbottom=True)
+            ax.set_ylabel(ylabel)
+    if title := figure.get_suptitle():
+        figure.suptitle(textwrap.fill(title, LINE), x=0.01, ha="left", fontsize=14, fontweight="bold")
+    return figure
+
+
+def _is_shown(ax: "Axes") -> bool:
+    return ax.axison or ax.get_legend() is not None
+
+
+def _has_names_beside(ax: "Axes") -> bool:
+    """Whether its legend stands outside of it, to the right."""
+    legend = ax.get_legend()
+    if legend is None:
+        return False
+    anchor = legend.get_bbox_to_anchor()._bbox if hasattr(legend.get_bbox_to_anchor(), "_bbox") else None
+    return anchor is not None and anchor.x0 >= 1.0

@@ -1,0 +1,94 @@
+"use strict";
+// Figures that answer: as the reader scrolls to one, Vega draws its rows in the place of the picture, which print and a
+// reader without scripts keep, and so does everyone if the drawing library is not beside the page.
+document.addEventListener("DOMContentLoaded", () => {
+  const FEW = 3; // lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
+  const { script, figures } = JSON.parse(document.getElementById("figures").textContent);
+  const made = (name, properties, ...inside) => {
+    const element = Object.assign(document.createElement(name), properties);
+    element.append(...inside);
+    return element;
+  };
+
+  let library;
+  const load = () => library ??= new Promise((loaded, failed) =>
+    document.head.append(made("script", { src: script, onload: loaded, onerror: failed })));
+
+  // Columns to rows; a column of words is a list of the different ones and the place of each row's.
+  const rowsOf = columns => {
+    const whole = Object.entries(columns).map(([name, column]) =>
+      [name, column.words ? column.at.map(place => column.words[place]) : column]);
+    return whole[0][1].map((_, row) => Object.fromEntries(whole.map(([name, column]) => [name, column[row]])));
+  };
+
+  const choice = (name, options, heights, view) => {
+    const select = made("select", { name }, ...options.map(([value, label]) => made("option", { value }, label)));
+    select.addEventListener("change", () => {
+      if (name === "group") view.height(heights[select.value]); // fewer rows are as high each
+      view.signal(`pick_${name}`, select.value).runAsync();
+    });
+    return made("label", {}, `${name} `, select);
+  };
+
+  // A button for each line that is shown, which leaves it out, and a list of those that can be added.
+  const chips = (lines, palette, colours, view) => {
+    const list = made("span", { className: "chips" }), add = made("select", { ariaLabel: "add a line" });
+    const show = next => {
+      colours = next;
+      view.signal("colours", colours).signal("few", Object.keys(colours).length <= FEW).runAsync();
+      list_them();
+    };
+    const list_them = () => {
+      list.replaceChildren(...lines.filter(({ name }) => colours[name]).map(({ name }) => {
+        const swatch = made("i", {});
+        swatch.style.background = colours[name];
+        const chip = made("button", { type: "button", title: "leave out" }, swatch, name);
+        chip.addEventListener("click", () =>
+          show(Object.fromEntries(Object.entries(colours).filter(([other]) => other !== name))));
+        return chip;
+      }));
+      const groups = new Map();
+      for (const { name, group } of lines) if (!colours[name]) groups.set(group, [...(groups.get(group) ?? []), name]);
+      add.replaceChildren(made("option", { value: "" }, "add …"), ...[...groups].map(([label, names]) =>
+        made("optgroup", { label }, ...names.map(name => made("option", { value: name }, name)))));
+      add.hidden = groups.size === 0;
+    };
+    add.addEventListener("change", () => {
+      const used = Object.values(colours), count = colour => used.filter(other => other === colour).length;
+      const colour = palette.reduce((best, one) => count(one) < count(best) ? one : best);
+      if (add.value) show({ ...colours, [add.value]: colour });
+    });
+    list_them();
+    return made("div", { className: "lines" }, list, add);
+  };
+
+  const draw = async (figure, { spec, columns, choices, heights, lines, palette }) => {
+    const plot = made("div", { className: "plot", role: "img", ariaLabel: figure.querySelector("img").alt });
+    const tools = made("div", { className: "tools" });
+    const drawing = made("div", { className: "drawing" }, tools, plot);
+    figure.append(drawing);
+    const sized = { ...spec, width: plot.clientWidth, datasets: { rows: rowsOf(columns) } };
+    const { view } = await vegaEmbed(plot, sized, {
+      mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false,
+      tooltip: { disableDefaultStyle: true },
+    });
+    new ResizeObserver(() => plot.clientWidth && view.width(plot.clientWidth).runAsync()).observe(plot);
+    for (const [name, options] of Object.entries(choices)) {
+      if (options.length > 1) tools.append(choice(name, options, heights, view));
+    }
+    if (lines) drawing.append(chips(lines, palette, view.signal("colours"), view));
+    figure.classList.add("answers");
+  };
+
+  const seen = new IntersectionObserver(entries => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      load().then(() => draw(target, figures[target.id])).catch(error => {
+        target.querySelector(".drawing")?.remove();
+        if (error instanceof Error) console.error(error);
+      });
+    }
+  }, { rootMargin: "300px" });
+  for (const id of Object.keys(figures)) seen.observe(document.getElementById(id));
+});
