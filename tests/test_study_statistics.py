@@ -15,7 +15,6 @@ from test_study import answers, curve, study
 
 from repro.experiments.results import save as saving
 from repro.experiments.results import tables
-from repro.experiments.results.figures import figures_of_arms
 from repro.experiments.results.noise_floor import noise_floor
 from repro.settings import Statistics
 from repro.stats import runs
