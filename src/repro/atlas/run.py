@@ -29,6 +29,7 @@ from repro.policy.model import ensure_tokenizer, load_policy, save_policy
 from repro.report.provenance import commit, hardware, packages
 from repro.settings import Settings
 from repro.stats import atlas
+from repro.stats.panel import made_with
 from repro.stats.runs import load
 from repro.tasks.queries import make_pools
 from repro.training import hash_files, start_evaluation
@@ -52,6 +53,7 @@ def make(
     began, made = time.monotonic(), 0
     for cells, settings in by_setting(design, missing(of)):
         policy = policy_of(design, cells[0].policy, say)
+        describe(design, cells[0].panel)
         for start in range(0, len(cells), CHUNK):
             if minutes is not None and time.monotonic() - began > 60 * minutes:
                 return made
@@ -65,6 +67,13 @@ def make(
             made += len(chunk)
             say(f"atlas: {made} runs made, the last {chunk[-1].name}")
     return made
+
+
+def describe(design: Design, panel: str) -> None:
+    """Store what the panel's runs were made with beside them, once."""
+    path = paths.ATLAS_DATA / panel / "settings.json"
+    if not path.exists():
+        write_json(made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0))), path)
 
 
 def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell], Settings]]:
@@ -157,6 +166,8 @@ def take_over(design: Design, results: Path, timings: Path, policy: Path) -> lis
                 continue
             own = [cell for cell in designs.cells(design, [name]) if cell.policy == base and cell.seed in study.seeds]
             found += [cell for cell in missing(own) if (results / cell.arm / "steps.parquet").exists()]
+    for name in dict.fromkeys(cell.panel for cell in found):
+        describe(design, name)
     keep(found, _logs_of(found, results, timings))
     return found
 

@@ -16,6 +16,7 @@ from repro import arms, paths
 from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash, text_hash
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings, SettingsError
+from repro.stats import panel
 
 
 def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def manifest_text(content: dict[str, Any]) -> str:
 def check(settings: Settings) -> None:
     """SettingsError on settings that a stage of the pipeline would fail with, or be empty of; every arm is tried."""
     arms.check(settings)
+    panel.check(settings)
     for name, study in (("fidelity", settings.fidelity), ("drift", settings.drift)):
         if not study.arms:
             raise SettingsError(

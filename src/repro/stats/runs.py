@@ -9,7 +9,7 @@ import pandas as pd
 from repro.files import read_parquet
 from repro.paths import RESULTS, TIMINGS
 from repro.settings import Settings
-from repro.stats import atlas
+from repro.stats import atlas, panel
 
 UNCHARGED = ("evaluate", "probe")  # phases that measure; they are no part of what training costs
 TIMED = ("seconds",)  # columns that differ from run to run
@@ -38,12 +38,13 @@ def load(table: str, arms: Iterable[str], root: Path | None = None) -> pd.DataFr
 
 
 def study(table: str, settings: Settings) -> pd.DataFrame:
-    """`load` of every arm of the tables: from the atlas where `settings.atlas_panel` names a panel, except for arms
-    with seeds of their own, which are trained here; else of the runs trained here."""
+    """`load` of every arm of the tables: from the atlas where `settings.atlas_panel` names a panel, else of the runs
+    trained here. So are arms that the panel has not as they are now (repro.stats.panel), and those with own seeds."""
     if settings.atlas_panel is None:
         return load(table, settings.arms)
-    compared = atlas.of_seeds(table, settings.atlas_panel, settings.compared_arms, settings.seeds)
-    own = [name for name in settings.arms if settings.arms[name].seeds is not None]
+    known = panel.arms_of(settings)
+    compared = atlas.of_seeds(table, settings.atlas_panel, known, settings.seeds)
+    own = [name for name in settings.arms if name not in known]
     return pd.concat([compared, load(table, own)] if own else [compared], ignore_index=True)
 
 
