@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 
+import pandas as pd
 import psutil
 import pytest
 import torch
@@ -67,7 +68,8 @@ def test_runs_in_workers_have_the_bits_of_one_process_and_are_not_trained_twice(
     assert list(logs) == [("grpo", 0), ("cost-aware", 0)]
     steps = [event for event in seen if isinstance(event, Step) and event.arm == "cost-aware"]
     assert [event.step for event in steps] == list(range(21)) and steps[0].measured == {}
-    assert [dict(event.measured) for event in steps[1:]] == logs["cost-aware", 0].steps
+    measured = pd.DataFrame([event.measured for event in steps[1:]])
+    pd.testing.assert_frame_equal(measured, pd.DataFrame(logs["cost-aware", 0].steps), check_exact=True)
     assert [event.evaluated["accuracy"] for event in steps if event.accuracy is not None] == [
         row["accuracy"] for row in logs["cost-aware", 0].evaluations
     ]
@@ -243,5 +245,7 @@ def test_ctrl_c_reaches_the_one_who_started_the_workers_and_no_worker():
     assert worker.stdout.readline() == b"1\n" and worker.poll() is None
     worker.kill()
     worker.communicate()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
     with pytest.raises(KeyboardInterrupt), not_interrupted():
         os.kill(os.getpid(), signal.SIGINT)  # it comes when the workers have been started
+    signal.signal(signal.SIGINT, before)
