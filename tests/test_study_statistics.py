@@ -236,7 +236,10 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
         monkeypatch.setattr(saving, name, tmp_path / folder)
     saving.save(tmp_path / "data", summary, evaluations, settings, {}, {"noise": "x"}, timings=tmp_path / "clock")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["difference"]["arm-3"] == round(summary.set_index("arm").at["arm-3", "difference"], 6)
+    base = summary.set_index("arm").loc["base"]
+    assert metrics["baseline"] == {
+        name: round(base[of], 6) for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"))
+    }
     assert metrics["arms"] | {"significantly_higher": 0, "significantly_lower": 1} == metrics["arms"]
     arms = figures_of_arms(evaluations, settings)
     assert arms["arm-1"]["difference_low"] == round(worse["difference_low"], 6) and len(arms) == 38
