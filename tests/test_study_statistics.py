@@ -238,7 +238,10 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     untimed, evaluations = summary.drop(columns=timed), evaluations.drop(columns="seconds")
     saving.save(tmp_path / "data", untimed, evaluations, settings, {}, {"noise": "x"})
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["difference"]["arm-3"] == round(summary.set_index("arm").at["arm-3", "difference"], 6)
+    base = summary.set_index("arm").loc["base"]
+    assert metrics["baseline"] == {
+        name: round(base[of], 6) for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"))
+    }
     assert metrics["arms"] | {"significantly_higher": 0, "significantly_lower": 1} == metrics["arms"]
     assert pd.read_parquet(tmp_path / "data/summary.parquet").equals(untimed)
     curves = pd.read_csv(tmp_path / "tables/curves.csv")
