@@ -26,7 +26,6 @@ DESIGN = {
             "arms": ["grpo", "cost-aware"],
             "policies": ["tiny"],
             "seeds": [0, 1],
-            "stop_at": 1.5,
         }
     },
 }

@@ -27,7 +27,7 @@ def kills(seed: int, folder: Path, done: int) -> Iterator[Callable[[], list[Faul
         yield lambda name=name, damage=damage: [file_of_a_run(name, damage, folder)]
     for name, place in (("full disk", full), ("read-only folder", read_only)):
         yield lambda name=name, place=place: [folder_of_a_run(name, place, folder)]
-    project, known = Project(folder / "a project"), {}
+    project, known = Project(folder.parent / "stage" / "a project"), {}  # as made by kind stage
     for name, (damage, words) in PIPELINE_FILES.items():
         yield lambda name=name, damage=damage, words=words: [file_of_a_pipeline(name, damage, words, project, known)]
     for name, place in (("full disk", full), ("read-only folder", read_only)):

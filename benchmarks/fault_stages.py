@@ -12,6 +12,7 @@ from benchmarks.fault_project import SMALL, Project, struck
 from benchmarks.faults import Fault, Settled
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+KNOWN = "known.json"  # of the undisturbed stages, in the copy
 KILLS = 3  # of one stage, before it may end
 EVERY = SMALL["engine"]["checkpoint_every"]
 STAGES = {  # those that are killed: what they write, and which processes they have
@@ -37,7 +38,7 @@ def kills(seed: int, folder: Path, done: int) -> Iterator[Callable[[], list[Faul
 
 def made(project: Project, known: dict) -> None:
     """Run all stages once, undisturbed: {stage: (hashes, seconds)}; a later call in the same folder finds them."""
-    file = project.folder / "known.json"
+    file = project.folder / KNOWN
     if file.exists():
         known |= json.loads(file.read_text())
     else:
@@ -69,6 +70,7 @@ def _one(rng: np.random.Generator, stage: str, project: Project, known: dict) ->
     last = project.command(*repro(stage))
     same = last.wait() == 0 and project.hashes(*folders) == hashes
     known[stage] = (hashes, time.monotonic() - last.began)  # the machine may be less busy than it was
+    (project.folder / KNOWN).write_text(json.dumps(known))
     if not folders:
         same = same and (project.folder / report).exists()
     return [each.settled(Settled(same=same)) for each in found if each is not None]
