@@ -239,9 +239,8 @@ def test_other_assumptions_move_the_hours_as_they_should():
     base = plan.row(SCALE, SETTINGS, "grpo", ALIKE, SETTINGS.planner)
     assert grpo["as-assumed"] == base["hours"]
     slower = grpo["slower-compute"] - base["hours"]
-    assert (
-        slower >= 1.2 * (base["hours_train"] + base["hours_score"]) > 0
-    )  # prompts are prefilled at the scoring rate too
+    with_others = (1 + SETTINGS.planner.other_share) * (base["hours_train"] + base["hours_score"])
+    assert slower >= with_others > 0  # prompts are prefilled at the scoring rate too
     questions = 933 + 40 + 500 + 1319
     more = base["steps"] // 20 * questions * 32 * base["hours_generate"] / base["rollouts"]
     assert grpo["full-evaluations"] == pytest.approx(base["hours"] + more)
