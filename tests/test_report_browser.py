@@ -84,6 +84,7 @@ def folder(tmp_path_factory):
             new_markdown_cell("# Title\n\nText."),
             new_code_cell("table", outputs=[new_output("display_data", data={"text/html": table.to_html()})]),
             new_code_cell("curves()", outputs=[shown(curves())]),
+            new_code_cell('table.drop(columns="temperature").set_index("name").round(3).rename(columns={})'),
             new_code_cell("ends()", outputs=[shown(ends())]),
             new_code_cell("ratios()", outputs=[shown(ratios())]),
         ]

@@ -62,7 +62,8 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
     _say(figure, others, "difference", counted, "+.3f")
     said = {"difference": [interval(*ends, "+.3f") for ends in _ends(others, "difference")]}
     columns = [Column("difference", label, 0.0)]
-    return _answering(_with_legend(figure, marks), others, columns, colors, filled, said)
+    note = "Filled: significant after Holm's correction. An arrow: beyond the axis."
+    return _answering(_with_legend(figure, marks), others, columns, colors, filled, said, note)
 
 
 def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: str) -> Figure:
@@ -88,7 +89,8 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
         cost = " ".join(shown.label.split())
         counted = f"{len(reached)} of {len(others)} arms reach the level; relative to the baseline, in {cost}, {{}}"
         _say(figure, reached, shown.name, counted, ".2f")
-    return _answering(figure, others, columns, pd.Series(BETTER, others.index), None, said)
+    note = "Open arrow: not reached, a lower bound. An interval that ends at the edge goes on, or its end is not known."
+    return _answering(figure, others, columns, pd.Series(BETTER, others.index), None, said, note)
 
 
 def pass_at_k(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
@@ -124,6 +126,7 @@ def _answering(
     colors: pd.Series,
     filled: pd.Series | None,
     said: dict[str, list[str]],
+    note: str = "",
 ) -> Figure:
     """`figure` with its drawing: one panel at a time, of the reader's choice, with the same marks."""
     if not columns:
@@ -153,7 +156,7 @@ def _answering(
         pd.concat(parts, ignore_index=True),
         value="value", by="arm", low="low", high="high", reference="reference", said="said",
         look={name: name for name in ("colour", "fill", "shape")},
-        limits=limits, choices={"panel": labels}, group="group", log=columns[0].log,
+        limits=limits, choices={"panel": labels}, group="group", log=columns[0].log, note=note,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from repro.plots.style import COLORS
 
 BASE = "#1a1a1a"  # the baseline's line
 FEW = 3  # lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
-ROW = 17  # pixels
+HEIGHT, ROW = 340, 17  # pixels, of a drawing of lines and of a row
 DIGITS = 4  # significant ones, so that a page of many curves stays small
 Choices = Mapping[str, Mapping[str, str]]
 NUMBERS = {"titleFontWeight": "normal", "labelFlush": False, "grid": True}
@@ -51,32 +51,40 @@ def lines(
     first = [name for name in (shown or names) if name != base][: len(COLORS)]
     colours = {base: BASE} if base in names else {}
     colours |= dict(zip(first, COLORS, strict=False))
-    ends = {"low": low or y, "high": high or y}
-    columns = {"x": x, "y": y, **ends}
     picked = dict(choices or {})
+    spec = _line_spec(picked, (by, *labels), interval=low is not None)
+    spec["params"] += [{"name": "colours", "value": colours}, {"name": "few", "value": len(colours) <= FEW}]
+    entries = [{"name": name, "group": (groups or {}).get(name, "")} for name in names]
+    columns = {"line": by, "x": x, "y": y, "low": low or y, "high": high or y}
+    kept = {name: table[column] for name, column in columns.items()}
+    return _attach(figure, spec, table, kept, picked, {"lines": entries, "palette": list(COLORS)})
+
+
+def _line_spec(picked: Choices, titles: tuple[str, str, str], *, interval: bool) -> dict[str, Any]:
+    """The drawing of `lines`. `titles`: what a point calls its line, its x and its y."""
     number = {"type": "quantitative", "title": None}
-    colour = {"field": "colour", "type": "nominal", "scale": None}
-    cartesian = {
-        "x": {"field": "x", **number, "axis": {"format": "~s", "tickCount": 5, **NUMBERS}},
-        "y": {"field": "y", **number, "scale": {"zero": False}, "axis": {"tickCount": 5, **NUMBERS}},
-        "detail": {"field": "line", "type": "nominal"},
-        "color": colour,
-    }
     # A field's tooltip would do, but Vega-Lite looks for words in the wrong place where points answer from a distance.
     row = "(datum.datum || datum)"
-    said = {by: f"{row}.line", labels[0]: f"format({row}.x, '.4~s')", labels[1]: f"format({row}.y, '.4~g')"}
-    said |= {"interval": f"format({row}.low, '.4~g') + ' to ' + format({row}.high, '.4~g')"} if low else {}
+    numbers = [f"{row}.line", f"format({row}.x, '.4~s')", f"format({row}.y, '.4~g')"]
+    said = dict(zip(titles, numbers, strict=True))
+    said |= {"interval": f"format({row}.low, '.4~g') + ' to ' + format({row}.high, '.4~g')"} if interval else {}
     tooltip = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
     near = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout", "fields": ["line"]}
-    band = {"condition": [{"param": "near", "empty": False, "value": 0.25}, {"test": "few", "value": 0.13}], "value": 0}
-    spec = {
-        **_frame(picked, {"type": "fit", "contains": "padding"}, 340),
+    is_near = {"param": "near", "empty": False}
+    band = {"condition": [{**is_near, "value": 0.25}, {"test": "few", "value": 0.13}], "value": 0}
+    return {
+        **_frame(picked, {"type": "fit", "contains": "padding"}, HEIGHT),
         "transform": [
             *_filters(picked),
             {"filter": "isValid(colours[datum.line])"},
             {"calculate": "colours[datum.line]", "as": "colour"},
         ],
-        "encoding": cartesian,
+        "encoding": {
+            "x": {"field": "x", **number, "axis": {"format": "~s", "tickCount": 5, **NUMBERS}},
+            "y": {"field": "y", **number, "scale": {"zero": False}, "axis": {"tickCount": 5, **NUMBERS}},
+            "detail": {"field": "line", "type": "nominal"},
+            "color": {"field": "colour", "type": "nominal", "scale": None},
+        },
         "layer": [
             {
                 "mark": {"type": "area"},
@@ -86,16 +94,10 @@ def lines(
             {
                 "params": [{"name": "near", "select": near}],
                 "mark": {"type": "point", "filled": True, "size": 70, "tooltip": {"expr": tooltip}},
-                "encoding": {
-                    "opacity": {"condition": {"param": "near", "empty": False, "value": 1}, "value": 0.3},
-                },
+                "encoding": {"opacity": {"condition": {**is_near, "value": 1}, "value": 0.3}},
             },
         ],
     }
-    spec["params"] += [{"name": "colours", "value": colours}, {"name": "few", "value": len(colours) <= FEW}]
-    entries = [{"name": name, "group": (groups or {}).get(name, "")} for name in names]
-    kept = {"line": table[by], **{name: table[column] for name, column in columns.items()}}
-    return _attach(figure, spec, table, kept, picked, {"lines": entries, "palette": list(COLORS)})
 
 
 def rows(
@@ -113,47 +115,53 @@ def rows(
     choices: Choices | None = None,
     group: str | None = None,
     log: bool = False,
+    note: str = "",
 ) -> Figure:
     """`figure`, with a row for each value of `by`: a point with its interval beside a `reference`, `said` in words.
 
     `look`: the columns of `table` that hold each point's `colour`, `fill` and `shape`. `limits`: of the axis, {value of
     the first of `choices`, "" where there is none: (least, most)}, to which intervals are cut; a point beyond them
-    should have an arrow for a shape. `group`: a column by which the reader can leave out rows.
+    should have an arrow for a shape. `group`: a column by which the reader can leave out rows. `note`: what the marks
+    mean.
     """
     picked = dict(choices or {})
-    if group:
-        headings = {heading: heading for heading in dict.fromkeys(table[group])}
-        order = {"": "every group", **headings}
-        counts = table.groupby(group)[by].nunique()
-        heights = {"": ROW * table[by].nunique(), **{heading: ROW * int(counts[heading]) for heading in headings}}
     panel = next(iter(picked), None)
-    ends = pd.DataFrame(
-        [limits[key] for key in table[panel]] if panel else [limits[""]] * len(table),
-        index=table.index,
-        columns=["least", "most"],
-    )
-    cut = {name: table[column].clip(ends["least"], ends["most"]) for name, column in {"low": low, "high": high}.items()}
-    at = table[value].clip(ends["least"], ends["most"])
+    ends = np.array([limits[key] for key in (table[panel] if panel else [""] * len(table))], float).reshape(-1, 2)
+    kept = {"line": table[by], "value": table[value], "reference": table[reference], "said": table[said]}
+    kept |= {name: table[column].clip(*ends.T) for name, column in (("at", value), ("low", low), ("high", high))}
+    kept |= {"place": pd.Series(range(len(table))), **{name: table[column] for name, column in look.items()}}
+    more: dict[str, Any] = {"note": note} if note else {}
+    orders: dict[str, Mapping[str, str]] = {"order": {"declared": "as declared", "value": "by value"}}
+    if group:
+        kept["group"] = table[group]
+        orders["group"] = {"": "every group", **{name: name for name in dict.fromkeys(table[group])}}
+        counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
+        more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
     scale = {"type": "log"} if log else {"type": "linear", "zero": False}
-    scale |= {"nice": False, "domain": {"expr": _domain(panel)}}
+    scale |= {"nice": False, "domain": {"expr": f"limits[pick_{panel}]" if panel else "limits['']"}}
+    spec = _row_spec(picked, ROW * table[by].nunique(), scale, by, bool(group))
+    spec["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
+    spec["params"].append({"name": "limits", "value": {key: list(pair) for key, pair in limits.items()}})
+    return _attach(figure, spec, table, kept, picked, more, orders)
+
+
+def _row_spec(picked: Choices, height: int, scale: dict[str, Any], by: str, grouped: bool) -> dict[str, Any]:
+    """The drawing of `rows`: the reference, intervals, and points that say their numbers."""
     numeric = {"type": "quantitative", "title": None, "scale": scale}
     axis = {**NUMBERS, "orient": "top", "tickCount": 5, "format": "~g"}
+    names = {"labelLimit": 170, "ticks": False, "domain": False, "grid": True}
     sort = {"field": "rank", "op": "min", "order": "ascending"}
-    spec = {
-        **_frame(picked, {"type": "fit-x", "contains": "padding"}, ROW * table[by].nunique()),
+    as_given = {"type": "nominal", "scale": None}
+    said = [{"field": "line", "type": "nominal", "title": by}, {"field": "said", "type": "nominal", "title": "value"}]
+    return {
+        **_frame(picked, {"type": "fit-x", "contains": "padding"}, height),
         "transform": [
             *_filters(picked),
-            *([{"filter": "pick_group === '' || datum.group === pick_group"}] if group else []),
+            *([{"filter": "pick_group === '' || datum.group === pick_group"}] if grouped else []),
             {"calculate": "pick_order === 'value' ? -datum.value : datum.place", "as": "rank"},
         ],
         "encoding": {
-            "y": {
-                "field": "line",
-                "type": "nominal",
-                "title": None,
-                "sort": sort,
-                "axis": {"labelLimit": 170, "ticks": False, "domain": False, "grid": True},
-            },
+            "y": {"field": "line", "type": "nominal", "title": None, "sort": sort, "axis": names},
             "x": {"field": "at", **numeric, "axis": axis},
         },
         "layer": [
@@ -167,36 +175,20 @@ def rows(
                 "encoding": {
                     "x": {"field": "low", **numeric},
                     "x2": {"field": "high"},
-                    "color": {"field": "colour", "type": "nominal", "scale": None},
+                    "color": {"field": "colour", **as_given},
                 },
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 60, "strokeWidth": 1.6, "opacity": 1},
                 "encoding": {
-                    "stroke": {"field": "colour", "type": "nominal", "scale": None},
-                    "fill": {"field": "fill", "type": "nominal", "scale": None},
-                    "shape": {"field": "shape", "type": "nominal", "scale": None},
-                    "tooltip": [
-                        {"field": "line", "type": "nominal", "title": by},
-                        {"field": "said", "type": "nominal", "title": "value"},
-                    ],
+                    "stroke": {"field": "colour", **as_given},
+                    "fill": {"field": "fill", **as_given},
+                    "shape": {"field": "shape", **as_given},
+                    "tooltip": said,
                 },
             },
         ],
     }
-    more = {"order": {"declared": "as declared", "value": "by value"}} | ({"group": order} if group else {})
-    spec["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in more.items()]
-    spec["params"].append({"name": "limits", "value": {key: list(ends) for key, ends in limits.items()}})
-    kept = {"line": table[by], "at": at, "value": table[value], **cut, "reference": table[reference]}
-    kept |= {"place": pd.Series(range(len(table)), table.index), "said": table[said]}
-    kept |= {name: table[column] for name, column in look.items()}
-    kept |= {"group": table[group]} if group else {}
-    return _attach(figure, spec, table, kept, picked, {"heights": heights} if group else {}, more)
-
-
-def _domain(panel: str | None) -> str:
-    """The expression of the axis' ends: those of the panel that is picked, else the only ones."""
-    return f"limits[pick_{panel}]" if panel else "limits['']"
 
 
 def _frame(choices: Choices, fit: dict[str, str], height: int) -> dict[str, Any]:
@@ -232,10 +224,10 @@ def _attach(
 ) -> Figure:
     """`figure` with all of it as JSON: the rows by column, words as places in a list of the different ones."""
     columns = {**kept, **{name: table[name] for name in picked}}
-    choices = {
-        name: [[key, label] for key, label in options.items()] for name, options in {**picked, **(orders or {})}.items()
-    }
+    offered = {**picked, **(orders or {})}
+    choices = {name: [[key, label] for key, label in options.items()] for name, options in offered.items()}
     figure.interactive = {
+        "title": " ".join(figure.get_suptitle().split()),
         "spec": spec,
         "columns": {name: _column(values) for name, values in columns.items()},
         "choices": choices,

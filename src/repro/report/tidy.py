@@ -139,14 +139,14 @@ def _list_contents(soup: "BeautifulSoup") -> None:
 
 
 def _answer_first(soup: "BeautifulSoup") -> None:
-    """What the notebook marks as its answer goes to the top of the page, its code below what it made, and below that
-    the links to the report's other pages."""
+    """What the notebook marks as its answer goes to the top of the page, its code and messages below what it made, and
+    below that the links to the report's other pages."""
     found = soup.main.select("section.first")
     answer = soup.new_tag("section", attrs={"class": "answer", "aria-label": "The answer"})
     for section in found:
         section.extract()
-        for code in section.find_all("details", class_="code"):
-            section.append(code.extract())
+        for fold in section.select("details.messages, details.code"):
+            section.append(fold.extract())
         answer.append(section)
     if found:
         soup.main.insert(0, answer)

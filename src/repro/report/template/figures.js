@@ -62,10 +62,10 @@ document.addEventListener("DOMContentLoaded", () => {
     return made("div", { className: "lines" }, list, add);
   };
 
-  const draw = async (figure, { spec, columns, choices, heights, lines, palette }) => {
+  const draw = async (figure, { title, note, spec, columns, choices, heights, lines, palette }) => {
     const plot = made("div", { className: "plot", role: "img", ariaLabel: figure.querySelector("img").alt });
     const tools = made("div", { className: "tools" });
-    const drawing = made("div", { className: "drawing" }, tools, plot);
+    const drawing = made("div", { className: "drawing" }, made("p", { className: "title" }, title), tools, plot);
     figure.append(drawing);
     const sized = { ...spec, width: plot.clientWidth, datasets: { rows: rowsOf(columns) } };
     const { view } = await vegaEmbed(plot, sized, {
@@ -74,8 +74,9 @@ document.addEventListener("DOMContentLoaded", () => {
     });
     new ResizeObserver(() => plot.clientWidth && view.width(plot.clientWidth).runAsync()).observe(plot);
     for (const [name, options] of Object.entries(choices)) {
-      if (options.length > 1) tools.append(choice(name, options, heights, view));
+      tools.append(options.length > 1 ? choice(name, options, heights, view) : options[0][1]);
     }
+    if (note) drawing.append(made("p", { className: "note" }, note));
     if (lines) drawing.append(chips(lines, palette, view.signal("colours"), view));
     figure.classList.add("answers");
   };
