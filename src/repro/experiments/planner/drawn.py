@@ -159,7 +159,8 @@ def _collect(
         kept += len(part["rewards_N"])
         if not stream.fits(budget - kept):
             break
-        missing = max(budget - kept, REFILL * (len(tokens_N) - len(part["rewards_N"])))
+        # At most two batches a round: where nearly every group drops, verl's rule would double with each.
+        missing = max(budget - kept, REFILL * min(budget, len(tokens_N) - len(part["rewards_N"])))
     drawn.generated.append(np.concatenate(generated))
     whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     return _first_groups(whole, budget)
