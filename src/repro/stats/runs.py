@@ -45,7 +45,12 @@ def study(table: str, settings: Settings) -> pd.DataFrame:
     known = panel.arms_of(settings)
     compared = atlas.of_seeds(table, settings.atlas_panel, known, settings.seeds)
     own = [name for name in settings.arms if name not in known]
-    return pd.concat([compared, load(table, own)] if own else [compared], ignore_index=True)
+    if not own:
+        return compared
+    trained = load(table, own)
+    rounded = {name: "float32" for name in trained.select_dtypes("float64") if not name.startswith("flops")}
+    trained = trained.astype(rounded).astype(dict.fromkeys(rounded, "float64"))  # as the atlas stores them
+    return pd.concat([compared, trained], ignore_index=True)
 
 
 def at_budgets(evaluations: pd.DataFrame) -> pd.DataFrame:
