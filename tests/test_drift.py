@@ -146,7 +146,7 @@ def test_equal_steps_and_equal_compute_by_hand():
 
 
 def test_which_arm_profiles_once_and_which_again_comes_from_the_settings():
-    assert study.profiled_once_and_again(SETTINGS) == ("sgpo", ["sgpo-again-1", "sgpo-again-3"])
+    assert study.profiled_once_and_again(load(scale="cpu")) == ("sgpo", ["sgpo-again-1", "sgpo-again-3"])
     plain = SETTINGS.model_copy(update={"drift": SETTINGS.drift.model_copy(update={"arms": ["grpo"]})})
     assert study.profiled_once_and_again(plain) == (None, [])
     sgpo = SETTINGS.arm("sgpo").model_copy(update={"plan": ("sgpo", {"largest": 16})})

@@ -99,7 +99,8 @@ PIECES = (b"\xff", b"\0", b"\t", b"&a ", b"*a", b"<<: ", b"? ", b"!!", b": ", b"
 def whole() -> dict[str, Any]:
     """params.yaml with some of its arms and scales, since every case checks all that there are."""
     raw = yaml.safe_load(PARAMS.read_text())
-    raw["arms"] = {name: raw["arms"][name] for name in ARMS}
+    every = {**raw["arms"], **raw.pop("atlas_arms")}
+    raw["arms"] = {name: every[name] for name in ARMS}
     raw["scales"] = {name: raw["scales"][name] for name in ("cpu", "smoke")}
     for section in ("regimes", "fidelity", "drift"):
         raw[section]["arms"] = [name for name in raw[section]["arms"] if name in ARMS]

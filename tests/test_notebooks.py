@@ -59,7 +59,7 @@ def test_cells_are_short_and_only_tutorials_hold_outputs(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["train sgpo-informative", "report grpo", pytest.param("parity", marks=pytest.mark.verl)],
+    ["train sgpo", "report grpo", pytest.param("parity", marks=pytest.mark.verl)],
 )
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
     """The manifest's list against sys.modules, once the imports of the notebook and of the arm's parts have run, and

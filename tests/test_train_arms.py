@@ -111,7 +111,7 @@ def test_arms_that_spend_alike_start_from_the_same_rollouts(tmp_path):
     """With one seed, whatever the arm does with them: compositions and controls included."""
     texts = []
     for arm in ("grpo", "d3s-i-cost-aware", "adaptive-beta", "random-quarter", "random-reward", "dr-grpo"):
-        trainer = new_trainer(SETTINGS.arms[arm], rollouts_per_step=ROLLOUTS, minibatch=16, steps=1, kept_rollouts=99)
+        trainer = new_trainer(SETTINGS.arm(arm), rollouts_per_step=ROLLOUTS, minibatch=16, steps=1, kept_rollouts=99)
         log = run(trainer, Checkpoints(tmp_path / arm, "a"))
         texts.append([(row["prompt"], row["response"]) for row in log["rollouts"]])
     assert len(texts[0]) == ROLLOUTS and all(other == texts[0] for other in texts)

@@ -29,7 +29,8 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
         write(partial)
         os.replace(partial, path)
     except OSError as error:
-        if error.filename is None or Path(error.filename) == partial:  # as after a failed write
+        unnamed = error.filename is None or Path(error.filename) == partial  # as after a failed write
+        if unnamed and error.errno is not None:
             error.filename = str(path)
         raise
     finally:
