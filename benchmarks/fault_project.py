@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import yaml
 
+from benchmarks.copies import copy_project
 from benchmarks.faults import Fault
 
-ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", "configs", "notebooks", "src")
 STAGES = ("manifest", "policy", "profile", "report", "train")
 TOKEN = "REPRO_FAULTS"  # a variable of the environment by which a command's processes are found
@@ -46,13 +46,7 @@ class Project:
         self.folder = folder
         if (folder / "params.yaml").exists():
             return
-        for name in COPIED:
-            source, target = ROOT / name, folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
-            else:
-                shutil.copy(source, target)
+        copy_project(folder, COPIED)
         params = yaml.safe_load((folder / "params.yaml").read_text())
         params["scale"] = "smoke"
         chosen = {name: arm for name, arm in params["arms"].items() if name in arms}

@@ -17,8 +17,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("params.yaml", "dvc.yaml", "pyproject.toml", "configs", "src", "tests")
+from benchmarks.copies import ROOT, copy_project
+
+COPIED = ("params.yaml", "dvc.yaml", "pyproject.toml", "configs", "src", "tests", "benchmarks")
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     faults = [fault for fault in FAULTS if not chosen or fault.name in chosen]
     missed = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        copy = copy_project(Path(folder))
+        copy = copy_project(Path(folder), COPIED)
         failed, seconds = first_failure(copy, tuple(dict.fromkeys(test for fault in faults for test in fault.tests)))
         print(f"without a fault: {failed or 'all pass'} ({seconds:.0f} s)\n", flush=True)
         print("| fault | caught by | seconds |\n|---|---|--:|", flush=True)
@@ -140,16 +141,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def names() -> list[str]:
     return [fault.name for fault in FAULTS]
-
-
-def copy_project(folder: Path) -> Path:
-    """What the tests of single functions need of this project, in `folder`."""
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    return folder
 
 
 def plant(fault: Fault, source: Path) -> Path:

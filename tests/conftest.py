@@ -16,6 +16,8 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 import pytest  # noqa: E402
 import yaml  # noqa: E402
 
+from benchmarks.copies import copy_project  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
@@ -61,13 +63,7 @@ class Project:
 
     def __init__(self, folder: Path, without: Iterable[str] = (), arms: Iterable[str] = ARMS):
         self.folder = folder
-        for name in COPIED:
-            source, target = ROOT / name, folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
-            else:
-                shutil.copy(source, target)
+        copy_project(folder, COPIED)
         (folder / "params.yaml").write_text(trimmed((ROOT / "params.yaml").read_text(), arms))
         pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
         for stage in without:

@@ -15,10 +15,13 @@ from repro.atlas import __main__ as command
 from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
+from repro.atlas import temperatures
 from repro.atlas.batches import batches
 from repro.atlas.design import Cell
 from repro.atlas.rates import best_rates
-from repro.engine.runs import write_results
+from repro.engine.run import train_one
+from repro.engine.runs import checkpoints_of, write_results
+from repro.experiments.profile import measure
 from repro.policy.model import SHIPPED
 from repro.settings import SettingsError
 from repro.stats import atlas
@@ -60,9 +63,20 @@ DESIGN = {
 }
 
 
+def trained_here(runs, say):
+    """As train_runs, in this process, without the seconds in which workers import; test_runs.py compares the bits."""
+    for run in runs:
+        if checkpoints_of(run).finished() is None:
+            train_one(run, checkpoints_of(run), lambda *_: None)
+    return {(run.arm, run.seed): checkpoints_of(run).finished() for run in runs}
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with a small design and the shipped policy under both names."""
+    """A folder with a small design and the shipped policy under both names. Nothing is made in workers."""
+    monkeypatch.setattr(running, "train_runs", trained_here)
+    for module in (measure, temperatures):
+        monkeypatch.setattr(module, "map_in_workers", lambda function, items, workers: list(map(function, items)))
     for name, folder in {"ATLAS_DESIGN": "design.yaml", "ATLAS_DATA": "data", "ATLAS_SCRATCH": "scratch"}.items():
         monkeypatch.setattr(paths, name, tmp_path / folder)
     monkeypatch.setattr(paths, "ATLAS_POLICIES", tmp_path / "policies")

@@ -2,13 +2,10 @@
 
 import importlib.util
 import subprocess
-import sys
 from math import comb
 
 import pytest
 from conftest import ROOT
-
-sys.path.insert(0, str(ROOT))
 
 from benchmarks import speed, speed_tables
 

@@ -6,9 +6,6 @@ from dataclasses import asdict
 
 import pandas as pd
 import pytest
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT))
 
 from benchmarks import fault_files, fault_runs, faults
 

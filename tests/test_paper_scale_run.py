@@ -275,7 +275,7 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
     assert f"repro: {lacks}" in done.stderr
 
 
-@pytest.mark.parametrize(("seconds", "status", "requeued"), [(60, 0, True), (0, 3, False)])
+@pytest.mark.parametrize(("seconds", "status", "requeued"), [(4, 0, True), (0, 3, False)])
 def test_a_job_at_its_time_limit_is_requeued_and_one_that_ended_is_not(tmp_path, seconds, status, requeued):
     (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\n')
     (tmp_path / "scontrol").chmod(0o755)

@@ -208,6 +208,12 @@ def test_a_heartbeat_sounds_in_silence_alone():
     assert lines[4] == "profile: at work for 0 s; stage 2 of 3" and 5 <= len(lines) <= 6
 
 
+def test_a_stage_starts_without_torch():
+    """Whose import takes longer than most reports; the notebook's kernel and the workers import it where they need it."""
+    code = "import sys, repro.pipeline.run; sys.exit(int('torch' in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_a_stage_refuses_to_run_other_code_than_it_hashes(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "SOURCE", tmp_path / "src" / "repro")
     with pytest.raises(run.OtherCode, match=r"PYTHONPATH=\S*/src dvc repro"):

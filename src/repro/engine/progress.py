@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repro.engine.crew import Event
-from repro.engine.run import Run
+
+if TYPE_CHECKING:  # a stage reads SILENCE here, and needs no torch
+    from repro.engine.run import Run
 
 SILENCE = 30.0  # seconds after which one is told that the work goes on
 
@@ -62,7 +64,7 @@ class Lines:
             self.say(str(event))
 
 
-def follow(runs: Iterable[Run], events: Iterator[Event | None]) -> Iterator[Progress]:
+def follow(runs: "Iterable[Run]", events: Iterator[Event | None]) -> Iterator[Progress]:
     """The progress of `runs` from what their workers send; None stands for a moment without news."""
     by_folder = {run.folder: run for run in runs}
     steps = {folder: run.settings.steps_of(run.arm) for folder, run in by_folder.items()}

@@ -13,9 +13,8 @@ from repro import paths
 from repro.paper_scale import SCALES, find
 from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.closure import heading
-from repro.settings import Settings, SettingsError, nearest
+from repro.settings import WORDS, Settings, SettingsError, nearest
 
-WORDS = {"title", "about", "group"}  # fields of an arm that no number depends on
 SCHEDULING = {"workers", "checkpoint_every"}  # fields of the engine that no number depends on
 
 

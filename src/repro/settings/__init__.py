@@ -4,13 +4,14 @@
 is a SettingsError of one sentence with the key and, if there is one, the nearest valid name.
 """
 
-from repro.settings.arm import Arm
+from repro.settings.arm import WORDS, Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.reading import load, merge, parse, stored, validated
 from repro.settings.schema import Engine, Evaluation, Family, Policy, Settings, Statistics, Task
 from repro.settings.studies import Fidelity, Mix, Regimes
 
 __all__ = [
+    "WORDS",
     "Arm",
     "Engine",
     "Evaluation",

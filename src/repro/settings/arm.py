@@ -39,6 +39,9 @@ class EngineChanges(Section):
         return self.model_dump(exclude_none=True)
 
 
+WORDS = frozenset({"title", "about", "group"})  # fields of an arm that no number depends on
+
+
 class Arm(Section):
     """plan → rollouts → reward → filter → advantage → samplers → objective; see the packages of those names.
 

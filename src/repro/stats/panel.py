@@ -5,7 +5,7 @@ from typing import Any
 
 from repro import paths
 from repro.files import read_json
-from repro.settings import Settings, SettingsError
+from repro.settings import WORDS, Settings, SettingsError
 from repro.stats import atlas
 
 # What a run's numbers depend on, less what they do not.
@@ -16,7 +16,6 @@ SECTIONS = {
     "evaluation": set(),
     "profile": {"temperatures", "temperature_samples"},
 }
-WORDS = {"title", "about", "group"}  # of an arm
 CURE = "set atlas_panel to null, and the tables are made of the runs that are trained here"
 
 

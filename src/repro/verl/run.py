@@ -21,12 +21,11 @@ from typing import Any
 from repro.arms import build
 from repro.engine.profile import Profile
 from repro.methods.method import Method
-from repro.settings import Settings, SettingsError, load, stored
+from repro.settings import WORDS, Settings, SettingsError, load, stored
 from repro.verl.loss import actor_settings
 
 PROFILE = "profile"  # name of the profile's files in its folder
 SETTINGS = "settings.json"  # in a run's folder: the settings it was started with
-WORDS = {"title", "about", "group"}  # fields of an arm that no number depends on
 
 
 @dataclass(frozen=True)
