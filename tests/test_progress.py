@@ -209,7 +209,7 @@ def test_a_heartbeat_sounds_in_silence_alone():
 
 
 def test_a_stage_starts_without_torch():
-    """Whose import takes longer than most reports; the notebook's kernel and the workers import it where they need it."""
+    """Whose import takes longer than most reports; kernels and workers import it where they need it."""
     code = "import sys, repro.pipeline.run; sys.exit(int('torch' in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
