@@ -18,7 +18,6 @@ from repro.atlas import run as running
 from repro.atlas import temperatures
 from repro.atlas.batches import batches
 from repro.atlas.design import Cell
-from repro.atlas.rates import best_rates
 from repro.engine.run import train_one
 from repro.engine.runs import checkpoints_of, write_results
 from repro.experiments.profile import measure
@@ -228,17 +227,6 @@ def test_an_arm_may_have_rates_of_its_own(place):
     paths.ATLAS_DESIGN.write_text(yaml.safe_dump({**DESIGN, "panels": {"tuned": {**entry, "arms": ["grpo"]}}}))
     with pytest.raises(SettingsError, match="either arms or rates"):
         designs.load()
-
-
-def test_the_best_rate_has_the_highest_mean_of_those_that_ran_on_every_policy():
-    rows = [
-        ("zvf", p, r, a)
-        for p, areas in {"a": (0.1, 0.4, 0.3), "b": (0.1, 0.3, 0.36)}.items()
-        for r, a in zip((1, 2, 4), areas, strict=True)
-    ]
-    rows += [("pods", p, r, a) for p in "ab" for r, a in ((1, 0.5), (2, 0.2))] + [("pods", "a", 8, 0.9)]
-    table = best_rates(pd.DataFrame(rows, columns=["arm", "policy", "rate", "area"]))
-    assert table.loc["zvf"].tolist() == [2, 0, 3] and table.loc["pods"].tolist() == [1, -1, 2]
 
 
 def test_the_pipeline_of_the_atlas_has_a_stage_for_every_panel():

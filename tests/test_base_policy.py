@@ -57,7 +57,9 @@ def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there
     for other in (fresh, wider):
         assert shipped.base_policy(other) == ("pre-trained", other.policy)
     described = settings.policy.model_copy(update={"describe_groups": 1})
-    assert shipped.fits(settings.model_copy(update={"policy": described}))
+    assert shipped.fitting(settings.model_copy(update={"policy": described})) == shipped.SHIPPED
+    small = shipped.fitting(settings_module.load(scale="smoke"))
+    assert small == shipped.FOLDERS["smoke"] and (small / "model.safetensors").exists()
     assert (shipped.SHIPPED / "model.safetensors").read_bytes() == (
         paths.ATLAS_POLICIES / "a" / "model.safetensors"
     ).read_bytes()

@@ -8,8 +8,8 @@ from repro import paths
 from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
-from repro.atlas.rates import best_rates, sensitivity
 from repro.errors import COUNT, SEED, command, number
+from repro.experiments.rates.summary import best_rates, mean_areas, sensitivity
 from repro.settings import SettingsError
 from repro.stats import atlas
 
@@ -70,8 +70,8 @@ def _import(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 
 def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
-    table = sensitivity(design)
-    print(table.pivot_table(index="arm", columns="rate", values="area").join(best_rates(table)).round(4).to_string())
+    table = sensitivity()
+    print(mean_areas(table).join(best_rates(table)).round(4).to_string())
     return 0
 
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from repro import paths
 from repro import settings as settings_module
+from repro.experiments.rates.summary import RATE
 from repro.settings import Settings, SettingsError, nearest
 from repro.settings.text import read_mapping
 
-RATE = "engine.learning_rate"
 Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
 Name = Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]  # names become names of files
 

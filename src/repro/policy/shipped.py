@@ -1,11 +1,12 @@
-"""The base policy that comes with the project: so that training starts from the same weights on every machine.
+"""The base policies that come with the project: so that training starts from the same weights on every machine. One is
+that of the study, one that of scale `smoke`, with which the tests run.
 
-Pre-training gives other bits on another kind of CPU. Where `policy.shipped` is true and the settings are those that the
+Pre-training gives other bits on another kind of CPU. Where `policy.shipped` is true and the settings are those that
 shipped weights were made with, stage `policy` takes them; otherwise it pre-trains. After a change of these settings,
 
     dvc repro policy && python -m repro.policy.shipped
 
-ships what the stage has pre-trained.
+ships what the stage has pre-trained, at the scale that params.yaml names.
 """
 
 import json
@@ -25,6 +26,7 @@ from repro.policy.model import SHIPPED, load_policy
 from repro.settings import Settings, SettingsError
 from repro.tasks.queries import make_pools
 
+FOLDERS = {"cpu": SHIPPED, "smoke": SHIPPED.with_name("pretrained_smoke")}  # by scale
 MADE_WITH, HISTORY = "made_with.json", "pretraining.parquet"
 AFTERWARDS = {"shipped", "describe_groups", "group_size"}  # read once the policy is there
 
@@ -35,28 +37,31 @@ def made_with(settings: Settings) -> dict[str, Any]:
     return json.loads(json.dumps(read))
 
 
-def fits(settings: Settings, folder: Path = SHIPPED) -> bool:
-    """Whether the weights in `folder` are to be used and were made with these settings."""
-    stored = folder / MADE_WITH
-    return settings.policy.shipped and stored.exists() and read_json(stored, "git checkout it") == made_with(settings)
+def fitting(settings: Settings) -> Path | None:
+    """The folder of the shipped weights that these settings made; None if there is none, or none is wanted."""
+    wanted = made_with(settings) if settings.policy.shipped else None
+    stored = (folder for folder in FOLDERS.values() if (folder / MADE_WITH).exists())
+    return next((folder for folder in stored if read_json(folder / MADE_WITH, "git checkout it") == wanted), None)
 
 
 def base_policy(settings: Settings) -> tuple[Any, pd.DataFrame]:
     """(model, history), as `make_base_policy` gives them: shipped where they fit, else pre-trained here."""
-    if fits(settings):
-        return load_policy(SHIPPED)[0], read_parquet(SHIPPED / HISTORY, "git checkout it")
-    return make_base_policy(settings.policy, make_pools(settings.task))
+    if (folder := fitting(settings)) is None:
+        return make_base_policy(settings.policy, make_pools(settings.task))
+    return load_policy(folder)[0], read_parquet(folder / HISTORY, "git checkout it")
 
 
 @command(name="repro.policy.shipped")
 def main() -> int:
     """Ship the weights of stage `policy`."""
     settings, made = settings_module.load(), paths.POLICY / "model"
+    if (folder := FOLDERS.get(settings.scale)) is None:
+        raise SettingsError(f"scale {settings.scale} ships no policy; set scale to one of {', '.join(FOLDERS)}")
     if not (made / "config.json").exists():
         raise SettingsError(f"{made} is not there yet: run `dvc repro policy` first")
-    shutil.copytree(made, SHIPPED, dirs_exist_ok=True)
-    shutil.copy(paths.POLICY / HISTORY, SHIPPED / HISTORY)
-    write_json(made_with(settings), SHIPPED / MADE_WITH)
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    shutil.copy(paths.POLICY / HISTORY, folder / HISTORY)
+    write_json(made_with(settings), folder / MADE_WITH)
     return 0
 
 

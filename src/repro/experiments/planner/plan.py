@@ -10,7 +10,7 @@ from repro.experiments.planner.hours import seconds
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.memory import memory
 from repro.experiments.planner.models import ARCHITECTURES
-from repro.paper_scale import SCALES, PaperScale
+from repro.paper_scale import SCALES, PaperScale, Value
 from repro.settings import Settings
 from repro.settings.planner import Assumptions
 
@@ -102,6 +102,11 @@ def checks(plan: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.
     return pd.DataFrame(rows, columns=columns).assign(share=lambda table: table["hours"] / table["paper_hours"])
 
 
+def reported(scale: PaperScale, settings: Settings) -> dict[str, Value]:
+    """The arms of params.yaml of whose runs at this scale the paper gives the hours."""
+    return {arm: hours for arm, hours in scale.hours.items() if arm in settings.all_arms}
+
+
 def by_length(
     settings: Settings,
     measured: Measured,
@@ -115,7 +120,7 @@ def by_length(
     for share in shares:
         assumed = assumptions.model_copy(update={"mean_response_share": share})
         for scale in scales.values():
-            for arm in scale.hours:
+            for arm in reported(scale, settings):
                 predicted = row(scale, settings, arm, measured, assumed)
                 kept = {key: predicted[key] for key in ("scale", "arm", "response_tokens", "hours")}
                 rows.append({**kept, "mean_response_share": share})

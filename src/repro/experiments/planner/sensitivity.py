@@ -8,7 +8,7 @@ import pandas as pd
 
 from repro.data.sources import SOURCES
 from repro.experiments.planner.measured import Measured
-from repro.experiments.planner.plan import relative
+from repro.experiments.planner.plan import relative, reported
 from repro.experiments.planner.plan import row as predict_row
 from repro.paper_scale import SCALES, PaperScale, Value
 from repro.paper_scale.at_scale import EVALUATE_EVERY, EVALUATION
@@ -57,7 +57,7 @@ def sensitivity(
     rows = []
     for key, change in changes.items():
         for name, scale in scales.items():
-            for arm, stated in scale.hours.items():
+            for arm, stated in reported(scale, settings).items():
                 hours = _hours(change, scale, settings, arm, measured, assumptions)
                 row = {"scale": name, "arm": arm, "change": key, "hours": hours, "paper_hours": stated.value}
                 rows.append(row)
