@@ -334,3 +334,20 @@ def test_replacing_a_field_reads_no_entropy():
         _ = taken.logprob_N_T
     again = replace(Unscored.of(rollouts, values).take(np.array([2, 0])), advantages_N=np.ones(2))
     assert again.entropy_N_T.tolist() == [[1, 1], [1, 1]] and not again.plain.entropy_N_T.any()
+
+
+@pytest.mark.slow
+def test_the_example_notebook_trains():
+    import nbformat
+    from conftest import ROOT
+    from nbclient import NotebookClient
+
+    path = ROOT / "examples" / "trl.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    assert sum(len(cell.source.splitlines()) for cell in notebook.cells[2:] if cell.cell_type == "code") <= 40
+    next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])).source = "steps = 2"
+    NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    ).execute()
+    output = [output for output in notebook.cells[4].outputs if "data" in output][-1]
+    assert "arm/scored_tokens" in output["data"]["text/plain"]
