@@ -58,6 +58,47 @@ def test_bad_data_are_named_with_their_line(tmp_path):
         own.preset("gpu-smok")
 
 
+class Thinking:
+    """A tokenizer whose template adds a letter for each of its options."""
+
+    chat_template = "a template"
+
+    def apply_chat_template(self, messages, *, tokenize, add_generation_prompt, **options) -> str:
+        return messages[-1]["content"] + "".join("!" for value in options.values() if value)
+
+    def __call__(self, texts, add_special_tokens):
+        return {"input_ids": [list(range(len(text))) for text in texts]}
+
+
+def test_options_of_the_chat_template_count_for_the_length_of_a_prompt(tmp_path):
+    rows = questions.load(write_lines(tmp_path / "mine.jsonl"))
+    longest = max(len(row["prompt"][-1]["content"]) for row in rows)
+    assert len(questions.short_enough(rows, Thinking(), longest, {"enable_thinking": False})) == 40
+    kept = questions.short_enough(rows, Thinking(), longest, {"enable_thinking": True})
+    assert [row["extra_info"]["index"] for row in kept] == list(range(10))  # those with one digit
+
+
+@pytest.mark.verl  # for omegaconf
+def test_a_resumed_run_goes_on_in_its_own_logs(tmp_path, monkeypatch):
+    from omegaconf import OmegaConf
+
+    for name in ("REPRO_ROOT", "WANDB_RUN_ID", "WANDB_RESUME", "VERL_FILE_LOGGER_PATH"):
+        monkeypatch.setenv(name, "")  # what `on_cluster` sets is undone
+        monkeypatch.delenv(name)
+    config = {"trainer": {"default_local_dir": str(tmp_path / "checkpoints"), "logger": ["console", "wandb", "file"]}}
+
+    def variables() -> dict:
+        made = ready.on_cluster(OmegaConf.create({**config, "ray_kwargs": {"ray_init": {"address": "auto"}}}))
+        return dict(made.ray_kwargs.ray_init.runtime_env.env_vars)
+
+    first = variables()
+    (tmp_path / "metrics.jsonl").write_text("step 1\n")
+    again = variables()
+    assert again == first and again["WANDB_RESUME"] == "allow" and len(again["WANDB_RUN_ID"]) == 12
+    assert again["VERL_FILE_LOGGER_PATH"] == str(tmp_path / "metrics.jsonl")
+    assert (tmp_path / "metrics-1.jsonl").read_text() == "step 1\n" and not (tmp_path / "metrics.jsonl").exists()
+
+
 @pytest.mark.verl
 def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
     from transformers import AutoTokenizer
@@ -85,6 +126,7 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
     cpu = own.prepare(replace(mine(tmp_path, "d3s"), cpu=True, gpus=(1, 2)), SETTINGS).config
     assert (cpu.trainer.device, cpu.trainer.n_gpus_per_node, cpu.actor_rollout_ref.rollout.name) == ("cpu", 2, "hf")
     assert cpu.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "fp32"
+    assert cpu.actor_rollout_ref.rollout.calculate_log_probs  # written back as on GPUs
 
     for overrides, sentence in (
         (["data.train_batch_size=100"], "data.train_batch_size=100 is more than the 38 training prompts"),

@@ -1,12 +1,14 @@
 """What our trainer puts around verl's: groups in the plan's order, a record that no crash parts from its checkpoint,
 and evaluations where the uninterrupted run has them."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 pytest.importorskip("tensordict", reason="verl is not installed here: `make extra-verl` installs it")
 
@@ -159,7 +161,7 @@ def test_an_evaluation_samples_few_questions_more_and_keeps_the_best_checkpoint(
     def validate(self):
         sampled.extend(self.val_dataloader[0][SIZE])
         infos = {"acc": [1.0, 1.0, 0.0, 1.0, 1.0], "query": ["a"] * 4 + ["b"], "response_tokens": [5] * 5}
-        infos["truncated"] = [0.0] * 5
+        infos |= {"truncated": [0.0] * 5, "pred": ["4", "4", "5", "4", "7"]}
         return self._val_metrics_update(["aime24"] * 4 + ["gsm8k"], ["u"] * 4 + ["v"], infos, [])
 
     monkeypatch.setattr(modules.base, "_validate", validate)
@@ -167,8 +169,34 @@ def test_an_evaluation_samples_few_questions_more_and_keeps_the_best_checkpoint(
     assert sampled == [4, 1] and trainer.val_dataloader[0].keys() == {"raw_prompt", "data_source"}
     assert metrics["val-core/aime24/acc/mean@4"] == 0.75 and metrics["val-core/gsm8k/acc/mean@1"] == 1.0
     assert 0.75 < metrics["val-core/aime24/acc/best@4/mean"] <= 1.0
+    assert 0.75 < metrics["val-core/aime24/acc/maj@4/mean"] <= 1.0  # most votes are for 4, which is right
     assert best.known(tmp_path) == {"source": "aime24", "accuracy": 0.75, "step": 20}
     assert (tmp_path / "best/global_step_20/actor").is_dir()
+
+
+def test_the_answer_of_ones_own_reward_function_is_passed_on_for_votes(modules):
+    from repro.verl.reward import Verdict
+
+    item = SimpleNamespace(
+        batch={"responses": torch.tensor([7, 8, 2]), "attention_mask": torch.ones(5)},
+        non_tensor_batch={"data_source": "mine", "reward_model": {"ground_truth": "8"}, "extra_info": {"id": "q"}},
+    )
+    manager = Verdict.__new__(Verdict)
+    manager.tokenizer = SimpleNamespace(eos_token_id=2, decode=lambda ids, **_: "8")
+    manager.config = OmegaConf.create({"data": {"max_response_length": 3}})
+
+    def told(score) -> dict:
+        async def judge(**fields):
+            return score
+
+        manager.compute_score = judge
+        return asyncio.run(manager.run_single([item]))
+
+    assert told({"score": 1.0, "pred": 8})["reward_extra_info"] == {
+        **{"acc": 1.0, "truncated": 0.0, "response_tokens": 3, "query": "q"},
+        "pred": "8",
+    }
+    assert "pred" not in told({"score": 0.5})["reward_extra_info"] and told(0.5)["reward_score"] == 0.5
 
 
 def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):

@@ -17,6 +17,7 @@ from repro.methods.plans import PlannedGroup, PlanStream
 from repro.tasks.queries import Query
 
 SIZE = "__rollout_n__"  # verl's name for the number of responses to a prompt
+PREDICTED = "pred"  # verl's name for the answer in a response, over which it votes
 SOURCE = "repro"  # data_source of the queries of repro.tasks
 
 

@@ -2,7 +2,8 @@
 
 The queries of `repro.tasks` are verified by their own scorer, and a truncated response gets 0, as in the embedded
 engine. Any other data source uses verl's custom reward function (of data_source, solution_str, ground_truth and
-extra_info, returning a number or a dict with `score`), truncated or not.
+extra_info, returning a number or a dict with `score`), truncated or not. With its answer in the dict, as `pred`, verl
+also votes: maj@ in its validation metrics.
 """
 
 import inspect
@@ -13,7 +14,7 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from repro.tasks.queries import Query, verify
-from repro.verl.data import SOURCE, query_name
+from repro.verl.data import PREDICTED, SOURCE, query_name
 
 
 class Verdict(RewardManagerBase):
@@ -28,15 +29,16 @@ class Verdict(RewardManagerBase):
         tokens = int(item.batch["attention_mask"][-item.batch["responses"].shape[-1] :].sum())
         ids = item.batch["responses"][:tokens].tolist()
         ended = bool(ids) and ids[-1] == self.tokenizer.eos_token_id
-        row = item.non_tensor_batch
+        row, more = item.non_tensor_batch, {}
         extra = row.get("extra_info") or {}
         if row["data_source"] == SOURCE:
             verdict = self._verify(ids, ended, row, extra)
         else:
-            verdict = await self._custom_score(self.tokenizer.decode(ids, skip_special_tokens=True), row, extra)
+            text = self.tokenizer.decode(ids, skip_special_tokens=True)
+            verdict, more = await self._custom_score(text, row, extra)
         cut = not ended and tokens >= self.config.data.max_response_length
         info = {"acc": float(verdict == 1.0), "truncated": float(cut), "response_tokens": tokens}
-        info["query"] = query_name(row["data_source"], extra)
+        info |= {"query": query_name(row["data_source"], extra), **more}
         return {"reward_score": verdict, "reward_extra_info": info}
 
     def _verify(self, ids: list[int], ended: bool, row: dict[str, Any], extra: dict[str, Any]) -> float:
@@ -45,9 +47,13 @@ class Verdict(RewardManagerBase):
         query = Query("", row["reward_model"]["ground_truth"], extra["family"], json.loads(extra["entry"]))
         return verify(self.tokenizer.decode(ids[:-1]), query)
 
-    async def _custom_score(self, text: str, row: dict[str, Any], extra: dict[str, Any]) -> float:
+    async def _custom_score(
+        self, text: str, row: dict[str, Any], extra: dict[str, Any]
+    ) -> tuple[float, dict[str, str]]:
         fields = {"data_source": row["data_source"], "solution_str": text, "extra_info": extra}
         call = partial(self.compute_score, **fields, ground_truth=row["reward_model"]["ground_truth"])
         blocking = not inspect.iscoroutinefunction(self.compute_score)
         score = await (self.loop.run_in_executor(None, call) if blocking else call())
-        return float(score["score"] if isinstance(score, dict) else score)
+        if not isinstance(score, dict):
+            return float(score), {}
+        return float(score["score"]), {PREDICTED: str(score[PREDICTED])} if PREDICTED in score else {}

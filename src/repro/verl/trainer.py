@@ -25,7 +25,7 @@ from repro.methods.samplers import effective_sample_size
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.choosing import ChoosingTrainer
-from repro.verl.data import with_samples
+from repro.verl.data import PREDICTED, with_samples
 from repro.verl.loss import own_loss
 from repro.verl.record import Record, describe, flop_counter
 from repro.verl.version import NAME
@@ -190,7 +190,11 @@ class ArmTrainer(ChoosingTrainer):
             last=self._last,
             sources=data_sources,
         )
-        verdicts = {"acc": reward_extra_infos_dict["acc"]}  # verl's mean@, best@ and worst@, of the verdict alone
+        kept = (
+            "acc",
+            PREDICTED,
+        )  # verl's mean@, best@, worst@ and, where answers are known, maj@, of the verdict alone
+        verdicts = {name: reward_extra_infos_dict[name] for name in kept if name in reward_extra_infos_dict}
         return super()._val_metrics_update(data_sources, sample_uids, verdicts, *more, **named)
 
     def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
