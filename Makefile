@@ -23,7 +23,7 @@ help: ## this list
 
 setup: .venv/.ready ## install the pinned CPU environment in .venv; takes minutes the first time
 
-repro: extra-verl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: do not install vLLM
+repro: extra-verl extra-trl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: do not install vLLM
 	@[ "$(VLLM)" = no ] || $(MAKE) --no-print-directory extra-vllm \
 		|| echo "make: vLLM could not be installed here: the language model is profiled with transformers" >&2
 	@python -m repro.pipeline check # before DVC puts names into commands
@@ -44,8 +44,9 @@ test-core: setup ## the tests that need neither the pipeline nor an extra, in a 
 fuzz: setup ## thousands of broken params.yaml: each is refused in one sentence, or trains; takes minutes
 	@exec env REPRO_FUZZ=5000 pytest tests/test_fuzz_settings.py
 
-# One worker: a training on verl starts Ray and a dozen processes, and two side by side already fill two cores.
-test-verl: extra-verl ## verl on a CPU: add it to .venv, then the tests that need it, its own training loop among them
+# One worker: a training on verl starts Ray and a dozen processes, and two side by side already fill two cores. The
+# stage that compares verl with the embedded engine compares TRL too.
+test-verl: extra-verl extra-trl ## verl on a CPU: add it to .venv, then the tests that need it, its own training loop among them
 	@exec pytest -m verl
 
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it

@@ -1,17 +1,34 @@
-"""What the report on the two engines computes: intervals, the permutation test, what counts as agreement."""
+"""What the report on verl and TRL computes: intervals, the permutation test, what counts as agreement, TRL's side."""
 
+import importlib.util
+from dataclasses import replace
+from importlib import metadata
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 
 from repro.experiments.parity import summary as study
-from repro.experiments.parity.batch import arms_for_verl
-from repro.settings import load
+from repro.experiments.parity.batch import arms_for_trl, arms_for_verl
+from repro.policy.model import SHIPPED
+from repro.settings import Arm, Settings, load
+from repro.settings.arm import EngineChanges
 
 SETTINGS = load(scale="smoke")
+needs_trl = [
+    pytest.mark.trl,
+    pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is missing: `make extra-trl` installs it"),
+]
+
+
+def on_trl(test):
+    for mark in needs_trl:
+        test = mark(test)
+    return test
 
 
 def test_the_interval_is_welchs():
@@ -116,3 +133,89 @@ def test_arms_that_verl_refuses_are_named_with_the_reason():
     reasons = arms_for_verl(SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "odd": odd}}))
     assert not reasons["grpo"] and "only `verified`" in reasons["odd"]
     assert [name for name, reason in reasons.items() if reason] == ["odd"]
+
+
+@on_trl
+def test_arms_that_trl_refuses_are_those_that_profile_again():
+    again = [name for name, arm in SETTINGS.all_arms.items() if arm.profile and arm.profile.again]
+    reasons = arms_for_trl(SETTINGS)
+    assert [name for name, reason in reasons.items() if reason] == again != []
+    assert all("cannot profile the queries during training" in reasons[name] for name in again)
+
+
+@on_trl
+def test_another_trl_or_none_is_one_sentence(monkeypatch):
+    from repro.trl.version import UnsupportedTRL, require_trl
+
+    monkeypatch.setattr("repro.trl.version.version", lambda name: "1.17.0")
+    with pytest.raises(
+        UnsupportedTRL, match=r"TRL 1\.17\.0 is installed, but .* the trainer of TRL 1\.16: `make extra"
+    ):
+        require_trl()
+    monkeypatch.setattr("repro.trl.version.version", lambda name: metadata.version("no-such-package"))
+    with pytest.raises(UnsupportedTRL, match=r"^TRL is not installed: `make extra-trl` adds TRL 1\.16$"):
+        require_trl()
+
+
+KL = SETTINGS.arm("grpo-kl-decay").model_copy(update={"engine": EngineChanges(kl=0.1)})
+OTHER_LOSS = SETTINGS.arm("d3s").model_copy(update={"objective": SETTINGS.arm("gspo").objective})
+
+
+def with_arm(name: str, arm: Arm) -> Settings:
+    return SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, name: arm}})
+
+
+@on_trl
+def test_trls_own_loop_makes_the_step_of_the_embedded_engine(tmp_path):
+    """A KL term; a filter that refills, and draws; entropies and a choice of tokens; groups of several sizes. What
+    differs is seen: another objective in the gradient, another random stream in the plan and the rollouts."""
+    from repro.experiments.parity.on_trl import TRLSide
+    from repro.experiments.parity.recorded import record
+
+    settings = with_arm("kl", KL)
+    side = TRLSide(settings, 0, SHIPPED, None, tmp_path)
+    recorded = {arm: record(arm, 0, settings, SHIPPED, None) for arm in ("kl", "zvf-cost-aware", "d3s", "sgpo")}
+    table = pd.DataFrame([side.replay(each) for each in recorded.values()]).set_index("arm")
+    assert study.batches_agree(table).all(), table.T.to_string()
+    assert table["selected"].tolist()[:3] == [32, 32, 8] and table["gradient_error"].min() > 0
+    other = TRLSide(with_arm("d3s", OTHER_LOSS), 0, SHIPPED, None, tmp_path).replay(recorded["d3s"])
+    assert other["same_rollouts"] and other["weight_difference"] == 0.0 and other["gradient_error"] > 0.1
+    moved = TRLSide(settings, 1, SHIPPED, None, tmp_path).replay(recorded["zvf-cost-aware"])
+    assert not moved["same_plan"] and not moved["same_rollouts"] and "loss_difference" not in moved
+
+
+@on_trl
+def test_trl_decays_neither_biases_nor_norms(tmp_path):
+    """The one place where the step is another than the embedded engine's: HF's Trainer leaves them out of the decay."""
+    from repro.experiments.parity.on_trl import TRLSide
+    from repro.experiments.parity.recorded import flat, record
+
+    side, recorded = TRLSide(SETTINGS, 0, SHIPPED, None, tmp_path), record("grpo-kl-decay", 0, SETTINGS, SHIPPED, None)
+    row = side.replay(recorded)
+    assert row["loss_difference"] < study.TOLERANCE and study.STEP_TOLERANCE < row["step_error"] < 0.01
+    engine = SETTINGS.engine_of("grpo-kl-decay")
+    undecayed = [(p if p.ndim == 1 else torch.zeros_like(p)) for p in side.base.parameters()]
+    gap_P = (
+        len(recorded.parts)
+        * engine.learning_rate
+        * engine.weight_decay
+        * flat(SimpleNamespace(parameters=lambda: undecayed))
+    )
+    explained = replace(recorded, move_P=recorded.move_P + gap_P)
+    assert side.replay(explained)["step_error"] < study.STEP_TOLERANCE
+
+
+@on_trl
+@pytest.mark.slow
+@pytest.mark.parametrize("group", dict.fromkeys(arm.group for arm in SETTINGS.all_arms.values()))
+def test_every_arm_steps_on_trl_as_on_the_embedded_engine(group, tmp_path):
+    """The step itself to a hundredth: see above, and Adam moves weights whose gradient is only rounding."""
+    from repro.experiments.parity.on_trl import TRLSide
+    from repro.experiments.parity.recorded import record
+
+    side = TRLSide(SETTINGS, 0, SHIPPED, None, tmp_path)
+    able = [arm for arm, reason in arms_for_trl(SETTINGS).items() if not reason and SETTINGS.arm(arm).group == group]
+    table = pd.DataFrame([side.replay(record(arm, 0, SETTINGS, SHIPPED, None)) for arm in able]).set_index("arm")
+    print(table[table["step_error"] > study.STEP_TOLERANCE]["step_error"].to_string())
+    agree = study.batches_agree(table.assign(step_error=table["step_error"] / 10))
+    assert agree.all(), table[~agree].T.to_string()

@@ -4,6 +4,10 @@ A generation batch of TRL is one step's batch here; the arm selects from it, and
 optimiser steps as TRL makes on the batch. Everything else (generation, rewards, optimiser, checkpoints) is TRL's.
 """
 
-from repro.trl.trainer import ArmTrainer
+from repro.trl.version import require_trl
+
+require_trl()
+
+from repro.trl.trainer import ArmTrainer  # noqa: E402
 
 __all__ = ["ArmTrainer"]

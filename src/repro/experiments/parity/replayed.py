@@ -15,14 +15,13 @@ import pandas as pd
 import torch
 
 from repro.engine.train import stream_seed
+from repro.experiments.parity.compared import nothing_drawn, selections, steps
 from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import make_pools
 from repro.verl.data import SIZE, groups_that_fit, query_rows
-
-SAME = ("same_verdicts", "same_finished", "same_rollouts")
 
 
 def be_the_only_rank() -> None:
@@ -48,13 +47,13 @@ class VerlSide:
 
     def replay(self, recorded: Recorded) -> dict[str, Any]:
         """How far verl's side is from `recorded`: a row of the report's table."""
-        from repro.verl.batch import loss_of, rollouts_of, training_rows
+        from repro.verl.batch import rollouts_of
         from repro.verl.run import RunOnVerl
 
         config, plan = self._prepared(recorded.arm)
         row = {"arm": recorded.arm, "same_plan": plan == recorded.plan}
         if not recorded.responses_N:  # a filter left no group
-            return row | {"rollouts": 0, "selected": 0, "tokens": 0, **dict.fromkeys(SAME, True)}
+            return nothing_drawn(**row)
         run = RunOnVerl.of(config)
         self._prepare_worker(config, run)
         fields = self._fields(recorded)
@@ -63,22 +62,16 @@ class VerlSide:
         advantages_N = run.method.advantages(0, rewards_N, scored.group_N)
         rollouts = rollouts_of(scored, fields, rewards_N, advantages_N)
         selected = run.method.select(0, rollouts, 0.0, self._rng("sample"))
-        row |= _selections(recorded, scored, selected)
+        logprob_M_T = None if selected is None else selected.logprob_N_T
+        row |= selections(recorded, scored.verdicts_N, scored.finished_N, selected, logprob_M_T)
         if selected is None or not row["same_rollouts"]:
             return row  # gradients of different rollouts cannot be compared
         losses, gradients, before_P = [], [], flat(self.worker.actor.engine.module)
         for rows in recorded.parts:
-            part = selected.take(rows)
-            loss, gradient_P = self._update(training_rows(fields, part, 1, run.method.aggregation), len(part))
-            losses.append(loss_of(loss, part))
+            loss, gradient_P = self._update(config, run, fields, selected.take(rows))
+            losses.append(loss)
             gradients.append(gradient_P)
-        scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
-        move_P = flat(self.worker.actor.engine.module) - before_P
-        return row | {
-            "loss_difference": abs(float(np.mean(losses)) - recorded.loss) / scale,
-            "gradient_error": _error(torch.stack(gradients), recorded.gradients_M_P),
-            "step_error": _error(move_P, recorded.move_P),
-        }
+        return row | steps(recorded, losses, gradients, flat(self.worker.actor.engine.module) - before_P)
 
     def _rng(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(stream_seed(self.seed, 0, purpose))
@@ -188,16 +181,23 @@ class VerlSide:
             verdicts.append(verdict["reward_score"])
         return verdicts
 
-    def _update(self, rows: Any, size: int) -> tuple[float, torch.Tensor]:
-        """(loss, gradient_P as the optimiser receives it) of one call of verl's `update_actor`."""
+    def _update(self, config: Any, run: Any, fields: Any, part: Rollouts) -> tuple[float, torch.Tensor]:
+        """(loss, gradient_P as the optimiser receives it) of one call of verl's `update_actor`, on the rows that
+        repro.verl's trainer makes of a mini-batch, each rollout once."""
         from verl.utils import tensordict_utils
 
+        from repro.verl.batch import loss_of, merged, training_rows
+        from repro.verl.loss import has_terms
+
+        aggregation = run.method.aggregation
+        minibatch = merged(part, aggregation, every_row=has_terms(config.actor_rollout_ref.actor))
+        rows = training_rows(fields, minibatch.read, 1, aggregation, minibatch.copies_M)
         tensordict_utils.assign_non_tensor(
             rows,
             calculate_entropy=False,
             distillation_use_topk=False,
             distillation_only=False,
-            global_batch_size=size,
+            global_batch_size=len(part),
             mini_batch_size=len(rows),
             epochs=1,
             seed=0,
@@ -206,41 +206,7 @@ class VerlSide:
         )
         output = self.worker.update_actor(rows)
         (loss,) = tensordict_utils.get(output, "metrics")["loss"]
-        return float(loss), self.gradient_P
+        return loss_of(float(loss), part), self.gradient_P
 
     def _keep_gradient(self, *_: Any) -> None:
         self.gradient_P = flat_gradient(self.worker.actor.engine.module)  # verl drops it after the optimiser's step
-
-
-def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((actual - expected).norm() / expected.norm())
-
-
-def _selections(recorded: Recorded, scored: Any, selected: Rollouts | None) -> dict[str, Any]:
-    """Whether the two sides chose the same: rollouts (index by index, in order; or none, where there is no signal),
-    weights, tokens."""
-    embedded = recorded.selected
-    both = embedded is not None and selected is not None
-    same = np.array_equal(embedded.row_N, selected.row_N) if both else embedded is selected
-    return {
-        "rollouts": len(recorded.query_N),
-        "selected": len(embedded) if embedded is not None else 0,
-        "same_verdicts": np.array_equal(recorded.verdicts_N, scored.verdicts_N),
-        "same_finished": np.array_equal(recorded.finished_N, scored.finished_N),
-        "same_rollouts": same,
-        "tokens": int(embedded.response_mask_N_T.sum()) if embedded is not None else 0,
-        **(_gaps(embedded, selected) if both and same else {}),
-    }
-
-
-def _gaps(embedded: Rollouts, selected: Rollouts) -> dict[str, Any]:
-    """Between the two sides' versions of one selection: largest differences of weights and log-probabilities, tokens
-    that count on one side only."""
-    width = min(embedded.response_mask_N_T.shape[1], selected.response_mask_N_T.shape[1])
-    mask, other = (side.response_mask_N_T[:, :width] for side in (embedded, selected))
-    logprobs = [side.logprob_N_T[:, :width] for side in (embedded, selected)]
-    return {
-        "weight_difference": float(np.max(np.abs(embedded.weights_N - selected.weights_N))),
-        "other_tokens": int((mask != other).sum()),
-        "logprob_difference": float(np.max(np.abs(np.subtract(*logprobs)))),
-    }

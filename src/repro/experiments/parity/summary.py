@@ -1,4 +1,4 @@
-"""Do the two engines train alike? Differences between their curves, compared with the scatter between seeds."""
+"""Do the engines do alike? Steps within single precision; verl's curves within the scatter between seeds."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -12,7 +12,8 @@ from repro.settings import Settings
 from repro.stats.multiplicity import holm
 from repro.stats.runs import load
 
-ENGINES = {"embedded": "embedded engine", "verl": "verl"}
+ENGINES = {"embedded": "embedded engine", "verl": "verl"}  # trained to the end on both
+TRAINERS = {"verl": "verl", "trl": "TRL"}  # whose first step is compared with the embedded engine's
 TOLERANCE = 1e-4  # relative, of loss and gradient in single precision; the same in tests/test_verl_engine.py
 STEP_TOLERANCE = 1e-3  # of the step: Adam moves weights whose gradient is only rounding as far as any other
 MEASURES = {
