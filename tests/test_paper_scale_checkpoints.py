@@ -50,6 +50,10 @@ def test_every_checkpoint_is_merged_and_evaluated_on_every_set(tmp_path, monkeyp
     assert {job.step for job in listed if job.merge is None} == {30}
     assert str(tmp_path / "best/global_step_20/actor") in listed[0].merge
     assert "4096" in listed[0].evaluate and "32" in listed[0].evaluate
+    assert "--template" not in listed[0].evaluate
+    (tmp_path / "verl.yaml").write_text("data: {apply_chat_template_kwargs: {enable_thinking: false}}\n")
+    as_trained = jobs(SCALE, tmp_path, Path("data"), 32)[0].evaluate
+    assert as_trained[as_trained.index("--template") + 1] == '{"enable_thinking": false}'
     with pytest.raises(SettingsError, match="no checkpoint of step 50, but of 20, 30, 40"):
         jobs(SCALE, tmp_path, Path("data"), 32, [50])
 

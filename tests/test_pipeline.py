@@ -42,7 +42,7 @@ STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner"
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
     reports = {path.name for path in (smoke.folder / "reports").glob("*.html")}
-    alone = {f"{name}.html" for name in (*STUDIED, "dynamics", "rates", "regimes", "results", "index")}
+    alone = {f"{name}.html" for name in (*STUDIED, "dynamics", "regimes", "results", "index")}
     alone |= {f"results-{part}.html" for part in ("cost", "claims", "theory", "tables")}
     theory = {f"theory-{path.stem}.html" for path in (ROOT / "notebooks/theory").glob("*.ipynb")}
     assert len(theory) >= 7 and reports == alone | theory | {f"arm-{arm}.html" for arm in ARMS}
@@ -190,7 +190,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     smoke.edit("params.yaml", "\natlas_arms:", "\n" + ARM)
     output = smoke.run("dvc", "repro", "manifest", "train@shortest", "report@shortest")
     assert stages_in(output) == {"manifest", "train@shortest", "report@shortest"}
-    studies = {"fidelity", "drift", "dynamics", "regimes_report", "planner", "rates", "results"}  # of all arms
+    studies = {"fidelity", "drift", "dynamics", "regimes_report", "planner", "results"}  # of all arms
     assert stages_in(smoke.run("dvc", "repro", "--dry")) == studies
     assert stages_in(smoke.run("dvc", "repro", "--single-item", "results")) == {"results"}
     assert "Shortest half" in (smoke.folder / "tables/trained_tokens.md").read_text()

@@ -4,6 +4,7 @@ A job is one checkpoint on one data set. Several GPUs take jobs from one list, a
 another. What is finished is not done again.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -13,12 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pandas as pd
+import yaml
 
 from repro.files import read_parquet
 from repro.paper_scale.schema import PaperScale
 from repro.settings import SettingsError
+from repro.verl.composed import FILE
 from repro.verl.peaks import SOURCES, peaks
 
 STEP = re.compile(r"global_step_(\d+)$")
@@ -45,7 +49,7 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 def jobs(scale: PaperScale, folder: Path, data: Path, samples: int, steps: Sequence[int] | None = None) -> list[Job]:
     """The jobs of a run's checkpoints, all or those of `steps`, on the scale's validation data, sampled as there."""
-    there = checkpoints(folder)
+    there, template = checkpoints(folder), _template(folder)
     if steps and (missing := sorted(set(steps) - there.keys())):
         raise SettingsError(f"{folder} has no checkpoint of step {missing[0]}, but of {', '.join(map(str, there))}")
     listed = []
@@ -58,8 +62,16 @@ def jobs(scale: PaperScale, folder: Path, data: Path, samples: int, steps: Seque
             evaluate += ("--out", str(folder / "evaluation" / f"global_step_{step}"), "--samples", str(samples))
             evaluate += ("--max-new-tokens", str(scale.max_response_tokens.value))
             evaluate += ("--temperature", str(scale.temperature.value), "--top-p", str(scale.top_p.value))
+            evaluate += ("--template", json.dumps(template)) if template else ()
             listed.append(Job(step, name, merge, (*evaluate, "--verifiers", "8")))
     return listed
+
+
+def _template(folder: Path) -> dict[str, Any]:
+    """The options of the chat template that the run was trained with; {} for a run without a record of them."""
+    path = folder / FILE
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return config.get("data", {}).get("apply_chat_template_kwargs") or {}
 
 
 def work(listed: Sequence[Job], gpus: int) -> None:

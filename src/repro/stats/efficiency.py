@@ -140,7 +140,8 @@ def _cost_columns(
             columns |= {f"{axis}_ratio_{level}{end}": values for end, values in ratios.items()}
             if axis == "seconds":
                 inverse = {"": "", "_low": "_high", "_high": "_low"}
-                columns |= {f"speedup_{level}{end}": 1 / np.array(ratios[of]) for end, of in inverse.items()}
+                with np.errstate(divide="ignore"):  # an interval of costs from 0 is one of speed-ups to ∞
+                    columns |= {f"speedup_{level}{end}": 1 / np.array(ratios[of]) for end, of in inverse.items()}
                 columns |= {f"speedup_{level}{end}": ratios[end] for end in ("_reached", "_open")}
     if "flops_profile" in curves:
         share_A_S = _stack(curves, "flops_profile", arms)[:, :, -1] / _stack(curves, "flops", arms)[:, :, -1]

@@ -1,15 +1,11 @@
-"""Which learning rate suits which arm, from the atlas's tuning panels, and what a rate of its own changes."""
+"""Which learning rate suits which arm, from the atlas's tuning panels."""
 
 import json
 
-import numpy as np
 import pandas as pd
-from scipy.special import stdtr, stdtrit
 
 from repro.errors import Refused
 from repro.stats import atlas
-from repro.stats.multiplicity import holm
-from repro.stats.nested import moderate
 from repro.stats.outcomes import outcomes
 
 RATE = "engine.learning_rate"  # what these panels vary
@@ -49,30 +45,3 @@ def mean_areas(table: pd.DataFrame) -> pd.DataFrame:
     wide = table.groupby(["arm", "rate"], sort=False)["area"].agg(["mean", "size"])
     mean = wide["mean"].where(wide["size"] == table["policy"].nunique())
     return mean.unstack("rate").sort_index(axis=1).reindex(table["arm"].unique())
-
-
-def against(table: pd.DataFrame, rates: pd.Series, baseline: str, confidence: float) -> pd.DataFrame:
-    """A row per arm of `rates` (arm → rate) but the baseline: its area at that rate less the baseline's at its own.
-
-    difference, difference_low, difference_high: mean over P base policies with its Student-t interval, variances drawn
-    together over arms (repro.stats.nested.moderate); p_value of no difference, p_holm over these arms. One seed a
-    policy: policy and seed are not told apart, and both are in the interval.
-    """
-    areas = table.set_index(["arm", "rate", "policy"])["area"].sort_index()
-    areas_A_P = np.stack([areas.loc[arm, rate].to_numpy() for arm, rate in rates.items()])
-    base = list(rates.index).index(baseline)
-    differences_A_P = np.delete(areas_A_P - areas_A_P[base], base, axis=0)
-    policies = differences_A_P.shape[1]
-    variance_A, freedom = moderate(differences_A_P.var(1, ddof=1), policies - 1)
-    mean_A, error_A = differences_A_P.mean(1), np.sqrt(variance_A / policies)
-    half_A = stdtrit(freedom, (1 + confidence) / 2) * error_A
-    p_A = 2 * stdtr(freedom, -np.abs(mean_A) / error_A)
-    columns = {
-        "rate": rates.drop(baseline),
-        "difference": mean_A,
-        "difference_low": mean_A - half_A,
-        "difference_high": mean_A + half_A,
-        "p_value": p_A,
-        "p_holm": holm(p_A),
-    }
-    return pd.DataFrame(columns, index=rates.drop(baseline).index)
