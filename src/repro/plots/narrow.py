@@ -16,7 +16,7 @@ PANEL = 2.5  # inches at least
 
 def stacked(figure: "Figure") -> "Figure | None":
     """A copy of `figure` with its panels in one column; None where it has one column already, would be too tall, has
-    names beside its panels, or cannot be copied (as with a lambda that formats ticks)."""
+    names beside its panels, or cannot be copied."""
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
     columns = max((ax.get_subplotspec().get_gridspec().ncols for ax in axes), default=1)
     rows = len(axes) / columns
@@ -24,8 +24,10 @@ def stacked(figure: "Figure") -> "Figure | None":
     height = each * sum(map(_is_shown, axes))
     if columns < 2 or height > TALLEST or any(map(_has_names_beside, axes)):
         return None
+    import cloudpickle  # pickle takes no lambda, as ticks and second axes have
+
     try:
-        copy = pickle.loads(pickle.dumps(figure))
+        copy = pickle.loads(cloudpickle.dumps(figure))
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
     return _restack(copy, height)
