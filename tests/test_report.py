@@ -215,6 +215,19 @@ def test_row_numbers_and_names_in_code_are_not_for_readers(tmp_path):
     assert texts[2] == ["", "p holm", "entropy_N_T", "d1s", "0.50", "x", "flops train", "0.25", "y"]
 
 
+def test_long_heads_of_rows_wrap_and_a_paper_is_no_arm(tmp_path):
+    """Else the claims push what was measured out of the window, and D³S leads from the paper to the arm."""
+    claims = pd.DataFrame({"verdict": ["opposite", "same"]}, pd.Index(["D³S", "A claim that is a sentence of its own"]))
+    tally = pd.DataFrame({"holds": [1]}, pd.Index(["D³S"], name="paper")).rename_axis(columns="verdict")
+    cells = [code(f"table_{n}", shown({"text/html": table.to_html()})) for n, table in enumerate((claims, tally))]
+    links = {"D³S": "arm-d3s.html"}
+    render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {}, links=links)
+    first, second = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main.find_all("table")
+    assert [head.get("class") for head in first.select("tbody th")] == [None, ["long"]]
+    assert first.a["href"] == "arm-d3s.html" and second.a is None
+    assert [cell.get_text() for cell in second.find_all(["th", "td"])] == ["paper", "holds", "D³S", "1"]
+
+
 def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_path):
     table = pd.DataFrame({("a", "x"): [1], ("a", "y"): [2]}, pd.Index(["grpo"], name="arm"))
     figure = new_output("display_data", data={"image/png": "AAAA"}, metadata={"image/png": {"alt": "Loss – y: x"}})
