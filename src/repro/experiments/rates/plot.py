@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from repro.experiments.rates.summary import best_rates, mean_areas
 from repro.plots.style import BASELINE, COLORS, new_figure
+from repro.plots.words import says
 
 COLUMNS = 4
 
@@ -34,4 +35,6 @@ def by_rate(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title
     figure.supxlabel("learning rate, 1e-4", fontsize=13)
     figure.supylabel("mean accuracy up to the budget", fontsize=13)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return figure
+    others, own = best.drop(baseline).dropna(), best[baseline]
+    counts = f"{(others < own).sum()} at a lower one, {(others > own).sum()} at a higher one"
+    return says(figure, f"{titles[baseline]} is best at {1e4 * own:g}e-4, of {len(others)} other arms {counts}")
