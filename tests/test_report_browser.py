@@ -257,6 +257,19 @@ def test_a_figure_with_lambdas_stands_on_a_phone_too():
     assert column.axes[0].xaxis.get_major_formatter()(5.0, 0) == "5 %" and figure.get_figheight() == 3.0
 
 
+def test_a_legend_below_a_figure_fits_a_phone():
+    figure, axes = new_figure(3.0, 1, 2)
+    for name in ("cheapest first (paper)", "cheapest first, pruned", "Csirik et al."):
+        axes[0, 0].errorbar([0, 1], [0, 1], [0.1, 0.1], label=name)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    column = stacked(figure)
+    [legend] = column.legends
+    column.draw_without_rendering()
+    box, whole = legend.get_window_extent(), column.bbox
+    assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and len(legend.get_texts()) == 3
+    assert column.get_figheight() == pytest.approx(6.0 + 3 * 0.24) and len(figure.legends) == 1
+
+
 def test_a_drawing_that_would_load_something_is_refused(tmp_path):
     output = new_output("display_data", data={"image/png": "AAAA", FIGURE: {"interactive": {"data": {"url": "x.csv"}}}})
     nbformat.write(new_notebook(cells=[new_code_cell("x", outputs=[output])]), tmp_path / "n.ipynb")
