@@ -49,6 +49,8 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
     for path in (smoke.folder / "reports").glob("*.html"):
         page = path.read_text()
         assert len(page) < 1_000_000 and not re.search(r"(src|href)=[\"']https?:", page), path.name
+        for words in re.findall(r'<img[^>]* alt="([^"]*)"', page):  # the finding comes before the question
+            assert "?" not in words.split(" – ")[0], f"{path.name}: a figure that states no finding, {words}"
     for arm in ARMS:
         seeds = [0, 5] if arm == "grpo-again" else [0, 1]
         steps = pd.read_parquet(smoke.folder / f"results/train/{arm}/steps.parquet")

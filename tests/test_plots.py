@@ -135,7 +135,8 @@ def test_a_cost_that_was_not_reached_is_an_open_marker():
     assert len(figure.axes) == 1 and figure.axes[0].get_xscale() == "log"
     assert markers(figure)[-1] == (arms.BETTER, "white") and set(markers(figure)[:-1]) == {(arms.BETTER, arms.BETTER)}
     none = rows().assign(trained_tokens_ratio_90=np.nan)  # the baseline never rose
-    assert set(texts(arms.cost_ratios(none, SETTINGS, 0.9, "What?"))) == {" undefined"}
+    undefined = arms.cost_ratios(none, SETTINGS, 0.9, "What?")
+    assert set(texts(undefined)) == {" undefined"} and undefined.finding.endswith("none is known")
 
 
 def test_pass_at_k_shows_the_ks_that_are_known_with_the_baselines_line():

@@ -186,7 +186,8 @@ def test_every_kind_of_cell(soup):
     for absent in ("secret", "plain form", "0/3", "<Figure>", "notebook's own heading"):
         assert absent not in main.get_text()
     image = main.img
-    assert image["alt"] == "Figure 1" and base64.b64decode(image["src"].partition(",")[2]).endswith(b"</svg>\n")
+    assert image["alt"] == "Figure 1: Arm: <grpo>"
+    assert base64.b64decode(image["src"].partition(",")[2]).endswith(b"</svg>\n")
     assert main.find(class_="error").strong.get_text() == "ZeroDivisionError: division"
     assert main.find(class_="ansi-red-fg").get_text() == "line"
 
@@ -199,6 +200,32 @@ def test_tables_scroll_and_align(soup):
         *("accuracy", "range"), *("0.71", "[0.6, 0.8]"), *("0.80", "[0.7, 0.9]")
     ]  # fmt: skip
     assert [c.get_text() for c in markdown.find_all(class_="number")] == ["n", "k", "1,204", "3.1e-4"]
+
+
+def test_row_numbers_and_names_in_code_are_not_for_readers(tmp_path):
+    """An index without a name counts rows; one with a name, or of words, is part of the table."""
+    frame = pd.DataFrame({"p_holm": [0.5, 0.25], "entropy_N_T": ["x", "y"]})
+    tables = [frame, frame.set_axis([8, 16]).rename_axis("group_size"), frame.set_axis(["d1s", "flops_train"])]
+    cells = [code(f"table_{n}", shown({"text/html": table.to_html()})) for n, table in enumerate(tables)]
+    render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {})
+    main = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main
+    texts = [[cell.get_text() for cell in table.find_all(["th", "td"])] for table in main.find_all("table")]
+    assert texts[0] == ["p holm", "entropy_N_T", "0.50", "x", "0.25", "y"]
+    assert texts[1] == ["group size", "p holm", "entropy_N_T", "8", "0.50", "x", "16", "0.25", "y"]
+    assert texts[2] == ["", "p holm", "entropy_N_T", "d1s", "0.50", "x", "flops train", "0.25", "y"]
+
+
+def test_long_heads_of_rows_wrap_and_a_paper_is_no_arm(tmp_path):
+    """Else the claims push what was measured out of the window, and D³S leads from the paper to the arm."""
+    claims = pd.DataFrame({"verdict": ["opposite", "same"]}, pd.Index(["D³S", "A claim that is a sentence of its own"]))
+    tally = pd.DataFrame({"holds": [1]}, pd.Index(["D³S"], name="paper")).rename_axis(columns="verdict")
+    cells = [code(f"table_{n}", shown({"text/html": table.to_html()})) for n, table in enumerate((claims, tally))]
+    links = {"D³S": "arm-d3s.html"}
+    render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {}, links=links)
+    first, second = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main.find_all("table")
+    assert [head.get("class") for head in first.select("tbody th")] == [None, ["long"]]
+    assert first.a["href"] == "arm-d3s.html" and second.a is None
+    assert [cell.get_text() for cell in second.find_all(["th", "td"])] == ["paper", "holds", "D³S", "1"]
 
 
 def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_path):
@@ -215,7 +242,7 @@ def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_p
     near = {"previous": ("policy.html", "Base <policy>"), "next": ("arm-a.html", "A")}
     render(notebook, tmp_path / "a.html", "Title", PROVENANCE, neighbours=near)
     main = BeautifulSoup((tmp_path / "a.html").read_text(), "html.parser")
-    assert [c.get_text() for c in main.find_all("caption")] == ["Table 1", "Table 2: Costs at p=1"]
+    assert [c.get_text() for c in main.find_all("caption")] == ["Table 1: Title", "Table 2: Costs at p=1"]
     assert [image["alt"] for image in main.find_all("img")] == ["Loss – y: x", "Figure 2: Costs at p=1"]
     assert [h["scope"] for h in main.table.find_all("th") if h.get_text()] == ["colgroup", "col", "col", "col", "row"]
     links = [link["href"] for link in main.find(class_="contents").find_all("a")]
@@ -247,7 +274,7 @@ def test_the_answer_comes_first_and_tagged_sections_have_pages_of_their_own(tmp_
     first, cost, claims = (BeautifulSoup(path.read_text(), "html.parser") for path in made)
     answer = first.main.find("section")
     assert answer["class"] == ["answer"] and answer.get_text(" ", strip=True).startswith("It ends at 0.71.")
-    assert answer.summary.get_text() == "code Markdown("  # what made it, below it
+    assert answer.summary.get_text() == "code Markdown(…)"  # what made it, below it
     assert [h.get_text().removesuffix("#") for h in first.main.find_all("h2")] == [
         "More of this report",
         "Ends",

@@ -10,6 +10,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from repro.plots import style
 from repro.plots.interactive import lines, rows
+from repro.plots.narrow import stacked
 from repro.plots.style import FIGURE, new_figure
 from repro.plots.words import says
 from repro.report.html import render
@@ -244,6 +245,29 @@ def test_what_a_figure_brings_beside_its_picture():
     assert shown(ends()).data[FIGURE].keys() == {"interactive"}  # one panel is narrow already
     cut = ends().interactive["columns"]
     assert cut["at"] == [0.1, -0.2, 0.05] and cut["low"] == [0.0, -0.2, -0.1] and cut["value"][1] == -0.4
+
+
+def test_a_figure_with_lambdas_stands_on_a_phone_too():
+    """As ticks and second axes have them."""
+    figure, axes = new_figure(3.0, 1, 2)
+    axes[0, 0].xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+    axes[0, 1].secondary_xaxis("top", functions=(lambda x: 2 * x, lambda x: x / 2))
+    column = stacked(figure)
+    assert column.get_figheight() == 6.0 and [ax.get_subplotspec().rowspan.start for ax in column.axes] == [0, 1]
+    assert column.axes[0].xaxis.get_major_formatter()(5.0, 0) == "5 %" and figure.get_figheight() == 3.0
+
+
+def test_a_legend_below_a_figure_fits_a_phone():
+    figure, axes = new_figure(3.0, 1, 2)
+    for name in ("cheapest first (paper)", "cheapest first, pruned", "Csirik et al."):
+        axes[0, 0].errorbar([0, 1], [0, 1], [0.1, 0.1], label=name)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    column = stacked(figure)
+    [legend] = column.legends
+    column.draw_without_rendering()
+    box, whole = legend.get_window_extent(), column.bbox
+    assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and len(legend.get_texts()) == 3
+    assert column.get_figheight() == pytest.approx(6.0 + 3 * 0.24) and len(figure.legends) == 1
 
 
 def test_a_drawing_that_would_load_something_is_refused(tmp_path):

@@ -35,6 +35,8 @@ def test_equations_are_mathml_and_docstrings_keep_their_columns(site):
     rollouts = (site / "api" / "methods.html").read_text()
     assert 'id="repro.methods.rollouts.Rollouts"' in rollouts
     assert re.search(r"group_N +int +rollouts of one query", re.sub(r"<[^>]+>", "", rollouts))
+    plans = re.sub(r"<[^>]+>", "", (site / "api" / "plans.html").read_text())
+    assert "&gt;&gt;&gt; [next(plan).query for _ in range(4)]\n[2, 0, 1, 3]" in plans  # an example, and no link
 
 
 def test_links_out_of_the_pages_lead_to_pages_that_show_the_files(site):

@@ -1,4 +1,5 @@
-"""Docstrings as they are written in this project: plain text whose aligned columns and indented lines are kept."""
+"""Docstrings as they are written in this project: plain text whose aligned columns and indented lines are kept, and
+examples, whose output is no Markdown."""
 
 import re
 
@@ -8,7 +9,8 @@ COLUMNS = re.compile(r"\S {2,}\S")
 
 
 class Aligned(griffe.Extension):
-    """Puts paragraphs with aligned columns, and indented blocks, into code blocks; Markdown would join their lines."""
+    """Puts paragraphs with aligned columns, indented blocks and examples into code blocks; Markdown would join their
+    lines, and take a list of numbers for a link."""
 
     def on_object(self, *, obj: griffe.Object, **_) -> None:
         if obj.docstring:
@@ -16,9 +18,15 @@ class Aligned(griffe.Extension):
 
 
 def aligned(text: str) -> str:
-    """`text` with its tables of spaces fenced."""
+    """`text` with its tables of spaces and its examples fenced."""
     blocks = re.split(r"\n\s*\n", text)
-    return "\n\n".join(_fenced(block) if _is_table(block) else block for block in blocks)
+    return "\n\n".join(_shown(block) for block in blocks)
+
+
+def _shown(block: str) -> str:
+    if block.lstrip().startswith(">>> "):
+        return _fenced(block, "pycon")
+    return _fenced(block, "text") if _is_table(block) else block
 
 
 def _is_table(block: str) -> bool:
@@ -28,7 +36,7 @@ def _is_table(block: str) -> bool:
     )
 
 
-def _fenced(block: str) -> str:
+def _fenced(block: str, language: str) -> str:
     indent = min(len(line) - len(line.lstrip()) for line in block.splitlines())
     body = "\n".join(line[indent:] for line in block.splitlines())
-    return f"```text\n{body}\n```"
+    return f"```{language}\n{body}\n```"

@@ -113,10 +113,11 @@ def _ends(rows: pd.DataFrame, name: str) -> np.ndarray:
 def _say(figure: Figure, rows: pd.DataFrame, name: str, sentence: str, spec: str) -> None:
     """The figure's finding: `sentence` with the highest and the lowest of the rows."""
     values = rows.set_index("title")[name].dropna()
+    ends = "none is known"
     if len(values):
         high, low = values.idxmax(), values.idxmin()
         ends = f"highest {high} ({values.max():{spec}}), lowest {low} ({values.min():{spec}})"
-        says(figure, sentence.format(ends))
+    says(figure, sentence.format(ends))
 
 
 def _answering(

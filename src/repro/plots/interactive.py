@@ -148,7 +148,7 @@ def rows(
 def _row_spec(picked: Choices, height: int, scale: dict[str, Any], by: str, grouped: bool) -> dict[str, Any]:
     """The drawing of `rows`: the reference, intervals, and points that say their numbers."""
     numeric = {"type": "quantitative", "title": None, "scale": scale}
-    axis = {**NUMBERS, "orient": "top", "tickCount": 5, "format": "~g"}
+    axis = {**NUMBERS, "orient": "top", "tickCount": 5, "format": "~g", "labelSeparation": 8}
     names = {"labelLimit": 170, "ticks": False, "domain": False, "grid": True}
     sort = {"field": "rank", "op": "min", "order": "ascending"}
     as_given = {"type": "nominal", "scale": None}

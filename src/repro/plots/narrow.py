@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 WIDTH = 4.1  # inches: 390 px of a phone then show 13 pt as 17 px
 TALLEST = 40.0  # inches: a taller column is worse to read than a small figure
 LINE = 34  # characters of the title
 PANEL = 2.5  # inches at least
+NAMES = 40  # characters of a legend's line, marks included
+MARK = 9  # of them, with the gap to the next
+ENTRY = 0.24  # inches of height
 
 
 def stacked(figure: "Figure") -> "Figure | None":
     """A copy of `figure` with its panels in one column; None where it has one column already, would be too tall, has
-    names beside its panels, or cannot be copied (as with a lambda that formats ticks)."""
+    names beside its panels, or cannot be copied."""
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
     columns = max((ax.get_subplotspec().get_gridspec().ncols for ax in axes), default=1)
     rows = len(axes) / columns
@@ -24,8 +28,10 @@ def stacked(figure: "Figure") -> "Figure | None":
     height = each * sum(map(_is_shown, axes))
     if columns < 2 or height > TALLEST or any(map(_has_names_beside, axes)):
         return None
+    import cloudpickle  # pickle takes no lambda, as ticks and second axes have
+
     try:
-        copy = pickle.loads(pickle.dumps(figure))
+        copy = pickle.loads(cloudpickle.dumps(figure))
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
     return _restack(copy, height)
@@ -46,9 +52,23 @@ def _restack(figure: "Figure", height: float) -> "Figure":
         if ax.axison:
             ax.tick_params(labelleft=True, labelbottom=True)
             ax.set_ylabel(ylabel)
+    for legend in list(figure.legends):
+        _refit(figure, legend)
     if title := figure.get_suptitle():
         figure.suptitle(textwrap.fill(title, LINE), x=0.01, ha="left", fontsize=14, fontweight="bold")
     return figure
+
+
+def _refit(figure: "Figure", legend: "Legend") -> None:
+    """The figure's legend in as many columns as the width has room for."""
+    labels = [text.get_text() for text in legend.get_texts()]
+    drawn = {name: handle for ax in figure.axes for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    handles = [drawn.get(name, handle) for name, handle in zip(labels, legend.legend_handles, strict=True)]
+    columns = max(1, min(len(labels), NAMES // (MARK + max(map(len, labels), default=0))))
+    title = legend.get_title().get_text() or None
+    legend.remove()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
+    figure.set_figheight(figure.get_figheight() + ENTRY * -(-len(labels) // columns))
 
 
 def _is_shown(ax: "Axes") -> bool:

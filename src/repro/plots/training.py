@@ -123,7 +123,7 @@ def accuracy_curves(
     drawn = list(group_styles(arms, settings.baseline))
     if settings.baseline in set(evaluations["arm"]):
         ahead = gain_at_equal_cost(curves[curves["arm"].isin(drawn)], settings.baseline, axes[-1])
-        says(figure, _furthest(ahead, settings, axes[-1]))
+        says(figure, _furthest(ahead, settings, axes[-1]) or _end_of(curves, settings))
     return _answering(figure, evaluations, drawn, settings, [*axes, *CHOSEN], drawn)
 
 
@@ -163,6 +163,7 @@ def dynamics(
             ax.set_xlabel("training step")
             ax.tick_params(labelbottom=True)
     _headline(figure, title)
+    says(figure, _on_the_way(steps, shown[0], settings) if shown else "No metric is known")
     return _answering_steps(figure, steps, list(styles), settings, shown)
 
 
@@ -172,6 +173,20 @@ def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> li
         dynamics(steps[steps["arm"].isin([settings.baseline, *arms])], arms, settings, title.format(group), OVERVIEW)
         for group, arms in panels(settings).items()
     ]
+
+
+def _end_of(curves: pd.DataFrame, settings: Settings) -> str:
+    """The finding of the baseline's own curves."""
+    ends = curves[(curves["arm"] == settings.baseline) & (curves["share"] == curves["share"].max())]["accuracy"]
+    return f"{settings.arm(settings.baseline).title} ends at {ends.mean():.3f}"
+
+
+def _on_the_way(steps: pd.DataFrame, metric: str, settings: Settings) -> str:
+    """The finding of a figure of dynamics: an arm's mean of its first metric, of many arms the ends of their range."""
+    means = steps.groupby("arm", sort=False)[metric].mean().dropna().sort_values()
+    ends = means if len(means) < 3 else means.iloc[[0, -1]]
+    said = ", ".join(f"{settings.arm(arm).title} {mean:.2f}" for arm, mean in ends.items())
+    return f"{DYNAMICS[metric]}, mean over steps: " + ("from " if len(means) > 2 else "") + said
 
 
 def _furthest(ahead: pd.DataFrame, settings: Settings, axis: str) -> str:

@@ -187,6 +187,7 @@ def _last_line(source: str) -> str:
     lines = [line for line in source.strip().splitlines() if line.strip() and not line.lstrip().startswith("#")]
     whole = [line for line in lines if not line[0].isspace() and line.strip() not in (")", "]", "}")]
     line = (whole or lines or [""])[-1].strip()
+    line += {"(": "…)", "[": "…]", "{": "…}"}.get(line[-1:], "")  # a call over several lines
     return line if len(line) <= LABEL else line[: LABEL - 1] + "…"
 
 

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 SIGNS = r"[\s\d.,:;%+\-−–±×≥≤<>/eE()\[\]]*"
 NUMBER = re.compile(rf"^{SIGNS}\d{SIGNS}$|^(nan|NaN|inf|-inf|None|–|—)$")
+IN_CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")  # a column's name, which a reader takes as words
 NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place of one, as the baseline's
+LONG = 32  # characters of a row's head that is broken into lines
 LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
 INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 
@@ -26,6 +28,8 @@ def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
     soup = BeautifulSoup(text, "html.parser")
     for element in soup.body.find_all(INERT):
         element.decompose()
+    _list_contents(soup)
+    _answer_first(soup)
     for number, image in enumerate(soup.find_all("img"), 1):
         image["alt"] = image.get("alt") or _numbered("Figure", number, image)
     for number, table in enumerate(soup.find_all("table"), 1):
@@ -39,8 +43,6 @@ def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
             table.insert(0, caption)
         box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": label}
         table.wrap(soup.new_tag("div", attrs=box))
-    _list_contents(soup)
-    _answer_first(soup)
     refuse_loading(soup)
     return str(soup)
 
@@ -59,14 +61,17 @@ def _tidy_table(table: "Tag") -> None:
     if table.thead is not None and len(heads := table.thead.find_all("tr")) == 2:
         first, second = rows[0], rows[1]
         named = [c for c in second if c.get_text(strip=True)]
-        fits = len(first) == len(second) and second[: len(named)] == named
-        if fits and not any(c.get_text(strip=True) for c in first[: len(named)]):
+        if named and len(first) == len(second) and second[: len(named)] == named:  # the columns' own name gives way
             for cell, name in zip(first, named, strict=False):
                 cell.string = name.get_text(strip=True)
             heads[1].decompose()
             del rows[1]
     for row in table.find_all("tr"):
         del row["style"]
+    _drop_row_numbers(rows)
+    for head in table.find_all("th"):
+        if head.string and IN_CODE.fullmatch(name := head.string.strip()):
+            head.string = name.replace("_", " ")
     body = [row for row in rows if any(c.name == "td" for c in row)]
     heads = [row for row in rows if row not in body and not any(c.get("colspan") for c in row)]
     # Count columns from the right, where the values are: on the left, an index cell may span several rows.
@@ -78,12 +83,27 @@ def _tidy_table(table: "Tag") -> None:
             for cell in (*cells, *(row[-place] for row in heads if len(row) >= place)):
                 cell["class"] = "number"
                 del cell["style"]
+    for head in (cell for row in body for cell in row if cell.name == "th" and len(cell.get_text()) > LONG):
+        head["class"] = "long"
+
+
+def _drop_row_numbers(rows: "list[list[Tag]]") -> None:
+    """Take an index without a name whose entries are numbers out of a DataFrame's table: it counts rows."""
+    head, *body = rows
+    firsts = [row[0] for row in body if row and row[0].name == "th" and row[0].get_text(strip=True).isdigit()]
+    plain = body and len(firsts) == len(body) and {len(row) for row in body} == {len(head)}
+    if plain and len(head) > 1 and not head[0].get_text(strip=True) and body[0][1].name == "td":
+        for row in rows:
+            row.pop(0).decompose()
 
 
 def _link(table: "Tag", links: Mapping[str, str]) -> None:
-    """Cells of the body that are a page's name, such as an arm's, become links to it."""
+    """Cells of the body that are a page's name, such as an arm's, become links to it. A paper may be called as its arm
+    is."""
     from bs4 import BeautifulSoup
 
+    if any(head.get_text(strip=True) == "paper" for head in table.select("thead th")):
+        return
     for cell in table.select("tbody :is(th, td)"):
         name = cell.get_text(strip=True)
         if name in links and not cell.find(True):
@@ -98,8 +118,9 @@ def _scope(table: "Tag") -> None:
 
 
 def _numbered(what: str, number: int, element: "Tag") -> str:
-    """`Table 3: How it ends`, by the last heading above `element`; the number alone where there is none."""
-    heading = element.find_previous(["h2", "h3"])
+    """`Table 3: How it ends`, by the last heading above `element`, else the page's; those of lists of links do not
+    count."""
+    heading = element.find_previous(lambda tag: tag.name in ("h1", "h2", "h3") and not tag.find_parent("nav"))
     return f"{what} {number}" + (f": {_words(heading)}" if heading else "")
 
 

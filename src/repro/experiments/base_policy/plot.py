@@ -6,6 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from repro.plots.style import COLORS, new_figure
+from repro.plots.words import says
 
 
 def success_by_difficulty(groups: pd.DataFrame, title: str) -> Figure:
@@ -17,7 +18,7 @@ def success_by_difficulty(groups: pd.DataFrame, title: str) -> Figure:
     ax.plot(np.arange(len(means)), means, linestyle="none", marker="_", markersize=34, markeredgewidth=3, color="0.15")
     ax.set(xlabel="family of queries (bar: mean)", ylabel="success rate of a query", ylim=(-0.05, 1.05))
     ax.set_title(title, loc="left")
-    return figure
+    return says(figure, "mean success: " + ", ".join(f"{family} {mean:.2f}" for family, mean in means.items()))
 
 
 def length_by_correctness(rollouts: pd.DataFrame, title: str) -> Figure:
@@ -29,7 +30,8 @@ def length_by_correctness(rollouts: pd.DataFrame, title: str) -> Figure:
     ax.set(xlabel="family of queries", ylabel="response length (tokens)")
     ax.legend(title=None, loc="upper left")
     ax.set_title(title, loc="left")
-    return figure
+    middle = shown.groupby("outcome")["response_tokens"].median()
+    return says(figure, "median over all families: " + ", ".join(f"{name} {n:g} tokens" for name, n in middle.items()))
 
 
 def length_ratio(groups: pd.DataFrame, title: str) -> Figure:
@@ -40,7 +42,8 @@ def length_ratio(groups: pd.DataFrame, title: str) -> Figure:
     ax.set(xscale="log", xlabel="longest / shortest response in the group", ylabel="share of groups at or above")
     ax.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
     ax.set_title(title, loc="left")
-    return figure
+    twice, ten = ((groups["length_ratio"] >= times).mean() for times in (2, 10))
+    return says(figure, f"the longest is at least 2 times the shortest in {twice:.0%} of groups, 10 times in {ten:.0%}")
 
 
 def pretraining_loss(history: pd.DataFrame, title: str) -> Figure:
@@ -51,4 +54,5 @@ def pretraining_loss(history: pd.DataFrame, title: str) -> Figure:
     ax.set(xlabel="pre-training step", ylabel="loss (nats per response token)", yscale="log")
     ax.legend()
     ax.set_title(title, loc="left")
-    return figure
+    first, last = history["loss"].head(50).mean(), history["loss"].tail(50).mean()
+    return says(figure, f"the mean of 50 steps falls from {first:.2f} to {last:.2f} nats per token")

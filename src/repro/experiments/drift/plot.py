@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from repro.engine.snapshots import BASE
 from repro.plots.style import COLORS, DASHES, MARKERS, arm_styles, new_figure
+from repro.plots.words import says
 from repro.settings import Statistics
 from repro.stats.intervals import mean_intervals
 from repro.stats.runs import at_budgets
@@ -46,7 +47,9 @@ def over_training(summary: pd.DataFrame, titles: Mapping[str, str], statistics: 
         ax.set_xlabel("training step")
         ax.set_xticks(sorted(summary["step"].unique()))
     _finish(figure, axes[0, 0], title)
-    return figure
+    last = summary[summary["step"] == summary["step"].max()].groupby("arm")["spearman"].mean()
+    ends = ", ".join(f"{titles[arm]} {last[arm]:.2f}" for arm in arms if arm in last)
+    return says(figure, f"rank correlation at the last step: {ends}; by resampling alone {base['spearman'].mean():.2f}")
 
 
 def by_initial(rates: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
@@ -68,7 +71,9 @@ def by_initial(rates: pd.DataFrame, titles: Mapping[str, str], statistics: Stati
         ax.set_xlabel("p̂ in the initial profile")
     axes[0, 0].set_ylabel("success rate now")
     _finish(figure, axes[0, 0], title)
-    return figure
+    means = rates[rates["arm"].isin(arms)].groupby(["step", "initial"])["success"].mean().loc[rates["step"].max()]
+    ends = " and ".join(f"{means.loc[p]:.0%} where it was {p:.0%}" for p in (means.index.min(), means.index.max()))
+    return says(figure, f"success at the last step: {ends}")
 
 
 def reprofiled(evaluations: pd.DataFrame, titles: Mapping[str, str], statistics: Statistics, title: str) -> Figure:
@@ -90,7 +95,10 @@ def reprofiled(evaluations: pd.DataFrame, titles: Mapping[str, str], statistics:
         ax.xaxis.set_major_locator(MaxNLocator(5))
     axes[0, 0].set_ylabel("held-out accuracy (pass@1)")
     _finish(figure, axes[0, 0], title)
-    return figure
+    last = evaluations.sort_values("step").groupby(["arm", "seed"], sort=False)[["accuracy", "flops"]].last()
+    ends = last.groupby("arm", sort=False).mean().itertuples()
+    said = (f"{titles[end.Index]} {end.accuracy:.3f} for {end.flops / 1e9:,.0f}" for end in ends)
+    return says(figure, f"accuracy at the end, for 10⁹ FLOPs: {'; '.join(said)}")
 
 
 def _bars(ax, table: pd.DataFrame, style: Mapping, label: str, statistics: Statistics) -> None:

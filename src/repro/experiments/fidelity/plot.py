@@ -11,6 +11,7 @@ from repro.engine.snapshots import BASE
 from repro.experiments.fidelity.probe import pearson
 from repro.experiments.fidelity.proxies import PROXIES, UNIFORM
 from repro.plots.style import arm_styles, new_figure
+from repro.plots.words import says
 
 
 def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figure:
@@ -34,7 +35,9 @@ def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figu
     _plain_ticks(axes[0, 1].xaxis, (1, 2, 5, 10, 20, 50))
     _legend_below(figure, axes, markerscale=1.5)
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    labels = {name: proxy.label for name, proxy in PROXIES.items()} | {UNIFORM: "uniform"}
+    cost = ", ".join(f"{labels[name]} {mean:.2f}" for name, mean in means.sort_values().items())
+    return says(figure, f"mean cost of draws, the ideal being 1: {cost}")
 
 
 def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Sequence[str], title: str) -> Figure:
@@ -57,7 +60,9 @@ def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Seque
     axes[1, 0].set_ylim(bottom=0)
     _legend_below(figure, axes)
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    last = table[table["step"] == table["step"].max()].groupby("proxy")[["pearson", "chi2"]].mean().loc[[*proxies]]
+    ends = (f"{PROXIES[row.Index].label} {row.pearson:.2f} and {row.chi2:.2f}" for row in last.itertuples())
+    return says(figure, f"correlation and χ² at the last step: {'; '.join(ends)}")
 
 
 def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
@@ -66,7 +71,7 @@ def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
     checkpoint."""
     figure, axes = new_figure(4.2, 1, len(proxies), sharey=True)
     shown = sample[sample["norm"] > 0]
-    norms_N = (shown["norm"] / sample["norm"].mean()).to_numpy()
+    norms_N, found = (shown["norm"] / sample["norm"].mean()).to_numpy(), {}
     for ax, name in zip(axes[0], proxies, strict=True):
         proxy_N = (shown[name] / sample[name].mean()).to_numpy()
         ends = np.sort(proxy_N)[[0, -1]] if len(proxy_N) else []
@@ -75,10 +80,12 @@ def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
         ax.set(xscale="log", yscale="log", xlabel=f"{PROXIES[name].label}, mean 1")
         for axis in (ax.xaxis, ax.yaxis):
             _plain_ticks(axis, (1e-4, 1e-3, 0.01, 0.1, 0.3, 1, 3, 10, 30))
-        ax.set_title(f"correlation {pearson(sample[name].to_numpy(), sample['norm'].to_numpy()):.2f}", loc="left")
+        found[name] = pearson(sample[name].to_numpy(), sample["norm"].to_numpy())
+        ax.set_title(f"correlation {found[name]:.2f}", loc="left")
     axes[0, 0].set_ylabel("gradient norm, mean 1")
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    ends = ", ".join(f"{PROXIES[name].label} {value:.2f}" for name, value in found.items())
+    return says(figure, f"correlation with the norm over {len(sample)} rollouts: {ends}")
 
 
 def _styles(titles: Mapping[str, str]) -> dict[str, dict]:

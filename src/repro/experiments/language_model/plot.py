@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from repro.plots.style import COLORS, MARKERS, new_figure
+from repro.plots.words import says
 
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
 
@@ -27,7 +28,8 @@ def difficulty(table: pd.DataFrame, title: str) -> Figure:
     ax.grid(axis="x", visible=False)
     ax.legend()
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    ends = f"{below_S[0]:.0f} are never solved, {below_S[-1]:.0f} always"
+    return says(figure, f"of {len(table)} queries with {samples} samples each, {ends}")
 
 
 def uncertainty(table: pd.DataFrame, title: str) -> Figure:
@@ -44,7 +46,8 @@ def uncertainty(table: pd.DataFrame, title: str) -> Figure:
     ax.set(xlabel="query, easiest first", ylabel="success probability", ylim=(-0.02, 1.02))
     ax.legend()
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    width = (table["high"] - table["low"]).median()
+    return says(figure, f"the intervals of {len(table)} queries are {width:.2f} wide in the median")
 
 
 def allocation(table: pd.DataFrame, uniform: int, title: str) -> Figure:
@@ -64,4 +67,5 @@ def allocation(table: pd.DataFrame, uniform: int, title: str) -> Figure:
     ax.grid(axis="x", visible=False)
     ax.legend()
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    most = f"{plan_S[0] / max(plan_S.sum(), 1):.0%} of the plan's {plan_S.sum():,.0f} rollouts"
+    return says(figure, f"queries never solved get {most}, {count_S[0] / len(table):.0%} of uniform groups'")

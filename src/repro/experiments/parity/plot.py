@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from repro.experiments.parity.summary import ENGINES, at_steps
 from repro.plots.style import new_figure
+from repro.plots.words import says
 
 STYLES = {
     "embedded": {"color": "0.1", "marker": None, "linestyle": "-"},
@@ -39,4 +40,6 @@ def curves(evaluations: pd.DataFrame, compared: pd.DataFrame, titles: Mapping[st
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    most = 100 * compared["difference"].abs().max()
+    counted = f"{compared['within'].sum()} of {len(compared)} evaluations"
+    return says(figure, f"{counted} are within the seed-to-seed interval; the largest difference is {most:.1f} points")

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.plots.style import COLORS, MARKERS, new_figure
+from repro.plots.words import says
 
 PHASES = {"generate": "", "score": "///", "train": "...", "other": "xx"}
 
@@ -25,7 +26,10 @@ def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
     ax.grid(axis="y", visible=False)
     figure.legend(loc="outside lower center", ncols=len(PHASES))
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    share = plan["hours_generate"] / plan["hours"]
+    total = plan["hours"] * plan["gpus"]
+    spans = f"{share.min():.0%} to {share.max():.0%} of {total.min():,.0f} to {total.max():,.0f} GPU-hours"
+    return says(figure, f"generation takes {spans}")
 
 
 def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
@@ -51,7 +55,8 @@ def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title:
     ax.set_xlabel(f"of a whole run, {titles[baseline]}'s = 1")
     figure.legend(loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    ends = (f"{titles[row.arm]} {row.hours_ratio:.2f}" for row in ordered.iloc[[0, -1]].itertuples())
+    return says(figure, f"hours relative to {titles[baseline]}, least and most: {', '.join(ends)}")
 
 
 def lengths(
@@ -76,4 +81,6 @@ def lengths(
     ax.set(xlabel="mean response, tokens", ylabel="hours", ylim=(0, 1.1 * max(stated.values())))
     figure.legend(loc="outside lower center", ncols=1)
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    reached = table.groupby(["scale", "arm"])["hours"].max()
+    ends = (f"{arm} {reached[scale, arm]:.0f} of {hours:.0f}" for (scale, arm), hours in stated.items())
+    return says(figure, f"hours predicted at the greatest length, of the paper's: {', '.join(ends)}")

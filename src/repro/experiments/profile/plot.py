@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from repro.methods.group_sizes.posterior import beta_binomial
 from repro.plots.style import BASELINE, COLORS, new_figure
+from repro.plots.words import says
 
 GREY = "0.75"
 
@@ -37,7 +38,8 @@ def difficulty(table: pd.DataFrame, title: str) -> Figure:
     figure.supxlabel(f"successes among {K} samples of a query")
     figure.supylabel("share of queries")
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    never, always = (table["successes"] == 0).mean(), (table["successes"] == K).mean()
+    return says(figure, f"by {K} samples {never:.0%} of all queries are never solved, {always:.0%} always")
 
 
 def uncertainty(table: pd.DataFrame, confidence: float, title: str) -> Figure:
@@ -59,7 +61,9 @@ def uncertainty(table: pd.DataFrame, confidence: float, title: str) -> Figure:
     ax.set_xticks(range(0, K + 1, max(1, K // 8)))
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    ends = by_count.loc[[by_count.index.min(), by_count.index.max()]].itertuples()
+    said = (f"{row.Index} of {K} right: {row.mean:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in ends)
+    return says(figure, f"posterior of the success rate, {'; '.join(said)}")
 
 
 def by_samples(summary: pd.DataFrame, table: pd.DataFrame, used: int, title: str) -> Figure:
@@ -89,7 +93,9 @@ def by_samples(summary: pd.DataFrame, table: pd.DataFrame, used: int, title: str
     axes[0, 1].set_ylim(bottom=0)
     axes[0, 1].legend(loc="upper right")
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    ends = summary.iloc[[0, -1]].itertuples()
+    said = (f"{row.rank_correlation:.2f} and {row.wrong_class:.0%} by {row.Index} samples" for row in ends)
+    return says(figure, f"rank correlation and queries in a wrong class: {'; '.join(said)}")
 
 
 def by_temperature(summary: pd.DataFrame, table: pd.DataFrame, usual: float, title: str) -> Figure:
@@ -112,7 +118,8 @@ def by_temperature(summary: pd.DataFrame, table: pd.DataFrame, usual: float, tit
     for ax in axes[-1]:
         ax.set_xlabel("temperature of the profile")
     figure.suptitle(title, x=0.01, ha="left")
-    return figure
+    said = (f"{row.rate:.2f} and {row.rank_correlation:.2f} at {row.Index:g}" for row in summary.itertuples())
+    return says(figure, f"success rate and rank correlation by temperature: {'; '.join(said)}")
 
 
 def _panels(

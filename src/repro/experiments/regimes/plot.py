@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from repro.experiments.regimes.summary import MEASURES
 from repro.plots.style import COLORS, new_figure
+from repro.plots.words import says
 from repro.settings import Settings
 
 # Filled and open, round and square, solid and dashed: distinguishable without colour.
@@ -51,7 +52,15 @@ def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, ti
         title_fontsize=13,
     )
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return figure
+    return says(figure, "; ".join(_resolved(table, measure, settings) for measure in MEASURES))
+
+
+def _resolved(table: pd.DataFrame, measure: str, settings: Settings) -> str:
+    """Which differences of the measure are significant after the correction."""
+    others = table[table["arm"] != settings.baseline]
+    resolved = others[others[f"resolved_{measure}"].isin(["more", "less"])]
+    named = (f"{settings.arm(row.arm).title} on {row.mix}" for row in resolved.itertuples())
+    return f"{MEASURES[measure]}, {len(resolved)} of {len(others)} significant" + "".join(f", {name}" for name in named)
 
 
 def _heading(mix: pd.Series) -> str:
