@@ -46,8 +46,8 @@ fuzz: setup ## thousands of broken params.yaml: each is refused in one sentence,
 
 # One worker: a training on verl starts Ray and a dozen processes, and two side by side already fill two cores. The
 # stage that compares verl with the embedded engine compares TRL too.
-test-verl: extra-verl extra-trl ## verl on a CPU: add it to .venv, then the tests that need it, its own training loop among them
-	@exec pytest -m verl
+test-verl: extra-verl extra-trl ## verl and TRL on a CPU: add them to .venv, then the tests that need them, verl's training loop among them
+	@exec pytest -m 'verl or trl'
 
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m vllm
