@@ -1,6 +1,7 @@
 """The stages that have run, as recorded in dvc.lock."""
 
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,8 @@ import yaml
 from repro import paths
 from repro.files import Unreadable
 
+NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
+
 
 def recorded_stages() -> dict[str, Any]:
     """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
@@ -16,10 +19,12 @@ def recorded_stages() -> dict[str, Any]:
     return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
 
 
-def stages_in(text: bytes | str, name: str) -> dict[str, Any]:
+def stages_in(text: bytes, name: str) -> dict[str, Any]:
     """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
+        if len(NESTING.findall(text)) > MOST:
+            raise ValueError("it nests too deeply")  # which would end the library in C, and this process with it
         content: dict[str, Any] = yaml.load(text, loader) or {}
         stages = {address: dict(entry) for address, entry in content.get("stages", {}).items()}
         for address, entry in stages.items():

@@ -56,7 +56,7 @@ class Verification:
 
 def verify(revision: str = "HEAD", confidence: float = 0.95) -> Verification:
     """Compare the working tree's dvc.lock with that of a commit, and its training runs with the atlas."""
-    expected = data_outputs(stages_in(_committed(revision, "dvc.lock"), f"dvc.lock at {revision}"))
+    expected = data_outputs(stages_in(_committed(revision, "dvc.lock").encode(), f"dvc.lock at {revision}"))
     if not expected:
         raise NothingToVerify(f"dvc.lock at {revision} names no data to verify against: name another commit")
     # A fresh clone has the lock but no data: what is not on disk was not computed here.
