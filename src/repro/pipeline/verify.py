@@ -92,6 +92,8 @@ def _locked() -> dict[str, Any]:
 
 
 def _committed(revision: str, name: str) -> str:
+    if not revision:  # to git, what is staged
+        raise NothingToVerify("no commit is named: give one, such as HEAD")
     command = ["git", "show", "--end-of-options", f"{revision}:{name}"]
     done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, errors="replace")
     if done.returncode:

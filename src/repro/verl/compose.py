@@ -54,7 +54,9 @@ def check_numbers(config: Any) -> None:
     an error of a process of Ray, or not at all."""
     from omegaconf import OmegaConf
 
-    for key, least in WHOLE.items():
+    steps = "trainer.total_training_steps"  # null: as many as the data last for
+    given = {} if OmegaConf.select(config, steps) is None else {steps: 1}
+    for key, least in {**WHOLE, **given}.items():
         value = OmegaConf.select(config, key)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise SettingsError(f"{key}={brief(value)}: it should be a whole number from {least} on")
