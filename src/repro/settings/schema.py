@@ -338,7 +338,7 @@ class Settings(Section):
 
     def with_mix(self, name: str) -> "Settings":
         """The settings of one regime: with its mix of families instead of the task's, and its seeds."""
-        if name not in self.regimes.mixes:
+        if not isinstance(name, str) or name not in self.regimes.mixes:
             raise SettingsError(f"there is no mix {name!r} under regimes.mixes{nearest(name, self.regimes.mixes)}")
         shares = self.regimes.mixes[name].shares
         families = {
@@ -382,6 +382,6 @@ class Settings(Section):
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; SettingsError with the nearest name if there is none."""
-        if name not in self.arms and name not in self.atlas_arms:
+        if not isinstance(name, str) or (name not in self.arms and name not in self.atlas_arms):
             raise SettingsError(f"there is no arm {name!r} in params.yaml{nearest(name, self.all_arms)}")
         return self.arms[name] if name in self.arms else self.atlas_arms[name]
