@@ -61,6 +61,10 @@ def rows(project: Project) -> dict[str, pd.DataFrame]:
     return found
 
 
+def _equal(found: dict[str, pd.DataFrame], tables: dict[str, pd.DataFrame]) -> bool:
+    return set(found) == set(tables) == set(TABLES) and all(found[name].equals(tables[name]) for name in TABLES)
+
+
 def _one(rng: np.random.Generator, shard: str, project: Project, known: dict) -> list[Fault]:
     command = ("python", "-m", "repro.atlas", "run", "--shard", shard)
     if shard not in known:
@@ -79,6 +83,6 @@ def _one(rng: np.random.Generator, shard: str, project: Project, known: dict) ->
         if found[-1] is None or not found[-1].ended:
             break
     last = project.command(*command)
-    same = last.wait() == 0 and all(rows(project)[name].equals(tables[name]) for name in TABLES)
+    same = last.wait() == 0 and _equal(rows(project), tables)
     known[shard] = (tables, time.monotonic() - last.began)
     return [each.settled(Settled(same=same)) for each in found if each is not None]

@@ -13,7 +13,7 @@ from benchmarks import fault_runs
 from benchmarks.fault_project import Project
 from benchmarks.fault_runs import Process, alone, bits, tiny_run, warm_up
 from benchmarks.fault_stages import made, repro
-from benchmarks.faults import Fault, Settled
+from benchmarks.faults import Fault, Settled, Unavailable
 
 LATER = 4102444800.0  # 1 January 2100
 RESULTS = "results/train/grpo"
@@ -97,10 +97,6 @@ def full(folder: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         if mounted.returncode == 0:
             subprocess.run(["umount", folder], check=True)
-
-
-class Unavailable(RuntimeError):
-    """This fault cannot be made here."""
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -86,13 +87,17 @@ class Project:
             shutil.rmtree(path, ignore_errors=True)
             path.unlink(missing_ok=True) if path.is_file() else None
 
-    def checkpoints(self) -> dict[str, int]:
-        """{run: step} of the checkpoints that are there."""
+    def checkpoints(self) -> dict[Path, int]:
+        """{folder of a run: step} of the checkpoints that are there: our engine's, and verl's last ones."""
         import torch
 
         found = {}
         for path in (self.folder / "build").rglob("state.pt"):
-            found[path.parent.name] = torch.load(path, weights_only=True)["step"]
+            with suppress(FileNotFoundError):  # the run has just been finished
+                found[path.parent] = torch.load(path, weights_only=True)["step"]
+        for path in (self.folder / "build").rglob("latest_checkpointed_iteration.txt"):
+            with suppress(ValueError):  # it is being written
+                found[path.parent] = int(path.read_text())
         return found
 
 
@@ -184,8 +189,8 @@ def struck(
     if status is None:
         command.process.kill()
     orphans, after = command.left(), project.checkpoints()
-    finished = {path.parent.name for path in (project.folder / "build").rglob("finished.json")}
-    lost = max([0, *(step - after.get(run, 0) for run, step in before.items() if run not in finished and status != 0)])
+    unfinished = [run for run in before if run.exists() and not (run / "finished.json").exists()]  # others are written
+    lost = max([0, *(before[run] - after.get(run, 0) for run in unfinished if status != 0)])
     said = command.said if status is not None else f"did not end within {LIMIT_SECONDS:g} s\n{command.said}\nhung"
     ended = status != 0
     return Fault(kind, f"{role} of {what}", name, f"{at:.0f} s", ended, said, orphans + (status is None), lost, most)

@@ -40,6 +40,10 @@ KINDS = {
 TRACE = "Traceback (most recent call last)"
 
 
+class Unavailable(RuntimeError):
+    """This fault cannot be made here."""
+
+
 @dataclass(frozen=True)
 class Settled:
     """What is known after the next run: `same` bits as without the fault; None: nothing to compare."""
@@ -112,9 +116,13 @@ def inflict(kinds: list[str], seed: int, seconds: float, folder: Path) -> None:
 
 
 def next_of(source: Iterator[Callable[[], list[Fault]]]) -> list[Fault]:
-    """The rows of a source's next chain of faults; none at its end."""
+    """The rows of a source's next chain of faults; none at its end, nor where it cannot be made."""
     chain = next(source, None)
-    return chain() if chain else []
+    try:
+        return chain() if chain else []
+    except Unavailable as reason:
+        print(f"left out: {reason}", flush=True)
+        return []
 
 
 def keep(row: Fault) -> None:

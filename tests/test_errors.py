@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from repro.errors import Refused, command, number, sentence
+from repro.errors import Refused, command, number, of_system, sentence
 from repro.paths import ROOT
 from repro.settings import SettingsError
 
@@ -20,6 +20,7 @@ from repro.settings import SettingsError
         (OSError(errno.ENOSPC, "No space left on device", "x"), "no space left on the disk of x: free some"),
         (MemoryError("Unable to allocate 74 GiB"), "out of memory (Unable to allocate 74 GiB)"),
         (OSError("a/b holds no model"), "a/b holds no model"),
+        (RuntimeError("[enforce fail] can't allocate memory: you tried to allocate 9 bytes"), "out of memory ("),
         (KeyError("a"), None),
         (OSError(errno.EBADF, "Bad file descriptor"), None),
     ],
@@ -41,6 +42,15 @@ def test_a_command_tells_an_expected_failure_and_owns_up_to_another(capsys):
     assert command(fails, interrupted="stopped")(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "repro: stopped\n"
     assert command(lambda: None)() == 0 and command(lambda: 3)() == 3
+
+
+def test_what_a_kernel_tells_of_the_system_is_said_in_the_same_words():
+    assert of_system("OSError", "[Errno 28] No space left on device: 'a/b'") == sentence(
+        OSError(errno.ENOSPC, "No space left on device", "a/b")
+    )
+    assert of_system("PermissionError", "[Errno 13] Permission denied: 'a'") == "a: permission denied"
+    assert of_system("MemoryError", "7 GiB").startswith("out of memory (7 GiB)")
+    assert of_system("KeyError", "'a'") is None and of_system("OSError", "") is None
 
 
 def test_what_another_process_of_ray_raised_is_told_too():

@@ -55,6 +55,14 @@ def infinite_weights(rollouts, progress, rng):
     return rollouts.take([0, 1], [np.inf, 1.0])
 
 
+def weights_of_two_axes(rollouts, progress, rng):
+    return rollouts.take([0, 1], [[1.0], [1.0]])
+
+
+def complex_weights(rollouts, progress, rng):
+    return rollouts.take([0, 1], [1j, 1.0])
+
+
 def weights_afterwards(rollouts, progress, rng):
     taken = rollouts.take([0, 1])
     taken.weights_N[0] = np.nan
@@ -107,6 +115,8 @@ def replaces(rollouts, progress, rng):
         (rows, ["returned list"]),
         (nan_weights, ["weights_N[0] is nan", "finite"]),
         (infinite_weights, ["weights_N[0] is inf", "finite"]),
+        (weights_of_two_axes, ["weights_N should be one real number for each row"]),
+        (complex_weights, ["weights_N should be one real number for each row"]),
         (weights_afterwards, ["weights_N[0] is nan", "finite"]),
         (beyond, ["IndexError", "index 9 is out of bounds"]),
         (rows_of_its_own, ["rows that the batch of 4 does not have", "`take`"]),
@@ -202,6 +212,7 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
         ),
         ({"advantage": lambda r, g: r / 0}, "advantages", "returned inf at place 0"),
         ({"filter": lambda r, g: [True]}, "kept_groups", "its filter should return one entry per group"),
+        ({"filter": lambda r, g: ["yes", "no"]}, "kept_groups", "its filter should return one entry per group"),
         ({"plan": lambda q, b, rng: 3}, "made_plan", "plan <lambda> returned 3; yield PlannedGroups"),
         ({"plan": lambda q, b, rng: iter([])}, "made_plan", "plan <lambda> ended after 0 groups"),
         ({"plan": lambda q, b, rng: iter([(0, 8)])}, "made_plan", "yields (0, 8); it should yield PlannedGroup"),

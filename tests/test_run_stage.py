@@ -1,5 +1,7 @@
 """Running a stage: a kernel that does not start is tried again, a notebook that fails is not."""
 
+import contextlib
+import signal
 from pathlib import Path
 
 import papermill
@@ -53,6 +55,20 @@ def test_a_failing_cell_is_not_tried_again(attempts):
     with pytest.raises(run.StageFailed, match="ZeroDivisionError: division by zero"):
         run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
     assert len(calls) == 1
+
+
+def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, monkeypatch, capsys):
+    calls, _ = attempts
+    before = signal.getsignal(signal.SIGINT)
+
+    def swallows(*arguments, **options):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(papermill, "execute_notebook", swallows)
+    assert main(["run", "train", "grpo"]) == 130
+    assert "interrupted; the same command goes on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before and not calls
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def test_bad_data_are_named_with_their_line(tmp_path):
     pd.DataFrame({"question": ["1 + 1?"]}).to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(SettingsError, match=r"bad\.parquet, row 0: verl's format has `prompt`"):
         questions.load(str(tmp_path / "bad.parquet"))
+    for line in (
+        '{"prompt": [], "answer": 1}',
+        '{"prompt": [{"role": "user"}], "answer": 1}',
+        '{"prompt": 1, "answer": 1}',
+    ):
+        path.write_text(line)
+        with pytest.raises(SettingsError, match=r"line 1: .*a prompt is a list of messages"):
+            questions.load(str(path))
+    path.write_text('{"prompt": "a", "answer": [1]}')
+    with pytest.raises(SettingsError, match=r"line 1: .*`answer` is text or a number"):
+        questions.load(str(path))
     with pytest.raises(SettingsError, match="there is no file"):
         questions.load("nowhere.jsonl")
     with pytest.raises(SettingsError, match="did you mean 'gpu-smoke'"):
@@ -134,6 +145,10 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         (["trainer.save_frq=1"], r"^trainer\.save_frq=1: section trainer .* did you mean 'save_freq'"),
         (["actor_rollout_ref.actor.ppo_epochs=2"], "ppo_epochs=1"),
         (["data.max_prompt_length=2"], "every prompt is longer than"),
+        (["actor_rollout_ref.rollout.n=0"], r"^actor_rollout_ref\.rollout\.n=0: it should be a whole number from 1 on"),
+        (["trainer.save_freq=null"], r"^trainer\.save_freq=None: it should be a whole number from -1 on"),
+        (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
+        (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
     ):
         with pytest.raises(SettingsError, match=sentence):
             own.prepare(mine(tmp_path, "zvf", *overrides), SETTINGS, tokenizer)

@@ -7,9 +7,11 @@ ours, and keeps its traceback.
 """
 
 import argparse
+import builtins
 import errno
 import functools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from typing import Any
 
 WORDS = {int: "whole number", float: "number"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
+TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
 INTERRUPTED = "interrupted; the same command goes on from what is finished"
 
 
@@ -67,7 +70,8 @@ def sentence(error: BaseException) -> str | None:
     error = getattr(error, "cause", None) or error  # Ray wraps what another process raised
     if isinstance(error, Refused):
         return str(error) if error.lines else " ".join(str(error).split())
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and TORCH_FULL.search(str(error))):
+        error = " ".join(str(error).split())[:200]
         return f"out of memory ({error or 'no more to be had'}): lower the sizes asked for, or use a larger machine"
     if isinstance(error, OSError) and error.errno in FULL:
         return f"no space left on the disk{_of(error)}: free some, then run the same command again"
@@ -78,6 +82,16 @@ def sentence(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno is None and str(error):
         return " ".join(str(error).split())  # of a library, which names the file
     return None
+
+
+def of_system(name: str, text: str) -> str | None:
+    """The words for an exception of the system's that another process has told of by its name and text, as a notebook's
+    kernel does; None if it was none."""
+    kind = getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, OSError | MemoryError)):
+        return None
+    known = re.fullmatch(r"\[Errno (\d+)\] (.*?)(?:: '(.*)')?", text, re.DOTALL)
+    return sentence(OSError(int(known[1]), *known.groups()[1:]) if known else kind(text))
 
 
 def number(kind: type, low: float, high: float) -> Callable[[str], Any]:

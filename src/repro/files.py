@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,33 +47,47 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> Path:
 def write_json(content: Any, path: Path) -> Path:
     """Indented JSON with a final newline; ValueError on NaN, which is not valid JSON."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return write_whole(path, lambda partial: partial.write_text(text))
+    return write_text(text, path)
 
 
 def write_text(text: str, path: Path) -> Path:
     """Text, unchanged."""
-    return write_whole(path, lambda partial: partial.write_text(text))
+    return write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
-def read_parquet(path: Path, made_by: str) -> pd.DataFrame:
-    """The table at `path`; `made_by` is the command that makes it, named in the error if it is missing or broken."""
+def read_parquet(path: Path, made_by: str, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """The table at `path`; `made_by` is the command that makes it, named in the error if it is missing or broken, or
+    lacks one of `columns`: another table under that name."""
+    from pyarrow import ArrowException
+
     path = Path(path)
     if not path.exists():
         raise NotThere(f"{path} is not there yet: run `{made_by}` first")
     try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise Unreadable(f"{path} cannot be read ({why}): delete it and run `{made_by}`") from error
+        if not path.is_file():
+            raise ValueError("it is a folder")
+        table = pd.read_parquet(path)
+        if lacking := [name for name in columns if name not in table]:
+            raise ValueError(f"it has no column {lacking[0]}")
+        return table
+    except (OSError, ValueError, ArrowException) as error:
+        raise Unreadable(f"{path} cannot be read ({_why(error)}): delete it and run `{made_by}`") from error
 
 
-def read_json(path: Path, remedy: str) -> Any:
-    """The content of a JSON file; `remedy`, a clause, is the cure in the error if it is missing or broken."""
+def read_json(path: Path, remedy: str, keys: Sequence[str] = ()) -> Any:
+    """The content of a JSON file; `remedy`, a clause, is the cure in the error if it is missing, broken, or no object
+    with these `keys`."""
     path = Path(path)
     if not path.exists():
         raise NotThere(f"{path} is not there: {remedy}")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if lacking := [key for key in keys if not isinstance(content, dict) or key not in content]:
+            raise ValueError(f"it is no object with {lacking[0]}")
+        return content
     except (OSError, ValueError, RecursionError) as error:
-        why = " ".join(str(error).split())
-        raise Unreadable(f"{path} cannot be read ({why}): {remedy}") from error
+        raise Unreadable(f"{path} cannot be read ({_why(error)}): {remedy}") from error
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

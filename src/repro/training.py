@@ -15,9 +15,11 @@ from repro.engine.profile import hash_policy
 from repro.engine.progress import Watch
 from repro.engine.run import Run
 from repro.engine.runs import forget, tables_of, train_runs, write_results
-from repro.files import NotThere, read_json
+from repro.files import NotThere, Unreadable, read_json
 from repro.policy.model import SHIPPED
 from repro.settings import Settings
+
+GROUPS = ("query", "correct", "response_tokens", "finished")  # columns of rollouts.parquet that are read here
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, floa
     measurement with many samples for all arms and seeds. None if evaluations use another temperature."""
     if settings.evaluation.temperature != settings.engine.temperature:
         return None
+    if groups.empty:
+        raise Unreadable("the base policy's groups are empty: delete results/policy and run `dvc repro policy`")
     return {
         "samples": len(groups) // groups["query"].nunique(),
         "accuracy": float(groups["correct"].mean()),
@@ -137,9 +141,10 @@ def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, floa
 def profile_seconds(timings: Path) -> float:
     """Seconds for one sample of every training query in stage `profile`, mean over seeds; 0 if unknown."""
     path = timings / "seconds.json"
-    return (
-        float(read_json(path, "make it again with `dvc repro profile`")["seconds_per_sample"]) if path.exists() else 0.0
-    )
+    if not path.exists():
+        return 0.0
+    name = "seconds_per_sample"
+    return float(read_json(path, "delete it and run `dvc repro profile`", [name])[name])
 
 
 def hash_files(files: Sequence[Path]) -> str:

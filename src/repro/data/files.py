@@ -97,18 +97,20 @@ def read_rows(name: str, source: DataSet, path: Path) -> Iterator[dict[str, Any]
     reader = {".parquet": _parquet, ".jsonl": _lines, ".json": _json, ".csv": _csv}.get(path.suffix)
     if reader is None:
         raise DataBroken(f"{name}: {path} is none of {', '.join(READERS)}")
+    from pyarrow import ArrowException
+
     rows = reader(path, source.columns)
     while True:
         try:
             row = next(rows, None)
-        except (OSError, ValueError, csv.Error) as error:  # pyarrow's and json's errors are ValueErrors
-            why = " ".join(str(error).split())
+        except (OSError, ValueError, RecursionError, csv.Error, ArrowException) as error:  # json's is a ValueError
+            why = " ".join(str(error).split())[:300]
             raise DataBroken(f"{name}: {path} cannot be read ({why}): download {source.hub} again") from error
         if row is None:
             return
         if missing := [column for column in source.columns if column not in row]:
             raise DataBroken(
-                f"{name}: {path} has no column {' and no '.join(missing)}, but {', '.join(row)}: "
+                f"{name}: {path} has no column {' and no '.join(missing)}, but {', '.join(map(str, row))[:300]}: "
                 f"it is not {source.files} of {source.hub}"
             )
         yield row

@@ -16,12 +16,17 @@ BOX = r"\boxed"
 
 
 def plain(value: Any) -> str:
-    """Text, stripped; a whole number without a fraction (27.0 becomes 27); "" for a missing value or NaN."""
+    """Text, stripped; a whole number without a fraction (27.0 becomes 27); "" for a missing value or NaN. TypeError for
+    what is neither, ValueError for half a character, which no file can hold."""
     if value is None or value != value:
         return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError(f"{type(value).__name__} where text is expected")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value).strip()
+    text = str(value).strip()
+    text.encode()
+    return text
 
 
 def undollared(value: Any) -> str:
@@ -62,7 +67,7 @@ def after_hashes(answer: Any) -> str:
 
 def bare_dapo_question(prompt: Sequence[Mapping[str, str]]) -> str:
     """DAPO-Math: the user's last message without the instructions before and after the question."""
-    text = [message["content"] for message in prompt if message["role"] == "user"][-1]
+    text = plain([message["content"] for message in prompt if message["role"] == "user"][-1])
     return text.strip().removeprefix(DAPO_BEFORE.strip()).removesuffix(DAPO_AFTER.strip()).strip()
 
 

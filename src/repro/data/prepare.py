@@ -114,10 +114,10 @@ def read_items(name: str, paths: Iterable[Path]) -> Iterator[Item]:
             try:
                 identity = source.identity.of(row) if source.identity else ""
                 yield Item(source.question.of(row), source.answer.of(row), identity)
-            except (KeyError, IndexError, TypeError, AttributeError) as error:
+            except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
                 raise DataBroken(
                     f"{name}: row {number} of {path} is not in the format of {source.hub} "
-                    f"({type(error).__name__}: {error})"
+                    f"({type(error).__name__}: {str(error)[:200]})"
                 ) from error
 
 

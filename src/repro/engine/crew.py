@@ -25,7 +25,7 @@ import cloudpickle
 
 from repro import paths
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.workers import end_with, keep_memory, not_interrupted, set_up_worker
+from repro.engine.workers import WorkerLost, end_with, keep_memory, not_interrupted, set_up_worker
 from repro.files import write_json
 
 IDLE_SECONDS = 60.0  # a shared pool without work exits after this long
@@ -122,8 +122,12 @@ class _Worker:
         self._start()
 
     def train(self, job: Job) -> None:
+        try:
+            self.connection.send(job)
+        except OSError:  # it has died while it was idle
+            self.restart()
+            self.connection.send(job)
         self.job = job
-        self.connection.send(job)
 
     def receive(self) -> Event:
         """The next event of the running job; a worker that has died counts as a failed job and is replaced."""
@@ -134,7 +138,7 @@ class _Worker:
             self.process.join()
             kind, value = (
                 "failed",
-                RuntimeError(
+                WorkerLost(
                     f"the worker that trained {job.name} ended with code {self.process.exitcode} "
                     "(out of memory?); its last checkpoint is kept, run the stage again to go on"
                 ),

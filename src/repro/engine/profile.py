@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from repro.errors import Refused
-from repro.files import read_parquet, write_json, write_parquet
+from repro.files import NotThere, Unreadable, read_json, read_parquet, write_json, write_parquet
 from repro.methods.plans import Queries
 from repro.tasks.queries import Query
+
+SHAPE = ("n_queries", "samples")
 
 
 class ProfileError(Refused, ValueError):
@@ -126,8 +128,8 @@ class Profile:
         path = folder / f"{name}.parquet"
         table = read_parquet(path, "dvc repro profile")
         try:
-            content = json.loads(path.with_suffix(".json").read_text())
-            shape = (content.pop("n_queries"), content.pop("samples"))
+            content = read_json(path.with_suffix(".json"), "delete it and run `dvc repro profile`", SHAPE)
+            shape = tuple(content.pop(name) for name in SHAPE)
             table = table.sort_values(["query", "sample"])
             if wrong := _broken(table, shape):
                 raise ProfileError(f"{path}: {wrong}: delete it and run `dvc repro profile`")
@@ -137,7 +139,7 @@ class Profile:
                 table["response_tokens"].to_numpy(np.int64).reshape(shape),
                 table["prompt_tokens"].to_numpy(np.int64)[:: max(shape[1], 1)],
             )
-        except (KeyError, TypeError, AttributeError, FileNotFoundError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, NotThere, Unreadable) as error:
             raise ProfileError(f"{path} cannot be read ({error!r}): delete it and run `dvc repro profile`") from error
 
 

@@ -5,13 +5,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
+from repro.errors import Refused
+
 # glibc in the workers keeps freed memory instead of returning it at every batch: 40 times fewer page faults.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "1073741824"}
+
+
+class WorkerLost(Refused, RuntimeError):
+    """One sentence: which worker process ended before its work, and the remedy."""
 
 
 def set_up_worker() -> None:
@@ -70,10 +76,16 @@ def map_in_workers(function: Callable[[Any], Any], items: Sequence[Any], workers
     if not items:
         return []
     keep_memory()
-    with _pool(min(workers, len(items))) as pool:
-        with not_interrupted():
-            results = pool.map(function, items)  # starts the processes
-        return list(results)
+    try:
+        with _pool(min(workers, len(items))) as pool:
+            with not_interrupted():
+                results = pool.map(function, items)  # starts the processes
+            return list(results)
+    except BrokenExecutor as error:
+        raise WorkerLost(
+            "a worker process was killed (out of memory?): run the same command again, with fewer engine.workers if it "
+            "happens again"
+        ) from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from repro.data.verify import Verifier
 from repro.engine.backends import NAMES, Backend, BackendError, open_backend, why_not_vllm
 from repro.errors import COUNT, SEED, command, number
-from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of
+from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of, tokenizer_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Evaluation, Sampling, evaluate
 from repro.evaluation.store import Store
@@ -78,14 +78,14 @@ def _options(text: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no JSON object, such as '{{\"enable_thinking\": false}}'")
+    if own := sorted({"tokenize", "add_generation_prompt", "conversation", "chat_template"} & value.keys()):
+        raise argparse.ArgumentTypeError(f"{own[0]} is not for you to set: an evaluation needs it as it is")
     return value
 
 
 def run(chosen: argparse.Namespace, folder: Path, data: dict[str, list[Question]]) -> None:
     """Evaluate every data set with one engine, write OUT/NAME/, and print one line each."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = tokenizer_of(folder)
     sets = {name: Prompted(each, prompt_ids(tokenizer, each, chosen.template)) for name, each in data.items()}
     length = fitting(sets, chosen.max_new_tokens, longest_of(folder))
     stops = stops_of(folder, tokenizer)

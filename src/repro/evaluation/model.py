@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from repro.engine.backends.load import ModelMissing, fetch
+from repro.files import read_json
 
+END, REMEDY = "eos_token_id", "save the model there again"
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SHARDS = "model_world_size_*_rank_*.pt"  # of one rank each; verl's FSDP checkpoints
 
@@ -53,21 +55,46 @@ def fingerprint(folder: Path) -> str:
         for pattern in WEIGHTS
         for path in sorted(folder.glob(pattern))
     ]
-    content = (folder / "config.json").read_text() + json.dumps(weights)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    content = (folder / "config.json").read_bytes() + json.dumps(weights).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def tokenizer_of(folder: Path | str) -> Any:
+    """The tokenizer in a model's folder. ModelMissing where transformers finds none or a broken one."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # whatever a cut file makes of it: Rust's tokenizers raise Exception itself
+        raise ModelMissing(_broken(folder, "tokenizer", error)) from error
+
+
+def _broken(folder: Path | str, what: str, error: Exception) -> str:
+    why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return f"{folder} holds no {what} that transformers can load ({why}): save the model there again"
 
 
 def stops_of(folder: Path, tokenizer: Any) -> list[int]:
     """The tokens that end a response: the tokenizer's first, then those of the generation configuration, of which
     Llama 3.1 has three. vLLM's own requests, and so verl's rollouts, end at the same tokens."""
     path = folder / "generation_config.json"
-    named = json.loads(path.read_text()).get("eos_token_id") if path.exists() else None
+    named = _object(path).get(END) if path.exists() else None
     listed = named if isinstance(named, list) else [named]
     return list(dict.fromkeys(token for token in [tokenizer.eos_token_id, *listed] if token is not None))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path, REMEDY)
+    if not isinstance(content, dict):
+        raise ModelMissing(f"{path} is no JSON object: {REMEDY}")
+    return content
 
 
 def longest_of(folder: Path) -> int | None:
     """The model's limit on prompt + response; tokens; None if it has none."""
     from transformers import AutoConfig
 
-    return getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", None)
+    try:
+        return getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", None)
+    except Exception as error:  # whatever a cut file makes of it
+        raise ModelMissing(_broken(folder, "configuration", error)) from error

@@ -1,7 +1,7 @@
 """Questions from the parquet that `repro.data` writes and verl reads, and their prompts as a model's tokens."""
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,17 @@ class Question:
     messages: tuple[Mapping[str, str], ...]
 
 
+class NoChat(Refused, ValueError):
+    """One sentence: which prompt the model's chat template fails on."""
+
+
 class QuestionsMissing(Refused, OSError):
     """One sentence: which file of questions is missing or in another format, and the remedy."""
 
 
 def load_questions(path: Path) -> list[Question]:
     """All rows of one file, in order. QuestionsMissing if there are none, or the format is different."""
-    from pyarrow import ArrowInvalid, parquet
+    from pyarrow import ArrowException, parquet
 
     path = Path(path)
     if not path.is_file():
@@ -43,17 +47,29 @@ def load_questions(path: Path) -> list[Question]:
                 row["data_source"],
                 row["extra_info"]["question"],
                 row["reward_model"]["ground_truth"],
-                tuple(row["prompt"]),
+                messages(row["prompt"]),
             )
             for row in rows
         ]
-    except (ArrowInvalid, KeyError, TypeError) as error:
+        if any(not isinstance(part, str) for each in questions for part in (each.id, each.data_source, each.answer)):
+            raise TypeError("id, data_source and ground_truth are text")
+    except (OSError, ArrowException, KeyError, TypeError, ValueError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise QuestionsMissing(
-            f"{path} is not in the format that `python -m repro.data prepare` writes ({type(error).__name__}: {error})"
+            f"{path} is not in the format that `python -m repro.data prepare` writes ({why})"
         ) from error
     if len({question.id for question in questions}) != len(questions) or not questions:
         raise QuestionsMissing(f"{path} has no questions, or a duplicate id: prepare it again")
     return questions
+
+
+def messages(prompt: Any) -> tuple[Mapping[str, str], ...]:
+    """A prompt as a chat, at least one message; TypeError if it is none."""
+    found = tuple(prompt) if isinstance(prompt, Iterable) and not isinstance(prompt, str | Mapping) else ()
+    for message in found or [None]:
+        if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
+            raise TypeError("a prompt is a list of messages, each with the texts `role` and `content`")
+    return tuple(dict(message) for message in found)
 
 
 def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[str, Any]) -> list[list[int]]:
@@ -64,8 +80,12 @@ def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[
     texts = []
     for question in questions:
         if chats:
-            options = {"tokenize": False, "add_generation_prompt": True}
-            texts.append(tokenizer.apply_chat_template(list(question.messages), **options, **template))
+            options = {**template, "tokenize": False, "add_generation_prompt": True}
+            try:
+                texts.append(tokenizer.apply_chat_template(list(question.messages), **options))
+            except Exception as error:  # of the template, a program that came with the model
+                why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                raise NoChat(f"the model's chat template does not take {question.id} ({why}): mend either") from error
         else:
             texts.append("\n\n".join(message["content"] for message in question.messages) + "\n\n")
     # A chat template already includes the special tokens.

@@ -13,6 +13,8 @@ from repro.files import read_json, read_parquet, write_json, write_parquet
 
 REMEDY = "choose another --out, or delete that folder"
 FACTS, RESPONSES, PARTS = "evaluation.json", "responses.parquet", "parts"
+COLUMNS = ("id", "correct", "finished", "response_tokens")  # of the responses, that measures are made of
+SECONDS = ("sample", "verify")
 
 
 class OtherEvaluation(Refused, ValueError):
@@ -48,16 +50,17 @@ class Store:
 
     def responses(self) -> pd.DataFrame | None:
         """All responses, if an earlier run finished."""
-        return read_parquet(self.folder / RESPONSES, "python -m repro.evaluation") if self.complete else None
+        path = self.folder / RESPONSES if self.folder and self.complete else None
+        return read_parquet(path, "python -m repro.evaluation", COLUMNS) if path else None
 
     def read(self, start: int) -> tuple[pd.DataFrame, dict[str, float]] | None:
         """The responses of the chunk that starts at question `start`, and their seconds."""
         path = self.folder and self.folder / PARTS / f"{start:06d}.parquet"
         if not path or not path.exists():
             return None
-        return read_parquet(path, "python -m repro.evaluation"), read_json(
-            path.with_suffix(".json"), f"delete {path} and run `python -m repro.evaluation` again"
-        )
+        responses = read_parquet(path, "python -m repro.evaluation", COLUMNS)
+        remedy = f"delete {path} and run `python -m repro.evaluation` again"
+        return responses, read_json(path.with_suffix(".json"), remedy, SECONDS)
 
     def write(self, start: int, responses: pd.DataFrame, seconds: Mapping[str, float]) -> None:
         """Write one chunk."""

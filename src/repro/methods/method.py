@@ -89,7 +89,7 @@ class Method:
         """keep_Q (bool) of the arm's filter, groups in sorted order."""
         with self._at(step):
             keep_Q = call("filter", self.filter, rewards_N, group_N)
-            if np.shape(keep_Q) != (len(np.unique(group_N)),):
+            if np.shape(keep_Q) != (len(np.unique(group_N)),) or np.asarray(keep_Q).dtype.kind not in "biuf":
                 raise MethodError("its filter should return one entry per group, groups in sorted order")
             return np.asarray(keep_Q, bool)
 

@@ -124,6 +124,8 @@ class Rollouts:
             raise ValueError("rollouts: the batch is empty; generate at least one group before sampling from it")
         for name in ("rewards_N", "advantages_N", "weights_N", "prompt_tokens_N", "response_tokens_N"):
             values = getattr(self, name)
+            if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "biuf":
+                raise ValueError(f"rollouts: {name} should be one real number for each row, in an array of one axis")
             if not np.isfinite(values).all():
                 where = int(np.flatnonzero(~np.isfinite(values))[0])
                 raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; every entry must be a finite number")

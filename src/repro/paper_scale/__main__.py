@@ -163,9 +163,10 @@ def _configure(
 
 
 def _profile(scale: PaperScale, settings: settings_module.Settings, asked: argparse.Namespace, more: list[str]) -> None:
+    from repro.evaluation.model import tokenizer_of
     from repro.paper_scale.overrides import overrides
     from repro.paper_scale.prepare import training_rows
-    from repro.paper_scale.run import at_hand, measure, tokenizer_of
+    from repro.paper_scale.run import at_hand, measure
     from repro.verl import ready
     from repro.verl.compose import compose, template_of
 

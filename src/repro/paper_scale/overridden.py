@@ -6,10 +6,13 @@ Without this, verl would train with `rollout.n=8` on a plan of groups of 16.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from repro.errors import brief
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overrides import overrides
 from repro.paper_scale.schema import PaperScale, Value
-from repro.settings import Settings, validated
+from repro.settings import Settings, SettingsError, validated
 from repro.verl.compose import compose
 from repro.verl.loss import AGGREGATIONS
 
@@ -56,7 +59,13 @@ def overridden(scale: PaperScale, settings: Settings, arm: str, more: Sequence[s
     plain: dict[str, Any] = scale.model_dump()
     for field, (value, key) in changes.items():
         plain[field] = Value(value=value, ours=f"{key} on the command line").model_dump()
-    return PaperScale.model_validate(plain)
+    try:
+        return PaperScale.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = next((key for field, (_, key) in changes.items() if field == first["loc"][0]), scale.name)
+        why = " ".join(first["msg"].split()).lower()
+        raise SettingsError(f"{key}={brief(first['input'])}: {why}") from None
 
 
 def settings_of(scale: PaperScale, settings: Settings, arm: str, config: "DictConfig", more: Sequence[str]) -> Settings:

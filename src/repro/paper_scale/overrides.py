@@ -42,6 +42,7 @@ def overrides(
     Any number of GPUs will do: a mini-batch that they cannot share evenly is filled up (repro.verl.batch).
     SettingsError where the arm is not in `settings`.
     """
+    settings.arm(arm)
     at_scale, folder = settings_at(scale, settings), folder_of(scale, arm, seed, runs)
     values = {
         **_run(scale, at_scale, arm, seed, folder, nodes, gpus),

@@ -5,9 +5,9 @@ Sampled and judged as in training. It is stored in parts, each some prompts and 
 an interruption, several GPUs can share it, and an arm with a larger K adds only the missing samples.
 """
 
-import json
 import multiprocessing
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from repro.engine.backends import BackendError, open_backend
 from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.evaluation.model import stops_of
 from repro.evaluation.questions import Question, prompt_ids
-from repro.files import read_parquet, write_json, write_parquet
+from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
 from repro.paper_scale.schema import PaperScale
 from repro.settings.errors import SettingsError
 from repro.tasks.queries import Query
@@ -96,7 +96,8 @@ def profile_of(
 def _same(folder: Path, how: dict[str, Any]) -> None:
     """Record the settings of this profile; SettingsError where it was begun with others."""
     path = folder / HOW
-    before = {"template": {}, **json.loads(path.read_text())} if path.exists() else how
+    stored = read_json(path, f"remove {folder} to profile again", ["policy"]) if path.exists() else how
+    before = {"template": {}, **stored}
     changed = [f"{key}: {before.get(key)} → {value}" for key, value in how.items() if before.get(key) != value]
     if changed:
         raise SettingsError(
@@ -108,7 +109,9 @@ def _same(folder: Path, how: dict[str, Any]) -> None:
 def _parts(folder: Path, n_questions: int, samples: int) -> list[Part]:
     """All parts of the profile: the ranges of samples begun before, and one for those missing up to `samples`."""
     ranges = sorted(
-        tuple(map(int, path.name.split("-")[1:])) for path in (folder / "parts").glob("samples-*") if path.is_dir()
+        tuple(map(int, path.name.split("-")[1:]))
+        for path in (folder / "parts").glob("samples-*")
+        if re.fullmatch(r"samples-\d+-\d+", path.name) and path.is_dir()
     )
     have = ranges[-1][1] if ranges else 0
     if have < samples:
@@ -177,7 +180,12 @@ def _sampled(sampler: Sampler, part: Part, backend: Any, verifier: Verifier) -> 
 
 
 def _joined(source: Source, folder: Path, parts: Sequence[Part]) -> Profile:
-    tables = [read_parquet(part.path(folder), "python -m repro.paper_scale profile") for part in parts]
+    columns, tables = ("query", "sample", "correct", "response_tokens", "prompt_tokens"), []
+    for part in parts:
+        path = part.path(folder)
+        tables.append(read_parquet(path, "python -m repro.paper_scale profile", columns))
+        if len(tables[-1]) != (part.stop - part.start) * (part.last - part.first):
+            raise Unreadable(f"{path} lacks samples: delete it and run `python -m repro.paper_scale profile`")
     table = pd.concat(tables).sort_values(["query", "sample"])
     shape = (table["query"].nunique(), table["sample"].nunique())
     correct_Q_K, tokens_Q_K, prompt_Q_K = (

@@ -11,6 +11,7 @@ import pandas as pd
 
 from repro import paths
 from repro.arms import build
+from repro.evaluation.model import tokenizer_of
 from repro.files import NotThere, read_parquet, write_parquet, write_text
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overridden import overridden, settings_of
@@ -117,7 +118,7 @@ def finished(folder: Path, steps: int) -> bool:
     path = folder / "tables" / "evaluations.parquet"
     if not path.exists():
         return False
-    evaluations = pd.read_parquet(path, columns=["step", "diverged"])
+    evaluations = read_parquet(path, "launch/run.sh", ["step", "diverged"])
     return bool(evaluations["diverged"].any() or evaluations["step"].max() >= steps)
 
 
@@ -185,13 +186,6 @@ def _same_code(arm: str, folder: Path) -> None:
             "the folder to train again, or its manifest.json to keep what is there"
         )
     write_text(now.read_text(), kept)
-
-
-def tokenizer_of(model: Path) -> Any:
-    """The tokenizer in a model's folder."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(model)
 
 
 def _train(config: Any) -> None:

@@ -2,12 +2,15 @@
 
 from repro import paths
 from repro.pipeline.lock import recorded
-from repro.settings import Settings
+from repro.settings import Settings, SettingsError, nearest
 from repro.training import Kept
 
 
 def for_train(arm: str, settings: Settings) -> dict[str, Kept]:
-    """`kept` and `later` of repro.training.train for stage train@arm."""
+    """`kept` and `later` of repro.training.train for stage train@arm. SettingsError if no arm that is trained here has
+    that name."""
+    if arm not in settings.arms:
+        raise SettingsError(f"there is no arm {arm!r} under arms of params.yaml{nearest(arm, settings.arms)}")
     return {"kept": _kept([arm]), "later": _kept(_out_of_date(arm, settings))}
 
 

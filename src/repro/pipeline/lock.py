@@ -1,6 +1,7 @@
 """The stages that have run, as recorded in dvc.lock."""
 
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,17 +10,31 @@ import yaml
 from repro import paths
 from repro.files import Unreadable
 
+NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
+
 
 def recorded_stages() -> dict[str, Any]:
     """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
     lock = paths.ROOT / "dvc.lock"
+    return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
+
+
+def stages_in(text: bytes, name: str) -> dict[str, Any]:
+    """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
-        content: dict[str, Any] = yaml.load(lock.read_text(encoding="utf-8"), loader) if lock.exists() else {}
-        return {address: dict(entry) for address, entry in (content or {}).get("stages", {}).items()}
-    except (yaml.YAMLError, ValueError, AttributeError, TypeError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise Unreadable(f"{lock} is no lock of DVC ({why}): restore it, as with `git checkout dvc.lock`") from error
+        if len(NESTING.findall(text)) > MOST:
+            raise ValueError("it nests too deeply")  # which would end the library in C, and this process with it
+        content: dict[str, Any] = yaml.load(text, loader) or {}
+        stages = {address: dict(entry) for address, entry in content.get("stages", {}).items()}
+        for address, entry in stages.items():
+            for each in (*entry.get("deps", ()), *({"md5": None, **out} for out in entry.get("outs", ()))):
+                if not isinstance(each["path"], str) or not isinstance(each.get("md5", ""), str):
+                    raise TypeError(f"stage {address} has an entry without a path or a hash")
+        return stages
+    except (yaml.YAMLError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise Unreadable(f"{name} is no lock of DVC ({why}): restore it, as with `git checkout dvc.lock`") from error
 
 
 def recorded_dependencies() -> set[str]:

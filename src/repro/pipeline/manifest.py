@@ -107,11 +107,11 @@ def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] |
     """The manifest of a stage, or None if it was never written."""
     path = folder / f"{name}.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    except ValueError:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (ValueError, RecursionError):
         return None  # cut: it only explains why a stage runs
-    whole = isinstance(content, dict) and {"settings", "notebook", "modules"} <= set(content)
-    return content if whole else None
+    parts = [content.get(name) for name in ("settings", "notebook", "modules")] if isinstance(content, dict) else [None]
+    return content if all(isinstance(part, dict) for part in parts) else None
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

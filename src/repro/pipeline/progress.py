@@ -33,13 +33,14 @@ class Repro:
 
     def __init__(self, owner: int, settings: Settings):
         self.settings, self.path = settings, UNDER_WAY / f"{owner}.json"
-        self.state = _read(self.path) or self._begin(owner)
+        known = _read(self.path)
+        self.state = known if {"began", "last", "plan", "done", "before"} <= set(known) else self._begin(owner)
 
     def _begin(self, owner: int) -> dict[str, Any]:
         import psutil
 
         for path in UNDER_WAY.glob("*.json"):
-            if not psutil.pid_exists(int(path.stem)):
+            if not (path.stem.isdecimal() and psutil.pid_exists(int(path.stem))):
                 path.unlink(missing_ok=True)
         process, stages = psutil.Process(owner), all_stages(self.settings)
         words = process.cmdline()
@@ -115,14 +116,21 @@ def _kind(name: str) -> str:
 
 def known_seconds(scale: str) -> dict[str, float]:
     """{stage: seconds} at a scale: here, last; of another machine where it has not run here yet."""
-    return {**_read(TABLE).get(scale, {}), **_read(OWN).get(scale, {})}
+    known = [_read(table).get(scale) for table in (TABLE, OWN)]
+    return {
+        stage: seconds
+        for each in known
+        if isinstance(each, dict)
+        for stage, seconds in each.items()
+        if isinstance(seconds, int | float)
+    }
 
 
 def keep_seconds() -> dict[str, int]:
     """Put what stages took here into the table in git; {scale: how many stages}."""
     table = _read(TABLE)
-    for scale, seconds in _read(OWN).items():
-        table[scale] = dict(sorted({**table.get(scale, {}), **seconds}.items()))
+    for scale in _read(OWN):
+        table[scale] = dict(sorted(known_seconds(scale).items()))
     write_json(table, TABLE)
     return {scale: len(seconds) for scale, seconds in table.items()}
 
@@ -134,7 +142,9 @@ def _manifest(name: str) -> str:
 
 def _note(scale: str, name: str, seconds: float) -> None:
     known = _read(OWN)
-    known.setdefault(scale, {})[name] = round(seconds, 1)
+    if not isinstance(known.get(scale), dict):
+        known[scale] = {}
+    known[scale][name] = round(seconds, 1)
     write_json(known, OWN)
 
 
@@ -142,7 +152,7 @@ def _read(path: Any) -> dict[str, Any]:
     """The file's content; nothing where there is none, or it was cut: it only tells how long things take."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

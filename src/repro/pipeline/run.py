@@ -2,14 +2,18 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from repro import paths
 from repro.engine.workers import end_with
-from repro.errors import Refused
+from repro.errors import Refused, of_system
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
 from repro.pipeline.progress import Heartbeat, told
@@ -35,17 +39,43 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
-    with told(stage, settings) as around, Heartbeat(stage.name, around) as output:
+    with interrupts() as heed, told(stage, settings) as around, Heartbeat(stage.name, around) as output:
         place = f"{around}; " if around else ""
         print(f"{stage.name}: {place}{reason(stage, now)}", flush=True)
         _execute(stage, executed, stage.parameters(settings), output)
+        heed()
         seconds = time.monotonic() - started
         if stage.report:
             _render(stage, settings, now, executed, seconds)
+        heed()
     _remember(stage, now)
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], None]]:
+    """A function that raises KeyboardInterrupt if a Ctrl-C came inside and the exception was swallowed, as by a
+    library that tries imports, or in a callback: otherwise the stage would go on as if nothing had been asked."""
+    came, main = [], threading.current_thread() is threading.main_thread()
+    usual = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        came.append(number)
+        signal.default_int_handler(number, frame)
+
+    def heed() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    if main and usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield heed
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, usual)
 
 
 def check_code() -> None:
@@ -98,8 +128,9 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
         except KeyboardInterrupt:
             raise StageFailed(f"{stage.name}: interrupted; checkpoints are kept, run it again to resume") from None
         except papermill.PapermillExecutionError as error:
+            said = of_system(error.ename, error.evalue) or f"{error.ename}: {error.evalue}"
             raise StageFailed(
-                f"{stage.name}: {error.ename}: {error.evalue} (cell {error.exec_count} of "
+                f"{stage.name}: {said} (cell {error.exec_count} of "
                 f"{os.path.relpath(executed, paths.ROOT)}, which has the full traceback)"
             ) from None
         except (RuntimeError, DeadKernelError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from repro import paths
+from repro.files import Unreadable
 from repro.paper_scale import SCALES, find
 from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.closure import heading
@@ -115,8 +116,17 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
 @cache
 def _declared() -> dict[str, dict[str, Any]]:
     """The stages of dvc.yaml that run a notebook, as written there."""
-    content = yaml.safe_load((paths.ROOT / "dvc.yaml").read_text())["stages"]
-    return {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
+    path = paths.ROOT / "dvc.yaml"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
+        found = {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
+        for kind, entry in found.items():
+            if not {"cmd", "deps", "outs"} <= set(entry.get("do", entry)):
+                raise ValueError(f"{kind} is not whole")
+        return found
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise Unreadable(f"{path} declares no stages ({why}): restore it, as with `git checkout dvc.yaml`") from error
 
 
 def _items(foreach: str, settings: Settings) -> list[str]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from repro import paths
 from repro.errors import Refused
 from repro.experiments.results.repeated import REPEATED, sentence
 from repro.files import read_parquet
+from repro.pipeline.lock import recorded_stages, stages_in
 
 RISK = 0.01  # of calling a true repetition none
 
@@ -56,9 +56,11 @@ class Verification:
 
 def verify(revision: str = "HEAD", confidence: float = 0.95) -> Verification:
     """Compare the working tree's dvc.lock with that of a commit, and its training runs with the atlas."""
-    expected = data_outputs(yaml.safe_load(_committed(revision, "dvc.lock")))
+    expected = data_outputs(stages_in(_committed(revision, "dvc.lock").encode(), f"dvc.lock at {revision}"))
+    if not expected:
+        raise NothingToVerify(f"dvc.lock at {revision} names no data to verify against: name another commit")
     # A fresh clone has the lock but no data: what is not on disk was not computed here.
-    actual = {path: md5 for path, md5 in data_outputs(_lock()).items() if (paths.ROOT / path).exists()}
+    actual = {path: md5 for path, md5 in data_outputs(_locked()).items() if (paths.ROOT / path).exists()}
     same = [path for path, digest in expected.items() if actual.get(path) == digest]
     different = [path for path, digest in expected.items() if actual.get(path) not in (digest, None)]
     missing = [path for path in expected if path not in actual]
@@ -75,30 +77,25 @@ def plausible(outside: int, differences: int, confidence: float) -> bool:
     return bool(binom.sf(outside - 1, differences, 1 - confidence) > RISK)
 
 
-def data_outputs(lock: dict[str, Any]) -> dict[str, str]:
+def data_outputs(stages: dict[str, Any]) -> dict[str, str]:
     """{path: md5} of every output below results/, by path."""
-    outputs = [out for stage in lock.get("stages", {}).values() for out in stage.get("outs", [])]
+    outputs = [out for stage in stages.values() for out in stage.get("outs", [])]
     return {
         out["path"]: out["md5"] for out in sorted(outputs, key=lambda out: out["path"]) if out["path"][:8] == "results/"
     }
 
 
-def _lock() -> dict[str, Any]:
-    path = paths.ROOT / "dvc.lock"
-    if not path.exists():
+def _locked() -> dict[str, Any]:
+    if not (paths.ROOT / "dvc.lock").exists():
         raise NothingToVerify("there is no dvc.lock here: run `dvc repro` first")
-    try:
-        return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise NothingToVerify(
-            f"{path} is no lock of DVC ({why}): restore it, as with `git checkout dvc.lock`"
-        ) from error
+    return recorded_stages()
 
 
 def _committed(revision: str, name: str) -> str:
-    command = ["git", "show", f"{revision}:{name}"]
-    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+    if not revision:  # to git, what is staged
+        raise NothingToVerify("no commit is named: give one, such as HEAD")
+    command = ["git", "show", "--end-of-options", f"{revision}:{name}"]
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise NothingToVerify(f"git has no {name} at {revision} to verify against: {done.stderr.strip()}")
     return done.stdout

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 LARGEST = 10**6  # of any count
+SMALLEST = 1e-15  # of any number above 0; its inverse is the largest of any
 ENTRIES = 2**28  # of any array: 2 GiB in double precision
 NAME = r"^[a-z0-9][a-z0-9_-]*$"
 
@@ -29,8 +30,9 @@ Processes = Annotated[int, Field(ge=1, le=256)]  # or threads
 Name = Annotated[str, Field(pattern=NAME, max_length=64)]  # becomes a stage, a file and a part of a command
 Title = Annotated[str, Field(pattern=r"^\S[^\x00-\x1f\x7f]*$", max_length=80)]  # one line of a table or figure
 Source = Annotated[str, Field(pattern=r"^\S[^\x00-\x1f\x7f]*$", max_length=1000)]  # a folder, or a model's name
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(ge=SMALLEST, le=1 / SMALLEST)]
+NonNegative = Annotated[float, Field(ge=0, le=1 / SMALLEST)]
+Exponent = Annotated[float, Field(gt=0, le=20)]  # of e, or what is one in effect
 Temperature = Annotated[float, Field(ge=0.01, le=100)]
 LearningRate = Annotated[float, Field(gt=0, le=10)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]

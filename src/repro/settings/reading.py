@@ -98,6 +98,8 @@ def _sentence(error: ValidationError) -> str:
     if first["type"] == "value_error":
         return f"{place + ': ' if place else ''}{' '.join(message.split())}"
     given = brief(first["input"])
+    if not first["loc"]:  # the text as a whole is not JSON, or no object
+        return " ".join(first["msg"].split())[:150]
     if first["loc"][-1] == "[key]" or place == "scale":
         where = ".".join(str(part) for part in first["loc"][:-2]) or place
         return f"{given} in {where}: a name is at most 64 lower-case letters, digits, hyphens and underscores"

@@ -1,10 +1,12 @@
 """The sections of params.yaml."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from repro.errors import brief
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.fields import (
@@ -336,7 +338,7 @@ class Settings(Section):
 
     def with_mix(self, name: str) -> "Settings":
         """The settings of one regime: with its mix of families instead of the task's, and its seeds."""
-        if name not in self.regimes.mixes:
+        if not isinstance(name, str) or name not in self.regimes.mixes:
             raise SettingsError(f"there is no mix {name!r} under regimes.mixes{nearest(name, self.regimes.mixes)}")
         shares = self.regimes.mixes[name].shares
         families = {
@@ -358,9 +360,15 @@ class Settings(Section):
         """
         chosen = {}
         for name, parts in arms.items():
+            if not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
+                raise SettingsError(
+                    f"with_arms: {brief(name)}: a name is at most 64 letters, digits, hyphens and underscores"
+                )
+            if not isinstance(parts, str | Mapping | Arm):
+                raise SettingsError(f"with_arms: {name} is {brief(parts)}; it should be an arm's name, or its parts")
             if isinstance(parts, Mapping):
                 try:
-                    parts = Arm(**{"title": name, "about": "", "group": "Own", **parts})
+                    parts = Arm.model_validate({"title": name, "about": "", "group": "Own", **parts})
                 except ValidationError as error:
                     first = error.errors()[0]
                     raise SettingsError(
@@ -374,6 +382,6 @@ class Settings(Section):
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; SettingsError with the nearest name if there is none."""
-        if name not in self.arms and name not in self.atlas_arms:
+        if not isinstance(name, str) or (name not in self.arms and name not in self.atlas_arms):
             raise SettingsError(f"there is no arm {name!r} in params.yaml{nearest(name, self.all_arms)}")
         return self.arms[name] if name in self.arms else self.atlas_arms[name]

@@ -43,11 +43,13 @@ def read_mapping(path: Path) -> Any:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise SettingsError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; it should hold settings alone")
-        content = path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= LARGEST_FILE else b""
+    except (OSError, ValueError) as error:  # the latter: no name of a file
+        why = getattr(error, "strerror", None) or str(error)
+        raise SettingsError(f"{path} cannot be read: {why.lower()}") from error
+    if size > LARGEST_FILE:
+        raise SettingsError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; it should hold settings alone")
     if (encoding := MARKS.get(content[:2])) is not None:
         raise SettingsError(f"{path.name} is in {encoding}; save it as UTF-8")
     try:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from repro.settings.fields import LARGEST, Count, NonNegative, Positive, Section, Seed, Share, require_room
+from repro.settings.fields import LARGEST, Count, Exponent, NonNegative, Positive, Section, Seed, Share, require_room
 
 
 class Study(Section):
@@ -50,8 +50,8 @@ class SgdRegimesTheory(Study):
 
     n_points: Annotated[int, Field(ge=20, le=LARGEST)]
     dimension: Count
-    norm_spread: Positive
-    cost_spread: Positive
+    norm_spread: Exponent
+    cost_spread: Exponent
     correlation: Annotated[float, Field(gt=0, lt=1)]
     drift: Annotated[float, Field(gt=0, lt=1)]
     radius: Positive
@@ -138,7 +138,7 @@ class VarianceTheory(Study):
     vocabulary: Annotated[int, Field(ge=2, le=LARGEST)]
     length: Annotated[int, Field(ge=1, le=LARGEST)]
     hidden: Count
-    sharpness: NonNegative
+    sharpness: Annotated[float, Field(ge=0, le=100)]
     n_queries: Count
     n_groups: Annotated[int, Field(ge=2, le=LARGEST)]
     batch_groups: Count

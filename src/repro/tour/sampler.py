@@ -22,7 +22,7 @@ def sampler_in(path: Path) -> Callable:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     own = inspect.getmembers(module, lambda value: inspect.isfunction(value) and value.__module__ == path.stem)
     public = [function for name, function in own if not name.startswith("_")]

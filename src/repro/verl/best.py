@@ -1,11 +1,10 @@
 """The best checkpoint of a run, kept beside the last ones, which verl deletes as it writes new ones."""
 
-import json
 import os
 import shutil
 from pathlib import Path
 
-from repro.files import write_json
+from repro.files import read_json, write_json
 
 FOLDER = "best"  # beside verl's folder of checkpoints; holds one of them, and:
 FILE = "best.json"
@@ -14,7 +13,8 @@ FILE = "best.json"
 def known(run: Path) -> dict[str, float | str | int] | None:
     """{"source", "accuracy", "step"} of the checkpoint that is kept in the run's folder; None if there is none."""
     path = run / FOLDER / FILE
-    return json.loads(path.read_text()) if path.exists() else None
+    remedy = f"delete {path.parent}, and the next best checkpoint is kept there"
+    return read_json(path, remedy, ["source", "accuracy", "step"]) if path.exists() else None
 
 
 def keep_if_best(checkpoint: Path, run: Path, source: str, accuracy: float, step: int) -> bool:

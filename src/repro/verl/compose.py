@@ -1,9 +1,11 @@
 """Hydra composes verl's defaults, our base config and the overrides; verl checks the result."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from repro.errors import brief
 from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
 
@@ -12,6 +14,14 @@ if TYPE_CHECKING:
 
 FOLDER = CONFIGS / "verl"
 BASE = "repro_trainer"
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+WHOLE = {  # the least of each; -1: never
+    **{f"data.{name}": 1 for name in ("train_batch_size", "max_prompt_length", "max_response_length")},
+    **{f"trainer.{name}": 1 for name in ("nnodes", "n_gpus_per_node", "total_epochs")},
+    **{f"trainer.{name}": -1 for name in ("save_freq", "test_freq")},
+    **{f"{ROLLOUT}.n": 1, f"{ROLLOUT}.val_kwargs.n": 1, f"{ACTOR}.ppo_mini_batch_size": 1},
+}
+POSITIVE = (f"{ROLLOUT}.temperature", f"{ACTOR}.optim.lr")
 
 
 def compose(overrides: Sequence[str]) -> "DictConfig":
@@ -33,8 +43,27 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
         except HydraException as error:
             raise SettingsError(_refusal(error, overrides, defaults)) from error
     for entry in {entry.partition("=")[0]: entry for entry in overrides}.values():  # of one key, the last counts
-        _same_kind(entry, defaults, config)
+        same_kind(entry, defaults, config)
+    if overrides:
+        check_numbers(config)
     return config
+
+
+def check_numbers(config: Any) -> None:
+    """SettingsError where a number without which no step can be made is none, or is out of bounds: verl would end in
+    an error of a process of Ray, or not at all."""
+    from omegaconf import OmegaConf
+
+    steps = "trainer.total_training_steps"  # null: as many as the data last for
+    given = {} if OmegaConf.select(config, steps) is None else {steps: 1}
+    for key, least in {**WHOLE, **given}.items():
+        value = OmegaConf.select(config, key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise SettingsError(f"{key}={brief(value)}: it should be a whole number from {least} on")
+    for key in POSITIVE:
+        value = OmegaConf.select(config, key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise SettingsError(f"{key}={brief(value)}: it should be a number above 0")
 
 
 def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig") -> str:
@@ -59,7 +88,7 @@ def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig")
     return f"{given}: {where} has no {name!r}{nearest(name, list(known))}; +KEY=VALUE would add one"
 
 
-def _same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None:
+def same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None:
     """SettingsError where an override has another type than verl's value, a word for a number say: Hydra accepts it,
     and a run fails on it hours later. Checked where verl's value is a section, a truth value or a number; null passes.
     """

@@ -56,7 +56,12 @@ def differences(config: Any, folder: Path) -> list[str]:
     path = folder / FILE
     if not path.exists():
         return []
-    before, now = values(OmegaConf.create(yaml.safe_load(path.read_text()))), values(config)
+    try:
+        before = values(OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    except Exception as error:  # of YAML, or of what was cut
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise SettingsError(f"{path} cannot be read ({why}): remove the folder to start over") from error
+    now = values(config)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return [f"{key}: {before.get(key)} → {now.get(key)}" for key in keys]
 

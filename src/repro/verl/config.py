@@ -3,6 +3,7 @@
 Hydra composes verl's defaults; our settings override them, and the caller's overrides come last.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from repro.methods.method import Method
 from repro.settings import Settings, SettingsError
+from repro.verl.compose import check_numbers, same_kind
 from repro.verl.loss import actor_settings
 
 STORE = "object_store_memory"
@@ -41,18 +43,23 @@ def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
     from hydra import initialize_config_module
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer")
     for key, value in values.items():
         OmegaConf.update(config, key, value, merge=True, force_add=True)
+    ours = copy.deepcopy(config)
     for override in overrides:
         if "=" not in override:
             raise SettingsError(f"{override}: write a verl setting as KEY=VALUE")
         try:
             config.merge_with_dotlist([override])
-        except OmegaConfBaseException:
+        except (OmegaConfBaseException, YAMLError, ValueError, TypeError, AttributeError):
             raise SettingsError(f"{override}: verl has no such setting, or does not accept this value") from None
+        same_kind(override, ours, config)
+    if overrides:
+        check_numbers(config)
     return config
 
 

@@ -3,8 +3,8 @@
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
+from repro.evaluation.model import tokenizer_of
 from repro.paths import ROOT
 from repro.settings import Settings, SettingsError, load
 from repro.verl import own, ready
@@ -46,7 +46,7 @@ def launch(chosen: argparse.Namespace) -> Path | None:
         preset=preset,
         overrides=overrides,
     )
-    prepared = own.prepare(run, settings, None if chosen.check else _tokenizer(run.model))
+    prepared = own.prepare(run, settings, None if chosen.check else tokenizer_of(run.model))
     if chosen.check:
         print(described(prepared, settings))
         return None
@@ -86,12 +86,6 @@ def _processes(chosen: argparse.Namespace, cpu: bool) -> tuple[int, int]:
         return 1, chosen.ranks
     nodes, gpus = (1, 1) if chosen.check else ready.gpus_at_hand()
     return chosen.nodes or nodes, chosen.gpus or gpus
-
-
-def _tokenizer(model: str) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(model)
 
 
 def _train(prepared: Prepared) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from repro.arms import bind, build
 from repro.engine.profile import Profile
@@ -23,6 +22,7 @@ from repro.methods.plans import Queries
 from repro.paths import CONFIGS
 from repro.settings import Settings, SettingsError, nearest, validated
 from repro.settings.arm import EngineChanges
+from repro.settings.text import read_mapping
 from repro.verl import questions
 from repro.verl.compose import check, compose, template_of
 from repro.verl.composed import begun_with, record
@@ -76,11 +76,13 @@ class Prepared:
 
 def preset(name: str) -> dict[str, Any]:
     """A file of configs/verl/presets: `model`, `data` and `overrides`; SettingsError with the nearest name."""
-    path = PRESETS / f"{name}.yaml"
-    if not path.is_file():
-        known = sorted(each.stem for each in PRESETS.glob("*.yaml"))
+    known = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+    if name not in known:
         raise SettingsError(f"there is no preset {name!r}{nearest(name, known)}")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_mapping(known[name])
+    if not isinstance(content, dict) or not isinstance(content.get("overrides", {}), dict):
+        raise SettingsError(f"{known[name]} is no preset: it should be a mapping with model, data and overrides")
+    return content
 
 
 def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.evaluation.questions import Question, prompt_ids
+from repro.evaluation.questions import Question, messages, prompt_ids
 from repro.files import read_parquet
 from repro.settings import SettingsError
 from repro.verl import sums
@@ -24,36 +24,54 @@ def load(source: str) -> list[dict[str, Any]]:
         raise SettingsError(f"there is no file {source}: give a parquet in verl's format, a .jsonl, or the word `sums`")
     if path.suffix == ".parquet":
         rows = read_parquet(path, "your own pipeline").to_dict("records")
+        if not rows:
+            raise SettingsError(f"{path} has no rows: give it one for each question")
         return [_parquet_row(row, index, path) for index, row in enumerate(rows)]
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [_json_row(line, index, path) for index, line in enumerate(lines)]
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except ValueError as error:
+        raise SettingsError(f"{path} is neither parquet nor UTF-8: {error}") from None
+    rows = [_json_row(line, index, path) for index, line in enumerate(lines)]
+    if not rows:
+        raise SettingsError(f"{path} is empty: give it a line for each question")
+    return rows
 
 
 def _parquet_row(row: dict[str, Any], index: int, path: Path) -> dict[str, Any]:
-    truth = row.get("reward_model")
-    if not isinstance(truth, Mapping) or "ground_truth" not in truth or row.get("prompt") is None:
+    truth, given = row.get("reward_model"), row.get("extra_info")
+    try:
+        prompt = messages(row.get("prompt"))
+    except TypeError:
+        prompt = ()
+    if not isinstance(truth, Mapping) or truth.get("ground_truth") is None or not prompt:
         raise SettingsError(
             f"{path}, row {index}: verl's format has `prompt` (messages) and `reward_model.ground_truth` in every row"
         )
-    extra = {**(row.get("extra_info") or {}), "index": index}
-    return {"data_source": path.stem, **row, "prompt": [dict(each) for each in row["prompt"]], "extra_info": extra}
+    extra = {**(given if isinstance(given, Mapping) else {}), "index": index}
+    return {"data_source": path.stem, **row, "prompt": list(prompt), "extra_info": extra}
 
 
 def _json_row(line: str, index: int, path: Path) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-        prompt, answer = entry["prompt"], str(entry["answer"])
-    except (ValueError, KeyError, TypeError) as error:
+        prompt, answer, source = entry["prompt"], entry["answer"], entry.get("data_source", path.stem)
+        asked = messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
+        if isinstance(answer, bool) or not isinstance(answer, str | int | float) or answer != answer:
+            raise TypeError("`answer` is text or a number")
+        if not isinstance(source, str):
+            raise TypeError("`data_source` is text")
+        line.encode(), asked[-1]["content"].encode(), str(answer).encode()  # half a character cannot be written
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"[:200]
         raise SettingsError(
-            f"{path}, line {index + 1}: give a JSON object with `prompt` and `answer` ({type(error).__name__}: {error})"
+            f"{path}, line {index + 1}: give a JSON object with `prompt` and `answer` ({why})"
         ) from None
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return {
-        "data_source": entry.get("data_source", path.stem),
-        "prompt": messages,
+        "data_source": source,
+        "prompt": list(asked),
         "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": answer},
-        "extra_info": {"index": index, "id": f"{path.stem}-{index}", "question": messages[-1]["content"]},
+        "reward_model": {"style": "rule", "ground_truth": str(answer)},
+        "extra_info": {"index": index, "id": f"{path.stem}-{index}", "question": asked[-1]["content"]},
     }
 
 

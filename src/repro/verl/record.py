@@ -20,7 +20,7 @@ from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.runs import tables_of
 from repro.engine.update import UPDATED
-from repro.files import write_parquet, write_text
+from repro.files import read_json, read_parquet, write_parquet, write_text
 from repro.methods.advantages import groups_without_signal
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
@@ -151,7 +151,7 @@ class Record:
 
     def restore(self, path: Path) -> dict[str, Any]:
         """Restore what `save` wrote, and return all of it."""
-        state = json.loads(path.read_text())
+        state = read_json(path, "remove this checkpoint, and the run goes on from an earlier one", ["log", "ledger"])
         self.log, self.ledger = Log(**state["log"]), Ledger.from_row(state["ledger"])
         self.sources = state.get(SOURCES, [])
         return state
@@ -208,7 +208,8 @@ def mean_update(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def gather(runs: Sequence[Path], folder: Path) -> None:
     """Concatenate the tables of several runs (the seeds of one arm, a folder each) into the tables of the arm."""
     for name in (*asdict(Log()), SOURCES):
-        parts = [pd.read_parquet(run / f"{name}.parquet") for run in runs if (run / f"{name}.parquet").exists()]
+        files = [run / f"{name}.parquet" for run in runs]
+        parts = [read_parquet(path, "the same command") for path in files if path.exists()]
         if parts:
             write_parquet(pd.concat(parts, ignore_index=True), folder / f"{name}.parquet")
 

@@ -1,0 +1,126 @@
+"""Whatever a file holds in the place of one of ours, its reader says in one sentence which file it is, or takes it."""
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from repro import paths
+from repro import settings as settings_module
+from repro.engine.profile import Profile, Source
+from repro.errors import sentence
+from repro.evaluation.questions import load_questions
+from repro.evaluation.store import Store
+from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
+from repro.pipeline import lock, stage
+from repro.policy.model import SHIPPED, load_policy
+from repro.training import GROUPS, profile_seconds, start_evaluation
+from repro.verl import questions
+
+SETTINGS = settings_module.load(scale="smoke")
+
+
+def groups(place: Path) -> tuple[Path, Callable]:
+    path = place / "rollouts.parquet"
+    write_parquet(pd.DataFrame({name: [1, 1] for name in GROUPS}).astype({"finished": bool}), path)
+    return path, lambda: start_evaluation(read_parquet(path, "dvc repro policy", GROUPS), SETTINGS)
+
+
+def seconds(place: Path) -> tuple[Path, Callable]:
+    path = place / "seconds.json"
+    write_json({"seconds_per_sample": 1.0}, path)
+    return path, lambda: profile_seconds(place)
+
+
+def profile(place: Path) -> tuple[Path, Callable]:
+    of = np.array([[1, 0], [0, 1]])
+    Profile(Source("p", "q", 1.0, 8, 0), of, of + 3, of[0]).save(place, "seed-0")
+    return place / "seed-0.json", lambda: Profile.load(place, "seed-0")
+
+
+def asked(place: Path) -> tuple[Path, Callable]:
+    path = place / "set.parquet"
+    prompt, extra = [{"role": "user", "content": "1?"}], {"id": "a", "question": "1?"}
+    rows = [{"data_source": "s", "prompt": prompt, "reward_model": {"ground_truth": "1"}, "extra_info": extra}]
+    write_parquet(pd.DataFrame(rows), path)
+    return path, lambda: load_questions(path)
+
+
+def own(place: Path) -> tuple[Path, Callable]:
+    path = place / "mine.jsonl"
+    path.write_text('{"prompt": "1 + 1?", "answer": 2}\n')
+    return path, lambda: questions.load(str(path))
+
+
+def evaluation(place: Path) -> tuple[Path, Callable]:
+    table = pd.DataFrame({name: ["x"] for name in ("id", "correct", "finished", "response_tokens")})
+    Store(place, {}).finish(table)
+    return place / "responses.parquet", Store(place, {}).responses
+
+
+def locked(place: Path) -> tuple[Path, Callable]:
+    shutil.copy(paths.ROOT / "dvc.lock", place)
+    return place / "dvc.lock", lambda: (lock.recorded_dependencies(), lock.recorded_outputs())
+
+
+def declared(place: Path) -> tuple[Path, Callable]:
+    shutil.copy(paths.ROOT / "dvc.yaml", place)
+    return place / "dvc.yaml", lambda: (stage._declared.cache_clear(), stage.all_stages(SETTINGS))
+
+
+def dumped(place: Path) -> tuple[Path, Callable]:
+    path = place / "settings.json"
+    path.write_text(SETTINGS.model_dump_json())
+    return path, lambda: settings_module.stored(path)
+
+
+def tokenizer(place: Path) -> tuple[Path, Callable]:
+    shutil.copytree(SHIPPED, place / "policy")
+    return place / "policy" / "tokenizer.json", lambda: load_policy(place / "policy")
+
+
+def damaged(good: bytes) -> dict[str, bytes]:
+    other = io.BytesIO()
+    pd.DataFrame({"other": [1]}).to_parquet(other)
+    contents = {"half": good[: len(good) // 2], "nothing": b"", "noise": bytes(range(255, 0, -1))}
+    contents |= {"another table": other.getvalue()}
+    return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", "[" * 100_000, '"x"')}
+
+
+READERS = (groups, seconds, profile, asked, own, evaluation, locked, declared, dumped, tokenizer)
+
+
+@pytest.mark.parametrize("made", READERS, ids=lambda made: made.__name__)
+def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
+    path, read = made(tmp_path)
+    if made in (locked, declared):
+        monkeypatch.setattr(paths, "ROOT", tmp_path)
+    read()
+    refused = 0
+    for name, content in damaged(path.read_bytes()).items():
+        path.write_bytes(content)
+        try:
+            read()
+        except Exception as error:
+            said = sentence(error)
+            assert said and "\n" not in said and len(said) < 900, (name, said)
+            assert path.parent.name in said or path.stem in said or made is groups, (name, said)
+            refused += 1
+    assert refused >= 6
+    stage._declared.cache_clear()
+
+
+def test_a_table_or_an_object_that_lacks_what_is_read_is_another_one(tmp_path):
+    write_parquet(pd.DataFrame({"a": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(Unreadable, match=r"t\.parquet cannot be read \(it has no column b\): delete it and run `x`"):
+        read_parquet(tmp_path / "t.parquet", "x", ["a", "b"])
+    with pytest.raises(Unreadable, match=r"cannot be read \(it is a folder\)"):
+        read_parquet(tmp_path, "x")
+    (tmp_path / "t.json").write_text(json.dumps(["a"]))
+    with pytest.raises(Unreadable, match=r"t\.json cannot be read \(it is no object with a\): delete it"):
+        read_json(tmp_path / "t.json", "delete it", ["a"])
