@@ -22,7 +22,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]  # names become names of f
 class Section(BaseModel):
     """Unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Panel(Section):
@@ -142,7 +142,10 @@ def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
 def settings_of(design: Design, cell: Cell) -> Settings:
     """The settings of a run: params.yaml, then the design's, the base policy's, the panel's and the cell's own."""
     raw = read_mapping(paths.PARAMS)
-    raw["scales"] = {raw["scale"]: raw["scales"][raw["scale"]]}  # the others are not checked again for every run
+    scales = raw.get("scales")
+    if not isinstance(scales, dict) or raw.get("scale") not in scales:
+        settings_module.load()  # says what is wrong
+    raw["scales"] = {raw["scale"]: scales[raw["scale"]]}  # the others are not checked again for every run
     parts = [design.settings, design.policies[cell.policy], design.panels[cell.panel].settings]
     varied = dict(cell.varied)
     mix = varied.pop("mix", None)

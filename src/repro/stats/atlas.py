@@ -19,7 +19,7 @@ def load(table: str, panel: str | None = None, root: Path | None = None) -> pd.D
     if table not in TABLES:
         raise ValueError(f"the atlas has no table {table!r}; it has {', '.join(TABLES)}")
     files = sorted((root or paths.ATLAS_DATA).glob(f"{panel or '*'}/{table}*.parquet"))
-    parts = [read_parquet(path, "python -m repro.atlas run") for path in files]
+    parts = [read_parquet(path, "git checkout atlas/data", ["run"]) for path in files]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"run": pd.Series(dtype=str)})
 
 

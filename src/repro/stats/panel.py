@@ -64,4 +64,4 @@ def stored_with(panel: str) -> dict[str, Any]:
     path = paths.ATLAS_DATA / panel / "settings.json"
     if not path.exists():
         raise SettingsError(f"params.yaml: atlas_panel: the atlas has no runs of a panel {panel!r}: {CURE}")
-    return read_json(path, "git checkout it")
+    return read_json(path, "git checkout it", ["sections", "arms"])

@@ -31,7 +31,8 @@ def load(table: str, arms: Iterable[str], root: Path | None = None) -> pd.DataFr
     folder = Path(root) if root else (TIMINGS if table == "seconds" else RESULTS) / "train"
     parts = []
     for arm in arms:
-        frame = read_parquet(folder / arm / f"{table}.parquet", "dvc repro" if root else f"dvc repro train@{arm}")
+        made_by = "dvc repro" if root else f"dvc repro train@{arm}"
+        frame = read_parquet(folder / arm / f"{table}.parquet", made_by, ["seed"])
         frame.insert(0, "arm", arm)
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)

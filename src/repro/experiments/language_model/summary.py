@@ -1,6 +1,5 @@
 """A language model's profile, query by query: posterior and cost; examples; the savings that theory predicts."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from scipy.stats import beta as beta_distribution
 
 from repro.engine.profile import Profile
 from repro.engine.query_plan import plan_table
-from repro.files import read_parquet
+from repro.files import read_json, read_parquet
 from repro.methods.group_sizes.posterior import posterior
 from repro.methods.sgpo_rule import fitted_population
 from repro.tasks.queries import Query
@@ -47,10 +46,8 @@ class Study:
 
 def load(results: Path, timings: Path) -> Study:
     """From the folders that repro.experiments.language_model.profile's `Measured.save` wrote."""
-    if not (Path(results) / "model.json").exists():
-        raise FileNotFoundError(f"{Path(results) / 'model.json'} does not exist: run `{MADE_BY}` first")
-    facts = json.loads((Path(results) / "model.json").read_text())
-    seconds = json.loads((Path(timings) / "seconds.json").read_text())
+    facts = read_json(Path(results) / "model.json", f"run `{MADE_BY}`", ["missing"])
+    seconds = read_json(Path(timings) / "seconds.json", f"run `{MADE_BY}`")
     queries = read_parquet(Path(results) / "queries.parquet", MADE_BY)
     if facts["missing"]:
         return Study(facts, queries, seconds)

@@ -1,6 +1,5 @@
 """Measure the profiles that the study needs, in parallel workers: every seed's, and those at other temperatures."""
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.engine.workers import map_in_workers
-from repro.files import write_json
+from repro.files import read_json, write_json
 from repro.policy.flops import FlopCounter
 from repro.policy.model import load_policy
 from repro.settings import Settings
@@ -108,13 +107,15 @@ def load_profiles(
 
 def load_flops(folder: Path) -> FlopCounter:
     """The FLOP counter of the profiled policy."""
-    return FlopCounter(**json.loads((folder / COUNTER).read_text()))
+    return FlopCounter(**read_json(folder / COUNTER, "run `dvc repro profile`"))
 
 
 def load_seconds(timings: Path) -> float | None:
     """seconds_per_sample of `save_seconds`; None if there are no timings."""
     path = timings / "seconds.json"
-    return json.loads(path.read_text())["seconds_per_sample"] if path.exists() else None
+    if not path.exists():
+        return None
+    return read_json(path, "delete it and run `dvc repro profile`", ["seconds_per_sample"])["seconds_per_sample"]
 
 
 def _temperature_name(temperature: float, seed: int) -> str:
