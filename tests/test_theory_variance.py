@@ -78,7 +78,7 @@ def test_binary_groups_agree_with_every_closed_form(cells):
     [
         ({"keep": 9}, "keep 9 is above group_size 8"),
         ({"keep": 1}, "keep\n.*greater than or equal to 2"),
-        ({"alpha": 0}, "alpha\n.*greater than 0"),
+        ({"alpha": 0}, "alpha\n.*greater than or equal to 0.00"),
         ({"vocabulary": 1}, "vocabulary\n.*greater than or equal to 2"),
     ],
 )
