@@ -49,7 +49,8 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
     params = yaml.safe_load(text)
     params["scale"] = "smoke"
     params["engine"]["workers"] = 1
-    params["arms"] = {name: arm for name, arm in params["arms"].items() if name in arms}
+    known = params["arms"] | params["atlas_arms"]
+    params["arms"] = {name: arm for name, arm in known.items() if name in arms}
     params["arms"]["grpo-again"]["seeds"] = [0, 5]
     params["atlas_arms"] = {}
     for section in ("fidelity", "drift", "regimes"):

@@ -117,7 +117,7 @@ def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_pa
     process.wait()
     started = time.monotonic()
     while left := _processes_in(second.folder):
-        assert time.monotonic() - started < 30, f"still running after the kill: {left}"
+        assert time.monotonic() - started < 120, f"still running after the kill: {left}"
         time.sleep(0.2)
     kept = sorted(path.parent.name for path in checkpoints.rglob("*.pt"))
     assert kept and not list(second.folder.rglob("results/train/cost-aware/*.parquet"))

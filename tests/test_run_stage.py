@@ -57,7 +57,15 @@ def test_a_failing_cell_is_not_tried_again(attempts):
     assert len(calls) == 1
 
 
-def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, monkeypatch, capsys):
+@pytest.fixture
+def heard():
+    """Ctrl-C raises, whoever started the tests: the children of a background shell ignore it."""
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, found)
+
+
+def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, heard, monkeypatch, capsys):
     calls, _ = attempts
     before = signal.getsignal(signal.SIGINT)
 
