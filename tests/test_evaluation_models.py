@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from fnmatch import fnmatch
 
 import numpy as np
@@ -109,6 +110,24 @@ def test_each_response_is_held_against_its_own_question():
     assert len(set(backend.seeds)) == 3 and found.seconds["sample"] == 3.0
     evaluate(again, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
     assert again.seeds == backend.seeds
+
+
+def test_a_chunk_is_verified_while_the_next_is_sampled():
+    """The verifier waits until the backend has been asked for the next chunk, the last one aside."""
+    backend = Script()
+
+    class Waits(Equal):
+        def check_all(self, responses_N, truths_N):
+            ahead, until = min(3, len(judged) + 2), time.monotonic() + 20
+            while len(backend.seeds) < ahead:
+                assert time.monotonic() < until, "the next chunk is not sampled meanwhile"
+                time.sleep(0.01)
+            judged.append(len(responses_N))
+            return super().check_all(responses_N, truths_N)
+
+    judged = []
+    found = evaluate(backend, QUESTIONS, PROMPTS, Waits(), CHUNKED, stops=[0])
+    assert judged == [4, 4, 2] and found.questions["successes"].tolist() == [1, 2, 1, 0, 1]
 
 
 def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):

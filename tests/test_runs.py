@@ -16,7 +16,7 @@ from repro import arms as building
 from repro import paths
 from repro.engine.crew import Crew, shared_events
 from repro.engine.progress import Step
-from repro.engine.run import Run, make_trainer
+from repro.engine.run import NoDevice, Run, check_device, make_trainer
 from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs
 from repro.engine.workers import not_interrupted
 from repro.policy.model import build_qwen2, save_policy
@@ -181,6 +181,12 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
         crew.terminate()
     assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
     assert "grpo, seed 0, ended with code -9" in str(received[0].value)
+
+
+def test_weights_are_not_trained_in_eight_bits():
+    check_device("cpu", "float32")
+    with pytest.raises(NoDevice, match="engine.dtype is 'bfloat16'.*set it to 'float32', or train on verl"):
+        check_device("cpu", "bfloat16")
 
 
 def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):

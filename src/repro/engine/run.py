@@ -49,7 +49,7 @@ def make_trainer(run: Run) -> Trainer:
     """The trainer of a run before its first step."""
     settings, arm = run.settings, run.settings.arm(run.arm)
     engine = settings.engine_of(run.arm)
-    check_device(engine.device)
+    check_device(engine.device, engine.dtype)
     pools = make_pools(settings.task, pretraining=False)
     model, tokenizer = load_policy(run.policy, engine.device, engine.dtype)
     if not all(bool(weights.isfinite().all()) for weights in model.parameters()):
@@ -87,9 +87,15 @@ class NoDevice(Refused, RuntimeError):
     """One sentence: the device that the settings name is not here."""
 
 
-def check_device(device: str) -> None:
-    """NoDevice if the device of the settings is not available."""
+def check_device(device: str, dtype: str = "float32") -> None:
+    """NoDevice if the device of the settings is not available, or training in `dtype` would lose its steps."""
     import torch
+
+    if dtype != "float32":
+        raise NoDevice(
+            f"engine.dtype is {dtype!r}, and this engine trains the weights as they are: AdamW's steps vanish in eight "
+            "bits; set it to 'float32', or train on verl, which keeps float32 weights beside"
+        )
 
     if device == "cuda" and not torch.cuda.is_available():
         raise NoDevice("engine.device is 'cuda', but torch sees no GPU here: set it to 'cpu', or install a CUDA torch")

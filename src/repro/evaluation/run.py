@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from repro.data.verify import Verifier
-from repro.engine.backends import Backend
+from repro.engine.backends import Backend, Samples
 from repro.evaluation.measures import per_question, summary
 from repro.evaluation.questions import Question
 from repro.evaluation.store import Store
@@ -73,21 +74,29 @@ def evaluate(
 
     A response is judged by its text, truncated or not, as in verl; `finished` tells which. `prompts_Q`: token ids.
     `stops`: tokens that end a response. `store`: where chunks are stored and those of an earlier run are read from; if
-    complete, no `backend` is needed. `report` is called after each chunk with the number of questions done.
+    complete, no `backend` is needed. `report` is called after each chunk with the number of questions done. While a
+    chunk is verified, by CPUs, the next is sampled.
     """
     store = store or Store()
     responses, seconds = store.responses(), {}
     if responses is None:
         step = max(1, sampling.chunk // sampling.samples)
-        parts = []
-        for start in range(0, len(questions), step):
-            chosen = slice(start, start + step)
-            part = store.read(start)
-            if part is None:
-                part = _chunk(backend, questions[chosen], prompts_Q[chosen], verifier, sampling, stops, start)
-                store.write(start, *part)
-            parts.append(part)
-            report(min(start + step, len(questions)))
+        parts: list[tuple[pd.DataFrame, dict[str, float]]] = []
+
+        def take(judged: Future) -> None:
+            parts.append(judged.result())
+            report(min(step * len(parts), len(questions)))
+
+        with ThreadPoolExecutor(1) as judge:
+            waiting = None  # one chunk at most, so that memory stays bounded
+            for start in range(0, len(questions), step):
+                chosen = slice(start, start + step)
+                part = store.read(start)
+                drawn = _sampled(backend, prompts_Q[chosen], sampling, stops, start) if part is None else None
+                if waiting:
+                    take(waiting)
+                waiting = judge.submit(_judged, store, start, part, drawn, questions[chosen], verifier)
+            take(waiting)
         responses = pd.concat([frame for frame, _ in parts], ignore_index=True)
         seconds = {name: sum(times[name] for _, times in parts) for name in ("sample", "verify")}
         store.finish(responses)
@@ -95,17 +104,11 @@ def evaluate(
     return Evaluation(responses, table, summary(table, ks), seconds)
 
 
-def _chunk(
-    backend: Backend,
-    questions: Sequence[Question],
-    prompts_Q: Sequence[Sequence[int]],
-    verifier: Verifier,
-    sampling: Sampling,
-    stops: Sequence[int],
-    start: int,
-) -> tuple[pd.DataFrame, dict[str, float]]:
-    """The responses to some questions, and the seconds; `start` is the index of the first one in the data set."""
-    drawn = backend.sample(
+def _sampled(
+    backend: Backend, prompts_Q: Sequence[Sequence[int]], sampling: Sampling, stops: Sequence[int], start: int
+) -> Samples:
+    """The responses to some questions; `start` is the index of the first one in the data set."""
+    return backend.sample(
         prompts_Q,
         sampling.samples,
         max_new_tokens=sampling.max_new_tokens,
@@ -114,17 +117,32 @@ def _chunk(
         seed=int(np.random.SeedSequence([sampling.seed, start]).generate_state(1)[0]),
         top_p=sampling.top_p,
     )
-    asked_N = [question for question in questions for _ in range(sampling.samples)]
+
+
+def _judged(
+    store: Store,
+    start: int,
+    part: tuple[pd.DataFrame, dict[str, float]] | None,
+    drawn: Samples | None,
+    questions: Sequence[Question],
+    verifier: Verifier,
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """A chunk's table and seconds: `part` where an earlier run has stored it, else made of `drawn`, and stored."""
+    if part is not None:
+        return part
+    samples = len(drawn.texts_N) // len(questions)
+    asked_N = [question for question in questions for _ in range(samples)]
     started = time.monotonic()
     verdicts_N = verifier.check_all(drawn.texts_N, [question.answer for question in asked_N])
     seconds = {"sample": drawn.seconds, "verify": time.monotonic() - started}
     table = {
         "id": [question.id for question in asked_N],
-        "sample": np.tile(np.arange(sampling.samples), len(questions)),
+        "sample": np.tile(np.arange(samples), len(questions)),
         "response": drawn.texts_N,
         "correct": [verdict.correct for verdict in verdicts_N],
         "found": [verdict.found for verdict in verdicts_N],
         "finished": drawn.finished_N,
         "response_tokens": drawn.tokens_N,
     }
+    store.write(start, pd.DataFrame(table), seconds)
     return pd.DataFrame(table), seconds
