@@ -185,7 +185,7 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
 
 def test_weights_are_not_trained_in_eight_bits():
     check_device("cpu", "float32")
-    with pytest.raises(NoDevice, match="engine.dtype is 'bfloat16'.*set it to 'float32', or train on verl"):
+    with pytest.raises(NoDevice, match=r"engine.dtype is 'bfloat16'.*set it to 'float32', or train on verl"):
         check_device("cpu", "bfloat16")
 
 
