@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks.publish import publish
 from benchmarks.scoring_work import ARMS, GROUP, GROUPS, KL, SILENT, UPDATES
 from benchmarks.speed import Competitor
-from repro.files import write_json, write_text
 from repro.report.provenance import commit, hardware, packages
 from repro.stats.tables import markdown
 
@@ -91,10 +91,7 @@ def main() -> None:
     versions = packages() | {name: version(name) for name in ("verl", "trl")}
     about = {**commit(), "hardware": hardware(), "packages": versions}
     result = {**about, "pairs": chosen.pairs, "layers": chosen.layers, "rows": rows}
-    here = Path(__file__)
-    write_json(result, here.with_suffix(".json"))
-    write_text(as_markdown(result), here.with_suffix(".md"))
-    print(as_markdown(result), end="")
+    publish(result, as_markdown(result), Path(__file__))
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.publish import publish
 from benchmarks.speed_tables import as_markdown, summarise
 from benchmarks.workload import FIXED
 from repro.engine.workers import KEEP_MEMORY
-from repro.files import write_json, write_text
 from repro.paths import BUILD, ROOT
 from repro.report.provenance import commit, hardware, packages
 
@@ -169,10 +169,7 @@ def main() -> None:
     about = {**commit(), "before": OLD, "hardware": hardware(), "packages": packages() | {"trl": version("trl")}}
     measured = measure(chosen.pairs, chosen.arms)
     result = {**about, **summarise(measured), **measured}
-    here = Path(__file__)
-    write_json(result, here.with_suffix(".json"))
-    write_text(as_markdown(result), here.with_suffix(".md"))
-    print(as_markdown(result), end="")
+    publish(result, as_markdown(result), Path(__file__))
 
 
 if __name__ == "__main__":

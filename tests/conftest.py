@@ -16,9 +16,8 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 import pytest  # noqa: E402
 import yaml  # noqa: E402
 
-from benchmarks.copies import copy_project  # noqa: E402
+from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
     *("configs", "notebooks", "src"),

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from repro import paths
-from repro.experiments.rates.summary import NoRuns, best_rates, mean_areas, sensitivity
+from repro.atlas.rates import NoRuns, best_rates, mean_areas, sensitivity
 
 
 def table_of(areas: dict) -> pd.DataFrame:

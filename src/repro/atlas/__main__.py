@@ -8,8 +8,8 @@ from repro import paths
 from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
+from repro.atlas.rates import best_rates, mean_areas, sensitivity
 from repro.errors import COUNT, SEED, command, number
-from repro.experiments.rates.summary import best_rates, mean_areas, sensitivity
 from repro.settings import SettingsError
 from repro.stats import atlas
 

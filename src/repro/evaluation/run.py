@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,14 @@ def evaluate(
             for start in range(0, len(questions), step):
                 chosen = slice(start, start + step)
                 part = store.read(start)
-                drawn = _sampled(backend, prompts_Q[chosen], sampling, stops, start) if part is None else None
+                if part is None:
+                    drawn = _sampled(backend, prompts_Q[chosen], sampling, stops, start)
+                    task = partial(_judged, store, start, drawn, questions[chosen], verifier)
+                else:
+                    task = partial(tuple, part)
                 if waiting:
                     take(waiting)
-                waiting = judge.submit(_judged, store, start, part, drawn, questions[chosen], verifier)
+                waiting = judge.submit(task)
             take(waiting)
         responses = pd.concat([frame for frame, _ in parts], ignore_index=True)
         seconds = {name: sum(times[name] for _, times in parts) for name in ("sample", "verify")}
@@ -122,14 +127,11 @@ def _sampled(
 def _judged(
     store: Store,
     start: int,
-    part: tuple[pd.DataFrame, dict[str, float]] | None,
-    drawn: Samples | None,
+    drawn: Samples,
     questions: Sequence[Question],
     verifier: Verifier,
 ) -> tuple[pd.DataFrame, dict[str, float]]:
-    """A chunk's table and seconds: `part` where an earlier run has stored it, else made of `drawn`, and stored."""
-    if part is not None:
-        return part
+    """A chunk's table and seconds, stored."""
     samples = len(drawn.texts_N) // len(questions)
     asked_N = [question for question in questions for _ in range(samples)]
     started = time.monotonic()
@@ -144,5 +146,6 @@ def _judged(
         "finished": drawn.finished_N,
         "response_tokens": drawn.tokens_N,
     }
-    store.write(start, pd.DataFrame(table), seconds)
-    return pd.DataFrame(table), seconds
+    responses = pd.DataFrame(table)
+    store.write(start, responses, seconds)
+    return responses, seconds

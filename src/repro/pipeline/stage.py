@@ -14,9 +14,7 @@ from repro.files import Unreadable
 from repro.paper_scale import SCALES, find
 from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.closure import heading
-from repro.settings import WORDS, Settings, SettingsError, nearest
-
-SCHEDULING = {"workers", "checkpoint_every"}  # fields of the engine that no number depends on
+from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, nearest
 
 
 @dataclass(frozen=True)

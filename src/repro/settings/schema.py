@@ -141,6 +141,9 @@ class Policy(Section):
         return self
 
 
+SCHEDULING = frozenset({"workers", "checkpoint_every"})  # fields of the engine that no number depends on
+
+
 class Engine(Section):
     """One training run; the same for every arm, unless its entry `engine` says otherwise. `stop_gflops`: the run ends
     when it has spent this many, however few or many its steps, and its schedules go by the share that is spent."""

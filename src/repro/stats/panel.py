@@ -5,14 +5,14 @@ from typing import Any
 
 from repro import paths
 from repro.files import read_json
-from repro.settings import WORDS, Settings, SettingsError
+from repro.settings import SCHEDULING, WORDS, Settings, SettingsError
 from repro.stats import atlas
 
 # What a run's numbers depend on, less what they do not.
 SECTIONS = {
     "task": {"pretraining_queries"},
     "policy": {"shipped"},
-    "engine": {"workers", "checkpoint_every"},
+    "engine": SCHEDULING,
     "evaluation": set(),
     "profile": {"temperatures", "temperature_samples"},
 }
@@ -26,10 +26,9 @@ def made_with(settings: Settings) -> dict[str, Any]:
     return json.loads(json.dumps({"sections": sections, "arms": arms}))
 
 
-def arms_of(settings: Settings, panel: str | None = None) -> list[str]:
-    """Of the compared arms those of which the panel (`atlas_panel`, unless another is named) has runs as they are now;
-    the others have changed, or are new, and train here."""
-    known, now = stored_with(panel or settings.atlas_panel)["arms"], made_with(settings)["arms"]
+def arms_of(settings: Settings) -> list[str]:
+    """Of the compared arms those whose runs are the panel's: the others have changed, or are new: they train here."""
+    known, now = _stored(settings.atlas_panel)["arms"], made_with(settings)["arms"]
     return [name for name in settings.compared_arms if known.get(name) == now[name]]
 
 
@@ -38,7 +37,7 @@ def check(settings: Settings) -> None:
     panel = settings.atlas_panel
     if panel is None:
         return
-    stored, now = stored_with(panel)["sections"], made_with(settings)["sections"]
+    stored, now = _stored(panel)["sections"], made_with(settings)["sections"]
     for section, values in now.items():
         for key, value in values.items():
             if stored.get(section, {}).get(key) != value:
@@ -59,8 +58,7 @@ def check(settings: Settings) -> None:
             raise SettingsError(f"params.yaml: seeds: the atlas's panel {panel} lacks runs with seed {seed}: {CURE}")
 
 
-def stored_with(panel: str) -> dict[str, Any]:
-    """What `made_with` gave when the panel's runs were made."""
+def _stored(panel: str) -> dict[str, Any]:
     path = paths.ATLAS_DATA / panel / "settings.json"
     if not path.exists():
         raise SettingsError(f"params.yaml: atlas_panel: the atlas has no runs of a panel {panel!r}: {CURE}")
