@@ -119,7 +119,8 @@ def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_pa
     while left := _processes_in(second.folder):
         assert time.monotonic() - started < 120, f"still running after the kill: {left}"
         time.sleep(0.2)
-    kept = sorted(path.parent.name for path in checkpoints.rglob("*.pt"))
+    # On a busy machine a worker may end its few steps before it sees that its owner is gone: then the run is finished.
+    kept = [*checkpoints.rglob("state.pt"), *checkpoints.rglob("finished.json")]
     assert kept and not list(second.folder.rglob("results/train/cost-aware/*.parquet"))
     second.run("dvc", "repro", "--force", "manifest")
     second.run("dvc", "repro", "theory@sgd", "train@cost-aware", "train@zvf")  # zvf begins while cost-aware ends

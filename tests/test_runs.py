@@ -163,7 +163,19 @@ def test_an_outdated_run_under_way_gives_way_to_the_wanted_version(policy, tmp_p
             received += crew.events(1.0)
     finally:
         crew.terminate()
-    assert {event.job.checkpoints.fingerprint for event in received} == {"b"} and received[-1].kind == "done"
+    assert {event.job.checkpoints.fingerprint for event in received} == {"b seed 0"} and received[-1].kind == "done"
+
+
+def test_finished_files_of_two_seeds_that_were_exchanged_are_trained_again(policy, tmp_path):
+    first, second = (new_run("grpo", policy, tmp_path, steps=2, seed=seed) for seed in (0, 1))
+    right = train_runs([first, second])
+    files = [run.folder / "finished.json" for run in (first, second)]
+    one, other = (file.read_text() for file in files)
+    files[0].write_text(other)
+    files[1].write_text(one)
+    assert checkpoints_of(first).finished() is None and checkpoints_of(second).finished() is None
+    again = train_runs([first, second])
+    assert {key: comparable(log) for key, log in again.items()} == {key: comparable(log) for key, log in right.items()}
 
 
 def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):

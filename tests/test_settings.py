@@ -173,6 +173,7 @@ def test_wrong_types(changes, parts):
             {"engine.rollouts_per_step": 256, "engine.minibatch": 60},
             ["engine.rollouts_per_step", "multiple of engine.minibatch"],
         ),
+        ({"policy.batch": 1_000_000}, ["batch 1000000", "lower one of them"]),
         ({"policy.hidden": 96, "policy.heads": 5}, ["policy.hidden 96", "policy.heads 5"]),
         ({"policy.heads": 4, "policy.key_value_heads": 3}, ["policy.heads 4", "policy.key_value_heads 3"]),
         ({"task.families.extra": EXTRA}, ["task.families", "sum to 1.06"]),

@@ -20,7 +20,7 @@ from repro.files import write_parquet
 
 def checkpoints_of(run: Run) -> Checkpoints:
     """Where a run's state is stored, and the fingerprint it must have."""
-    return Checkpoints(run.folder, run.fingerprint)
+    return Checkpoints(run.folder, f"{run.fingerprint} seed {run.seed}")  # never another seed's, were they exchanged
 
 
 def train_runs(

@@ -137,7 +137,7 @@ class Policy(Section):
                 "pairs; change one of them"
             )
         require_room(layers=self.layers, hidden=self.hidden, weights_each=13 * self.hidden)
-        require_room(batch=self.batch, max_length=self.max_length)
+        require_room(batch=self.batch, max_length=self.max_length, hidden=self.hidden)
         return self
 
 
