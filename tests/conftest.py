@@ -72,6 +72,13 @@ class Project:
         self.git("init", "-q")
         self.commit("a copy")
 
+    def copy(self, folder: Path) -> "Project":
+        """All of it, results and cache included, in another folder; not the worker pool, if one is up."""
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("crew.*"))
+        other = object.__new__(Project)
+        other.folder = folder
+        return other
+
     @property
     def environment(self) -> dict[str, str]:
         """Commands find this folder's code and the running interpreter's tools."""

@@ -220,3 +220,20 @@ def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
         keys = each if isinstance(each, list) else items[each] if each else [None]
         wanted |= {kind if key is None else f"{kind}-{key}" for key in keys}
     assert wanted - {"manifest"} == {s.name for s in all_stages(SETTINGS)}
+
+
+@pytest.mark.parametrize("study", type(SETTINGS.theory).model_fields)
+def test_a_theory_notebook_opened_by_hand_refuses_what_params_yaml_could_not_give_it(study):
+    first, *_, code = _code_up_to(NOTEBOOKS[f"theory/{study}"], "check_parameters(")
+    cell = {}
+    exec(first, cell)
+    exec(code, dict(cell))  # as it stands
+    with pytest.raises(settings_module.SettingsError, match="the notebook's parameters: seed is -1: .* greater than"):
+        exec(code, cell | {"seed": -1})
+
+
+def _code_up_to(path, wanted: str) -> list[str]:
+    """The sources of a notebook's code cells, up to the one with `wanted`."""
+    cells = ["".join(c["source"]) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    [last] = [place for place, source in enumerate(cells) if wanted in source]
+    return cells[: last + 1]

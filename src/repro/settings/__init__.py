@@ -6,7 +6,7 @@ is a SettingsError of one sentence with the key and, if there is one, the neares
 
 from repro.settings.arm import WORDS, Arm
 from repro.settings.errors import SettingsError, nearest
-from repro.settings.reading import load, merge, parse, stored, validated
+from repro.settings.reading import check_parameters, load, merge, parse, stored, validated
 from repro.settings.schema import SCHEDULING, Engine, Evaluation, Family, Policy, Settings, Statistics, Task
 from repro.settings.studies import Fidelity, Mix, Regimes
 
@@ -25,6 +25,7 @@ __all__ = [
     "SettingsError",
     "Statistics",
     "Task",
+    "check_parameters",
     "load",
     "merge",
     "nearest",

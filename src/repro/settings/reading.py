@@ -1,6 +1,7 @@
 """Read and check params.yaml."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -13,6 +14,7 @@ from repro.settings.errors import SettingsError, nearest
 from repro.settings.fields import NAME
 from repro.settings.schema import Settings
 from repro.settings.text import read_mapping
+from repro.settings.theory import Theory
 
 
 def load(path: Path = PARAMS, **overrides: Any) -> Settings:
@@ -81,6 +83,16 @@ def validated(plain: dict[str, Any], where: str) -> Settings:
         return Settings.model_validate(plain)
     except ValidationError as error:
         raise SettingsError(f"{where}: {_sentence(error)}") from None
+
+
+def check_parameters(study: str, cell: Mapping[str, Any]) -> None:
+    """For notebooks/theory/<study>.ipynb opened by hand, `cell` being its globals(): SettingsError if a value of its
+    first cell is none that params.yaml could give it."""
+    kind = Theory.model_fields[study].annotation
+    try:
+        kind.model_validate({name: cell[name] for name in kind.model_fields})
+    except ValidationError as error:
+        raise SettingsError(f"the notebook's parameters: {_sentence(error)}") from None
 
 
 def _sentence(error: ValidationError) -> str:
