@@ -228,7 +228,7 @@ def test_a_theory_notebook_opened_by_hand_refuses_what_params_yaml_could_not_giv
     cell = {}
     exec(first, cell)
     exec(code, dict(cell))  # as it stands
-    with pytest.raises(settings_module.SettingsError, match="the notebook's parameters: seed is -1: .* greater than"):
+    with pytest.raises(settings_module.SettingsError, match=r"the notebook.s parameters: seed is -1: .* greater than"):
         exec(code, cell | {"seed": -1})
 
 
