@@ -83,7 +83,7 @@ atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/1
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
 	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ARMS),--arms $(ARMS))
 
-bench-scoring: extra-verl extra-trl ## what choosing before scoring saves on verl and TRL; PAIRS=5
+bench-scoring: extra-verl extra-trl extra-vllm ## what choosing before scoring saves on verl and TRL; PAIRS=3
 	@exec python -m benchmarks.scoring $(if $(PAIRS),--pairs $(PAIRS))
 
 faults: setup ## kills at random moments, full disks, damaged files: is anything lost? MINUTES=10; adds to benchmarks/faults.csv

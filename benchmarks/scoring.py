@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.publish import publish
-from benchmarks.scoring_work import ARMS, GROUP, GROUPS, KL, SILENT, UPDATES
+from benchmarks.scoring_work import ARMS, GROUP, GROUPS, KL, LONGEST, SILENT, UPDATES, make_work, policy_folder
 from benchmarks.speed import Competitor
 from repro.report.provenance import commit, hardware, packages
 from repro.stats.tables import markdown
@@ -22,9 +22,11 @@ TRAINERS = {"verl": "scoring_verl", "TRL": "scoring_trl"}
 TOLERANCE = 1e-4  # of a gradient's norm, in single precision
 
 
-def measure(pairs: int, layers: int) -> list[dict]:
+def measure(pairs: int) -> list[dict]:
     """A row for each trainer, arm and pair; the first pair warms up and is left out."""
-    competitors = {name: Competitor(module, layers) for name, module in TRAINERS.items()}
+    make_work()
+    policy_folder()
+    competitors = {name: Competitor(module) for name, module in TRAINERS.items()}
     rows = []
     try:
         for turn in range(1 + pairs):
@@ -70,10 +72,10 @@ def as_markdown(result: dict) -> str:
         f"One step on {GROUPS} groups of {GROUP} rollouts, {SILENT} of them without a signal, {UPDATES} mini-batches, "
         f"a KL term ({KL:g}), the selection of the first step. Before → after: every rollout scored by policy and "
         "reference, every draw trained on; as it is. CPU seconds of one thread, medians of "
-        f"{result['pairs']} interleaved pairs. The model is SmolLM2-135M's architecture with random weights and "
-        f"{result['layers']} of its 30 layers, so that its output layer dominates. d3s reads entropies, so its first "
-        "pass is still of all rollouts. Gradients: norm of the difference over the norm, the largest of all "
-        f"mini-batches. {result['hardware']['cpu']}; "
+        f"{result['pairs']} interleaved pairs. Policy: SmolLM2-135M with a little noise on its weights; reference: "
+        f"SmolLM2-135M, which also wrote the rollouts, answers to sums of at most {LONGEST} tokens. d3s reads "
+        "entropies, so its first pass is still of all rollouts. Gradients: norm of the difference over the norm, "
+        f"the largest of all mini-batches. {result['hardware']['cpu']}; "
         + ", ".join(f"{name} {result['packages'][name]}" for name in ("verl", "trl", "torch"))
         + f"; commit {result['commit'][:12]}."
     )
@@ -82,15 +84,14 @@ def as_markdown(result: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scoring", description=__doc__.split("\n")[0])
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=3)
     chosen = parser.parse_args()
-    rows = measure(chosen.pairs, chosen.layers)
+    rows = measure(chosen.pairs)
     if (worst := max(row["gradient_error"] for row in rows)) > TOLERANCE:
         raise SystemExit(f"benchmarks: the gradients differ by {worst:.1e} of their norm; nothing was written")
     versions = packages() | {name: version(name) for name in ("verl", "trl")}
     about = {**commit(), "hardware": hardware(), "packages": versions}
-    result = {**about, "pairs": chosen.pairs, "layers": chosen.layers, "rows": rows}
+    result = {**about, "pairs": chosen.pairs, "rows": rows}
     publish(result, as_markdown(result), Path(__file__))
 
 

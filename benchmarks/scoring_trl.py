@@ -1,9 +1,8 @@
-"""TRL's side of benchmarks.scoring: `python -m benchmarks.scoring_trl LAYERS` answers requests.
+"""TRL's side of benchmarks.scoring: `python -m benchmarks.scoring_trl` answers requests.
 
 `ArmTrainer` on a given batch in place of generation, as it is, and with every rollout scored and every draw read.
 """
 
-import sys
 import tempfile
 import time
 from typing import Any
@@ -13,9 +12,19 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
-from benchmarks.scoring_work import GROUP, GROUPS, KL, LONGEST, SEED, UPDATES, flat, model_folder, work
+from benchmarks.scoring_work import (
+    GROUP,
+    GROUPS,
+    KL,
+    LONGEST,
+    SEED,
+    UPDATES,
+    flat,
+    policy_folder,
+    reference_folder,
+    work,
+)
 from benchmarks.worker import Requests
-from repro.engine.backends.load import build_tiny
 from repro.engine.ledger import Ledger
 from repro.methods.objectives.aggregate import token_coefficients
 from repro.methods.rollouts import Rollouts
@@ -84,8 +93,8 @@ def every_draw(batch: Batch, part: Rollouts, settings: Any, count: int) -> list[
 class TRLSide:
     """Both trainers of each arm, on one model."""
 
-    def __init__(self, layers: int):
-        self.layers, self.batch, self.trainers = layers, work(), {}
+    def __init__(self):
+        self.batch, self.trainers = work(), {}
 
     def pair(self, arm: str, turn: int) -> dict[str, Any]:
         """As VerlSide.pair."""
@@ -116,7 +125,7 @@ class TRLSide:
         return [f"question {group}" for group in range(GROUPS)]
 
     def _trainer(self, kind: type, arm: str) -> Timed:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
         config = GRPOConfig(
             output_dir=tempfile.mkdtemp(),
@@ -138,15 +147,15 @@ class TRLSide:
         entry = load().arm(arm)
         own = entry.model_copy(update={"plan": ("uniform", {}), "engine": type(entry.engine)()})
         trainer = kind(
-            model=AutoModelForCausalLM.from_pretrained(model_folder(self.layers, 0)),
+            model=AutoModelForCausalLM.from_pretrained(policy_folder()),
             reward_funcs=lambda completions, **_: self.batch.verdicts_N.tolist(),
             args=config,
             train_dataset=Dataset.from_list([{"prompt": text} for text in self.prompts]),
-            processing_class=build_tiny()[1],
+            processing_class=AutoTokenizer.from_pretrained(policy_folder()),
             arm=own,
             refill_rounds=1,
         )
-        reference = AutoModelForCausalLM.from_pretrained(model_folder(self.layers, 1))
+        reference = AutoModelForCausalLM.from_pretrained(reference_folder())
         trainer.ref_model.load_state_dict(reference.state_dict())
         ids_N, rows = self.batch.prompts_N, self.batch.responses_N
         texts = trainer._tokenizer.batch_decode(rows)
@@ -157,4 +166,4 @@ class TRLSide:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     requests = Requests()
-    requests.serve({"pair": TRLSide(int(sys.argv[1])).pair})
+    requests.serve({"pair": TRLSide().pair})

@@ -1,10 +1,9 @@
-"""verl's side of benchmarks.scoring: `python -m benchmarks.scoring_verl LAYERS` answers requests.
+"""verl's side of benchmarks.scoring: `python -m benchmarks.scoring_verl` answers requests.
 
 One rank of verl's engine, without Ray; selection, merging and rows are those of repro.verl, in the order in which its
 trainer calls them (repro.verl.choosing) and in the one in which it did: every rollout scored, every draw trained on.
 """
 
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.scoring_work import KL, LONGEST, SEED, UPDATES, Work, flat, model_folder, work
+from benchmarks.scoring_work import KL, LONGEST, SEED, UPDATES, Work, flat, policy_folder, reference_folder, work
 from benchmarks.worker import Requests
 from repro.arms import build
 from repro.engine.ledger import Ledger
@@ -29,14 +28,14 @@ SINGLE = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 class VerlSide:
     """Actor and reference of verl, and one batch as its queue holds it."""
 
-    def __init__(self, layers: int):
+    def __init__(self):
         be_the_only_rank()
         from repro.verl.record import flop_counter
 
         self.batch: Work = work()
-        self.actor = self._worker(model_folder(layers, 0), 0.0)
-        self.reference = self._worker(model_folder(layers, 1), 0.0)
-        self.flops = flop_counter(str(model_folder(layers, 0)))
+        self.actor = self._worker(policy_folder(), 0.0)
+        self.reference = self._worker(reference_folder(), 0.0)
+        self.flops = flop_counter(str(policy_folder()))
         self.gradients: list[torch.Tensor] = []
         self.actor.engine.optimizer.register_step_pre_hook(self._keep)
 
@@ -222,4 +221,4 @@ def _renumbered(part: Rollouts, row_U: np.ndarray) -> Rollouts:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     requests = Requests()
-    requests.serve({"pair": VerlSide(int(sys.argv[1])).pair})
+    requests.serve({"pair": VerlSide().pair})

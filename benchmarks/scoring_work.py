@@ -1,28 +1,21 @@
-"""What both trainers of benchmarks.scoring get: a model with SmolLM2's architecture, and one batch of rollouts."""
+"""What both trainers of benchmarks.scoring get: SmolLM2-135M, a policy that has moved away from it, and one batch."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from repro.engine.backends.load import build_tiny
+from repro.engine.backends.load import END, SMOLLM2, fetch
+from repro.files import write_json
 from repro.paths import BUILD
-from repro.policy.model import save_policy
 
 ARMS = ("d3s", "zvf-cost-aware")
 GROUPS, GROUP, SILENT = 4, 8, 1  # groups of rollouts, and those of them whose rewards are equal
 UPDATES, KL, SEED, LONGEST = 2, 1e-3, 0, 64
-SMOLLM2 = {  # SmolLM2-135M's config.json; it has 30 layers
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-    "rope_theta": 100000.0,
-    "tie_word_embeddings": True,
-}
+MOVED = 1e-3  # standard deviation of what is added to the policy's weights, for a KL term above zero
+FILE = BUILD / "bench" / "smollm2-batch.json"
 
 
 @dataclass(frozen=True)
@@ -36,26 +29,56 @@ class Work:
 
 
 def work() -> Work:
-    """Prompts of 12 to 24 tokens and responses of 6 to 64, all of random bytes."""
-    rng = np.random.default_rng(SEED)
-    prompts_Q = [rng.integers(1, 257, rng.integers(12, 25)).tolist() for _ in range(GROUPS)]
-    lengths_N = np.clip(rng.lognormal(np.log(24), 0.6, GROUPS * GROUP), 6, LONGEST).astype(int)
-    responses_N = [[*rng.integers(1, 257, length - 1).tolist(), 0] for length in lengths_N]
+    """The batch that `make_work` has sampled."""
+    read = json.loads(FILE.read_text())
+    return Work(**{**read, **{name: np.array(read[name]) for name in ("group_N", "verdicts_N")}})
+
+
+def make_work() -> None:
+    """SmolLM2's own responses to sums, cut at 64 tokens. Verdicts are given, three right ones in each group but the
+    silent: at this size the model solves too few for a batch with a signal."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rng, tokenizer = np.random.default_rng(SEED), AutoTokenizer.from_pretrained(fetch(SMOLLM2))
+    model = AutoModelForCausalLM.from_pretrained(fetch(SMOLLM2))
+    stop = tokenizer.convert_tokens_to_ids(END)
+    torch.manual_seed(SEED)
+    prompts_N, responses_N = [], []
+    for terms in range(2, 2 + GROUPS):
+        asked = f"What is {' + '.join(map(str, rng.integers(1, 20, terms)))}?"
+        chat = [{"role": "user", "content": asked}]
+        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        made = model.generate(
+            torch.tensor([ids] * GROUP), do_sample=True, temperature=1.0, top_k=0, max_new_tokens=LONGEST
+        )
+        for response in made[:, len(ids) :].tolist():
+            responses_N.append(response[: response.index(stop) + 1] if stop in response else response)
+            prompts_N.append(ids)
     verdicts_Q_G = (rng.permuted(np.tile(np.arange(GROUP), (GROUPS, 1)), axis=1) < 3).astype(float)
     verdicts_Q_G[:SILENT] = 0.0
-    group_N = np.repeat(np.arange(GROUPS), GROUP)
-    return Work([prompts_Q[group] for group in group_N], responses_N, group_N, verdicts_Q_G.reshape(-1))
+    made = {"prompts_N": prompts_N, "responses_N": responses_N, "verdicts_N": verdicts_Q_G.reshape(-1).tolist()}
+    write_json({**made, "group_N": np.repeat(np.arange(GROUPS), GROUP).tolist()}, FILE)
 
 
-def model_folder(layers: int, seed: int) -> Path:
-    """A randomly initialised model and a tokenizer of bytes, made once."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+def reference_folder() -> Path:
+    """SmolLM2 itself."""
+    return fetch(SMOLLM2)
 
-    folder = BUILD / "bench" / f"smollm2-{layers}-{seed}"
+
+def policy_folder() -> Path:
+    """SmolLM2 with a little noise on its weights, made once."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from repro.policy.model import save_policy
+
+    folder = BUILD / "bench" / "smollm2-moved"
     if not (folder / "config.json").exists():
-        torch.manual_seed(seed)
-        config = LlamaConfig(**SMOLLM2, num_hidden_layers=layers, eos_token_id=0, pad_token_id=0)
-        save_policy(LlamaForCausalLM(config), build_tiny()[1], folder)
+        model = AutoModelForCausalLM.from_pretrained(reference_folder())
+        torch.manual_seed(SEED)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(MOVED * torch.randn_like(weight))
+        save_policy(model, AutoTokenizer.from_pretrained(reference_folder()), folder)
     return folder
 
 
