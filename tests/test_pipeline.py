@@ -45,6 +45,7 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
     alone = {f"{name}.html" for name in (*STUDIED, "dynamics", "regimes", "results", "index")}
     alone |= {f"results-{part}.html" for part in ("cost", "claims", "theory", "tables")}
     alone |= {f"planner-{part}.html" for part in ("arms", "assumptions")}
+    alone |= {f"dynamics-{part}.html" for part in ("plans", "others")}
     theory = {f"theory-{path.stem}.html" for path in (ROOT / "notebooks/theory").glob("*.ipynb")}
     assert len(theory) >= 7 and reports == alone | theory | {f"arm-{arm}.html" for arm in ARMS}
     for path in (smoke.folder / "reports").glob("*.html"):

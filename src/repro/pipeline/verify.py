@@ -65,7 +65,7 @@ def verify(revision: str = "HEAD", confidence: float = 0.95) -> Verification:
     different = [path for path, digest in expected.items() if actual.get(path) not in (digest, None)]
     missing = [path for path in expected if path not in actual]
     table = paths.RESULTS / "study" / REPEATED
-    repeated = read_parquet(table, "dvc repro results") if table.exists() else None
+    repeated = read_parquet(table, "dvc repro results", ["seeds", "same_bits", "inside"]) if table.exists() else None
     return Verification(same, different, missing, repeated, confidence)
 
 

@@ -167,12 +167,14 @@ def dynamics(
     return _answering_steps(figure, steps, list(styles), settings, shown)
 
 
-def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> list[Figure]:
-    """D³S's dynamics (`OVERVIEW`), one figure for each group of arms with the baseline in each; `title` takes `{}`."""
-    return [
-        dynamics(steps[steps["arm"].isin([settings.baseline, *arms])], arms, settings, title.format(group), OVERVIEW)
+def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> dict[str, Figure]:
+    """{group: D³S's dynamics (`OVERVIEW`) of its arms, the baseline among them}; `title` takes `{}`."""
+    return {
+        group: dynamics(
+            steps[steps["arm"].isin([settings.baseline, *arms])], arms, settings, title.format(group), OVERVIEW
+        )
         for group, arms in panels(settings).items()
-    ]
+    }
 
 
 def _end_of(curves: pd.DataFrame, settings: Settings) -> str:
