@@ -9,7 +9,7 @@ from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
 from repro.atlas.rates import best_rates, mean_areas, sensitivity
-from repro.errors import COUNT, SEED, command, number
+from repro.errors import COUNT, SEED, brief, command, number
 from repro.settings import SettingsError
 from repro.stats import atlas
 
@@ -51,9 +51,9 @@ def _run(design: designs.Design, chosen: argparse.Namespace) -> int:
     unknown = [name for name in chosen.panel if name not in design.panels]
     if unknown:
         raise SettingsError(f"the design has no panel {unknown[0]!r}; it has {', '.join(design.panels)}")
-    shard = re.fullmatch(r"(\d+)/(\d+)", chosen.shard)
+    shard = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", chosen.shard)
     if not shard or not 1 <= int(shard[1]) <= int(shard[2]):
-        raise SettingsError(f"--shard is {chosen.shard!r}; it should be k/n with 1 ≤ k ≤ n, as in 3/16")
+        raise SettingsError(f"--shard is {brief(chosen.shard)}; it should be k/n with 1 ≤ k ≤ n, as in 3/16")
     of = designs.shard_of(list(designs.cells(design, chosen.panel)), int(shard[1]), int(shard[2]))
     part = "" if int(shard[2]) == 1 else f"-{shard[1]}-of-{shard[2]}"
     running.make(design, of, part, chosen.minutes, say=lambda line: print(line, flush=True))

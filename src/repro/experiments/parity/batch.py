@@ -68,8 +68,9 @@ def compare_batches(
     other_tokens                             tokens that count on one side only
     weight_difference, logprob_difference    the largest ones; log-probabilities in nats
     loss_difference                          over the mean of |weight · advantage|
-    gradient_error, step_error               norm of the difference over the norm, of the mini-batches' gradients and of
-                                             the change of the weights
+    first_gradient_error, gradient_error, step_error
+                                             norm of the difference over the norm, of the first mini-batch's gradient,
+                                             of all mini-batches' and of the change of the weights
     """
     count = min(settings.engine.workers, len(names))
     starts = range(count)

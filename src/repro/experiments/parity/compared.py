@@ -44,12 +44,14 @@ def steps(
     recorded: Recorded, losses: list[float], gradients: list[torch.Tensor], move_P: torch.Tensor
 ) -> dict[str, float]:
     """Of the mini-batches: loss, in units of the mean |weight · advantage|; gradients and the change of the weights,
-    norm of the difference over the norm. NaN where the numbers of mini-batches differ."""
+    norm of the difference over the norm. The first mini-batch's gradient also by itself: before any optimiser step both
+    sides have the same weights. NaN where the numbers of mini-batches differ."""
     selected = recorded.selected
     scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
     alike = len(gradients) == len(recorded.gradients_M_P)
     return {
         "loss_difference": abs(float(np.mean(losses)) - recorded.loss) / scale,
+        "first_gradient_error": _error(gradients[0], recorded.gradients_M_P[0]) if alike else float("nan"),
         "gradient_error": _error(torch.stack(gradients), recorded.gradients_M_P) if alike else float("nan"),
         "step_error": _error(move_P, recorded.move_P),
     }
