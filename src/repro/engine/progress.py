@@ -33,7 +33,8 @@ class Step:
     def __str__(self) -> str:
         accuracy = "" if self.accuracy is None else f"  accuracy {self.accuracy:.3f}"
         left = "" if self.left is None else f", about {self.left:.0f} s left"
-        return f"{self.arm}  seed {self.seed}  step {self.step:>3}/{self.steps}{accuracy}{left}"
+        of = f"/{self.steps}" if self.step <= self.steps else ""  # a run that stops at a budget may need more
+        return f"{self.arm}  seed {self.seed}  step {self.step:>3}{of}{accuracy}{left}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from repro import paths
-from repro.files import read_parquet
+from repro.files import Unreadable, read_parquet
 
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds")
 
@@ -26,16 +26,18 @@ def load(table: str, panel: str | None = None, root: Path | None = None) -> pd.D
 def of_seeds(table: str, panel: str, arms: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
     """A table of a panel with one base policy in which nothing is varied, for `arms` and `seeds`, as repro.stats.runs
     has those of this machine: columns `arm` and `seed` in place of `run`, rows in the order of `arms`. `evaluations`
-    means curves. ValueError names a run that has not been made."""
+    means curves. Unreadable, a ValueError, names a run that has not been made."""
     made = load("runs", panel)
     wanted = pd.MultiIndex.from_product([arms, seeds], names=["arm", "seed"])
     made = made.set_index(["arm", "seed"])["run"] if len(made) else pd.Series(dtype=str, index=wanted[:0])
     lacking = wanted.difference(made.index, sort=False)
     if len(lacking):
         arm, seed = lacking[0]
-        raise ValueError(f"the atlas's panel {panel} has no run of {arm} with seed {seed}: `make atlas PANEL={panel}`")
+        raise Unreadable(f"the atlas's panel {panel} has no run of {arm} with seed {seed}: `make atlas PANEL={panel}`")
     rows = load({"evaluations": "curves"}.get(table, table), panel).set_index("run")
     names = made.loc[wanted]
+    if names.duplicated().any() or not names.isin(rows.index).all():
+        raise Unreadable(f"the atlas's panel {panel} has runs twice, or without {table}: `git checkout atlas/data`")
     frame = rows.loc[names].reset_index()
     key = names.reset_index().set_index("run")
     frame.insert(0, "arm", frame["run"].map(key["arm"]))

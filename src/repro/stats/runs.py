@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from repro.files import read_parquet
+from repro.files import Unreadable, read_parquet
 from repro.paths import RESULTS, TIMINGS
 from repro.settings import Settings
 from repro.stats import atlas, panel
@@ -32,7 +32,10 @@ def load(table: str, arms: Iterable[str], root: Path | None = None) -> pd.DataFr
     parts = []
     for arm in arms:
         made_by = "dvc repro" if root else f"dvc repro train@{arm}"
-        frame = read_parquet(folder / arm / f"{table}.parquet", made_by, ["seed"])
+        file = folder / arm / f"{table}.parquet"
+        frame = read_parquet(file, made_by, ["seed"])
+        if frame.empty and table == "evaluations":  # every run begins with one
+            raise Unreadable(f"{file} has no rows: delete it and run `{made_by}`")
         frame.insert(0, "arm", arm)
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
@@ -112,5 +115,5 @@ def evaluations_with_seconds(
     missing = merged["seconds"].isna() & (merged["step"] > merged["step"].min())
     if missing.any():
         arm, seed = merged.loc[missing, RUN].iloc[0]
-        raise ValueError(f"{arm} with seed {seed} has results but no seconds; run `dvc repro -f train@{arm}`")
+        raise Unreadable(f"{arm} with seed {seed} has results but no seconds; run `dvc repro -f train@{arm}`")
     return merged.assign(seconds=merged["seconds"].fillna(0.0))

@@ -143,7 +143,7 @@ def _group_of(own: Own, settings: Settings) -> tuple[Any, dict[str, Any]]:
     """The arm's plan, its group size that of the command line, if it says one, else the arm's or the preset's."""
     name, parameters = settings.arm(own.arm).plan
     given = [entry.partition("=")[2] for entry in own.overrides if entry.lstrip("+").startswith(f"{GROUP}=")]
-    size = int(given[-1]) if given and given[-1].isdigit() else None
+    size = int(given[-1]) if given and given[-1].isdecimal() else None
     size = size or parameters.get("group_size") or own.preset.get("overrides", {}).get(GROUP)
     if size is None:
         return name, parameters

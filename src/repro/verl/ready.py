@@ -104,7 +104,7 @@ def gpus_at_hand() -> tuple[int, int]:
 def _knock(address: str) -> None:
     """OSError where nothing listens at host:port, which Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
+    if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=20).close()
 
 
