@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from repro.errors import Refused
 from repro.paths import ROOT
 from repro.verl.version import NAME, require_plugin
 
@@ -19,6 +20,10 @@ ENVIRONMENT = {
 }
 
 RAY_STARTS = 6  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
+
+
+class NoRoom(Refused, MemoryError):
+    """One sentence: Ray has ended a process for lack of memory, and the remedy."""
 
 
 def use_cpu() -> None:
@@ -44,6 +49,11 @@ def run(config: Any) -> None:
         try:
             run_ppo(config, task_runner_class=task_runner())
             return
+        except ray.exceptions.OutOfMemoryError as error:  # raised as one of its kind whatever process ran out
+            raise NoRoom(
+                "the machine's memory is full, so Ray ended a process of the training: end what else uses memory, or "
+                "lower the sizes asked for, then run the same command again, which goes on from the last checkpoint"
+            ) from error
         except Exception as error:
             if "timed out during startup" not in str(error) or start == RAY_STARTS:
                 raise
