@@ -74,7 +74,7 @@ class Project:
 
     def copy(self, folder: Path) -> "Project":
         """All of it, results and cache included, in another folder; not the worker pool, if one is up."""
-        shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("crew.*"))
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("crew.json", "crew.log"))
         other = object.__new__(Project)
         other.folder = folder
         return other
