@@ -64,7 +64,9 @@ def evaluation(place: Path) -> tuple[Path, Callable]:
 
 
 def locked(place: Path) -> tuple[Path, Callable]:
-    shutil.copy(paths.ROOT / "dvc.lock", place)
+    out = "    - path: results/policy\n      hash: md5\n      md5: 30ee740466b32bfbbfa0c58145a6c914.dir\n"
+    text = f"schema: '2.0'\nstages:\n  policy:\n    cmd: python\n    outs:\n{3 * out}"  # half ends in the second path
+    (place / "dvc.lock").write_text(text)
     return place / "dvc.lock", lambda: (lock.recorded_dependencies(), lock.recorded_outputs())
 
 
