@@ -53,6 +53,7 @@ class Project:
         chosen = {name: arm for name, arm in params["arms"].items() if name in arms}
         # So small a policy solves nothing; with coins for rewards every step trains all the same.
         params["arms"] = {name: arm | {"reward": "coin_flip"} for name, arm in chosen.items()}
+        params["atlas_arms"] = {}
         for section in ("fidelity", "drift", "regimes", "parity"):
             params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
         for section, values in SMALL.items():

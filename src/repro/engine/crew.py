@@ -154,6 +154,12 @@ def _work(connection: Connection) -> None:
     set_up_worker()
     from repro.engine.run import train_one
 
+    def tell(kind: str, value: Any = None) -> None:
+        try:
+            connection.send((kind, value))
+        except OSError:  # whom it worked for is gone
+            os._exit(1)
+
     while True:
         try:
             job = connection.recv()
@@ -161,10 +167,10 @@ def _work(connection: Connection) -> None:
             return
         try:
             run, watched = cloudpickle.loads(job.run), _Watched(*job.key)
-            train_one(run, watched, lambda *at, watched=watched: connection.send(("step", (*at, *watched.rows(*at)))))
-            connection.send(("done", None))
+            train_one(run, watched, lambda *at, watched=watched: tell("step", (*at, *watched.rows(*at))))
+            tell("done")
         except Exception as error:
-            connection.send(("failed", _portable(error)))
+            tell("failed", _portable(error))
 
 
 class _Watched(Checkpoints):
