@@ -39,8 +39,8 @@ def make_work() -> None:
     silent: at this size the model solves too few for a batch with a signal."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    rng, tokenizer = np.random.default_rng(SEED), AutoTokenizer.from_pretrained(fetch(SMOLLM2))
-    model = AutoModelForCausalLM.from_pretrained(fetch(SMOLLM2))
+    rng, tokenizer = np.random.default_rng(SEED), AutoTokenizer.from_pretrained(reference_folder())
+    model = AutoModelForCausalLM.from_pretrained(reference_folder())
     stop = tokenizer.convert_tokens_to_ids(END)
     torch.manual_seed(SEED)
     prompts_N, responses_N = [], []

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -74,9 +75,8 @@ class Project:
 
     def copy(self, folder: Path) -> "Project":
         """All of it, results and cache included, in another folder; not the worker pool, if one is up."""
-        shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("crew.json", "crew.log"))
-        other = object.__new__(Project)
-        other.folder = folder
+        other, pool = copy(self), shutil.ignore_patterns("crew.json", "crew.log")
+        other.folder = shutil.copytree(self.folder, folder, symlinks=True, ignore=pool)
         return other
 
     @property
