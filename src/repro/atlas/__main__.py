@@ -1,15 +1,19 @@
-"""`python -m repro.atlas list|run|import|rates|audit`: what the atlas holds, make more of it, make some of it again."""
+"""`python -m repro.atlas list|run|import|rates|again|audit`: what the atlas holds, and making some of it (again)."""
 
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 
 from repro import paths
+from repro import settings as settings_module
 from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
+from repro.atlas.again import as_markdown
 from repro.atlas.rates import best_rates, mean_areas, sensitivity
 from repro.errors import COUNT, SEED, brief, command, number
+from repro.files import write_text
 from repro.settings import SettingsError
 from repro.stats import atlas
 
@@ -23,6 +27,9 @@ def main() -> int:
     run.add_argument("--panel", nargs="+", default=[], help="only these panels")
     run.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts, dealt by seed")
     run.add_argument("--minutes", type=number(float, 0, 10**6), help="begin nothing after as many minutes")
+    run.add_argument("--any-cpu", action="store_true", help="also of seeds that another kind of CPU has begun")
+    again = commands.add_parser("again", help="hold a panel that repeats another against it; writes atlas/PANEL.md")
+    again.add_argument("panel")
     audit = commands.add_parser(
         "audit", help="make some runs again; exit 1 if one has other bits and ends outside its interval"
     )
@@ -31,9 +38,8 @@ def main() -> int:
     commands.add_parser("import", help="take over the runs of the default study (make repro) that the design has too")
     commands.add_parser("rates", help="the best learning rate of each arm, by the tuning panels that are made")
     chosen = parser.parse_args()
-    return {"list": _list, "run": _run, "audit": _audit, "import": _import, "rates": _rates}[chosen.command](
-        designs.load(), chosen
-    )
+    does = {"list": _list, "run": _run, "audit": _audit, "import": _import, "rates": _rates, "again": _again}
+    return does[chosen.command](designs.load(), chosen)
 
 
 def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
@@ -48,16 +54,20 @@ def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 
 def _run(design: designs.Design, chosen: argparse.Namespace) -> int:
-    unknown = [name for name in chosen.panel if name not in design.panels]
-    if unknown:
-        raise SettingsError(f"the design has no panel {unknown[0]!r}; it has {', '.join(design.panels)}")
+    _known(design, chosen.panel)
     shard = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", chosen.shard)
     if not shard or not 1 <= int(shard[1]) <= int(shard[2]):
         raise SettingsError(f"--shard is {brief(chosen.shard)}; it should be k/n with 1 ≤ k ≤ n, as in 3/16")
     of = designs.shard_of(list(designs.cells(design, chosen.panel)), int(shard[1]), int(shard[2]))
     part = "" if int(shard[2]) == 1 else f"-{shard[1]}-of-{shard[2]}"
-    running.make(design, of, part, chosen.minutes, say=lambda line: print(line, flush=True))
+    running.make(design, of, part, chosen.minutes, lambda line: print(line, flush=True), chosen.any_cpu)
     return 0
+
+
+def _known(design: designs.Design, panels: Sequence[str]) -> None:
+    unknown = [name for name in panels if name not in design.panels]
+    if unknown:
+        raise SettingsError(f"the design has no panel {brief(unknown[0])}; it has {', '.join(design.panels)}")
 
 
 def _import(design: designs.Design, chosen: argparse.Namespace) -> int:
@@ -72,6 +82,14 @@ def _import(design: designs.Design, chosen: argparse.Namespace) -> int:
 def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
     table = sensitivity()
     print(mean_areas(table).join(best_rates(table)).round(4).to_string())
+    return 0
+
+
+def _again(design: designs.Design, chosen: argparse.Namespace) -> int:
+    _known(design, [chosen.panel])
+    text = as_markdown(design, chosen.panel, settings_module.load())
+    write_text(text, paths.ATLAS / f"{chosen.panel}.md")
+    print(text, end="")
     return 0
 
 

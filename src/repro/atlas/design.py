@@ -28,7 +28,8 @@ class Section(BaseModel):
 class Panel(Section):
     """A full cross of arms (or names of `groups`), base policies, seeds and the values of `vary`, for one question.
 
-    `rates`: in place of `arms`, learning rates of each arm of its own.
+    `rates`: in place of `arms`, learning rates of each arm of its own. `repeats`: the panel whose runs it makes again,
+    on another kind of CPU; everything but the question is that panel's.
 
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means a mix of `regimes.mixes`. `settings`: what
     all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
@@ -37,6 +38,7 @@ class Panel(Section):
     """
 
     question: str
+    repeats: Name | None = None
     arms: list[str] = []
     rates: dict[Name, list[Annotated[float, Field(gt=0)]]] = {}
     policies: list[Name] = Field(min_length=1)
@@ -65,6 +67,25 @@ class Design(Section):
     policies: dict[Name, Changes]
     groups: dict[Name, list[str]]
     panels: dict[Name, Panel]
+
+    @model_validator(mode="before")
+    @classmethod
+    def repeat(cls, raw: Any) -> Any:
+        """A panel that repeats another has what that one has."""
+        panels = raw.get("panels") if isinstance(raw, dict) else None
+        if not isinstance(panels, dict):
+            return raw
+        known = {name: panel for name, panel in panels.items() if isinstance(panel, dict)}
+        for name, panel in known.items():
+            if "repeats" not in panel:
+                continue
+            first = known.get(str(panel["repeats"]))
+            if first is None or "repeats" in first:
+                raise ValueError(f"panels.{name}.repeats: there is no panel {panel['repeats']!r} to repeat")
+            if more := sorted(set(panel) - {"question", "repeats"}):
+                raise ValueError(f"panels.{name}: it repeats {panel['repeats']} and cannot set {more[0]!r} itself")
+            panels = {**panels, name: {**first, **panel}}
+        return {**raw, "panels": panels}
 
 
 @dataclass(frozen=True)

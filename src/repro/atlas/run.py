@@ -16,6 +16,7 @@ from repro import settings as settings_module
 from repro.atlas import design as designs
 from repro.atlas.batches import batches
 from repro.atlas.design import Cell, Design, settings_of
+from repro.atlas.machines import of_this_cpu
 from repro.atlas.temperatures import at_temperatures, of_base
 from repro.engine.groups import sample_groups
 from repro.engine.log import Log
@@ -46,12 +47,19 @@ def missing(of: Sequence[Cell]) -> list[Cell]:
 
 
 def make(
-    design: Design, of: Sequence[Cell], part: str = "", minutes: float | None = None, say: Callable = print
+    design: Design,
+    of: Sequence[Cell],
+    part: str = "",
+    minutes: float | None = None,
+    say: Callable = print,
+    any_cpu: bool = False,
 ) -> int:
     """Make the missing runs among `of`, write their tables every `CHUNK` runs and return their number. A later call
-    goes on where this one was cut off. `part`: a shard's own files. `minutes`: no chunk begins after as many."""
+    goes on where this one was cut off. `part`: a shard's own files. `minutes`: no chunk begins after as many.
+    `any_cpu`: those that are left to another kind of CPU too."""
     began, made = time.monotonic(), 0
-    for cells, settings in by_setting(design, missing(of)):
+    left = missing(of) if any_cpu else of_this_cpu(design, missing(of), say)
+    for cells, settings in by_setting(design, left):
         policy = policy_of(design, cells[0].policy, say)
         describe(design, cells[0].panel)
         for start in range(0, len(cells), CHUNK):
@@ -165,7 +173,8 @@ def take_over(design: Design, results: Path, timings: Path, policy: Path) -> lis
             if not _same(settings_of(design, Cell(name, base, "", 0)), study):
                 continue
             own = [cell for cell in designs.cells(design, [name]) if cell.policy == base and cell.seed in study.seeds]
-            found += [cell for cell in missing(own) if (results / cell.arm / "steps.parquet").exists()]
+            here = [cell for cell in missing(own) if (results / cell.arm / "steps.parquet").exists()]
+            found += of_this_cpu(design, here)
     for name in dict.fromkeys(cell.panel for cell in found):
         describe(design, name)
     keep(found, _logs_of(found, results, timings))

@@ -1,0 +1,110 @@
+"""Panels that repeat another on another kind of CPU: who may make them, and how the two compare."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import yaml
+
+from repro import paths
+from repro import settings as settings_module
+from repro.atlas import again, machines
+from repro.atlas import design as designs
+from repro.atlas.design import Cell
+from repro.settings import SettingsError
+from repro.stats import atlas
+
+PANELS = {
+    "first": {"question": "Which?", "arms": ["grpo", "zvf"], "policies": ["a"], "seeds": [0, 1]},
+    "second": {"question": "And there?", "repeats": "first"},
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "ATLAS_DESIGN", tmp_path / "design.yaml")
+    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path / "data")
+    return tmp_path
+
+
+def design_of(panels: dict) -> designs.Design:
+    text = yaml.safe_dump({"settings": {}, "policies": {"a": {}}, "groups": {}, "panels": panels})
+    paths.ATLAS_DESIGN.write_text(text)
+    return designs.load()
+
+
+def made_on(cpus: dict[tuple[str, int], str]) -> None:
+    """{(panel, seed): CPU}: a run of GRPO each."""
+    rows = [
+        {"run": f"{panel}/a/grpo/{seed}", "panel": panel, "policy": "a", "seed": seed, "cpu": cpu}
+        for (panel, seed), cpu in cpus.items()
+    ]
+    (paths.ATLAS_DATA / "all").mkdir(parents=True)
+    pd.DataFrame(rows).to_parquet(paths.ATLAS_DATA / "all" / "runs.parquet")
+
+
+def test_a_panel_that_repeats_another_has_its_runs_under_its_own_name(place):
+    design = design_of(PANELS)
+    first, second = (list(designs.cells(design, [name])) for name in ("first", "second"))
+    assert [cell.name.replace("second", "first") for cell in second] == [cell.name for cell in first]
+    assert designs.settings_of(design, second[0]) == designs.settings_of(design, first[0])
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"repeats": "furst"}, "no panel 'furst' to repeat"),
+        ({"repeats": "second"}, "no panel 'second' to repeat"),
+        ({"repeats": "first", "seeds": [3]}, "cannot set 'seeds' itself"),
+    ],
+)
+def test_a_wrong_repetition_is_one_sentence(place, second, words):
+    with pytest.raises(SettingsError, match=words):
+        design_of({**PANELS, "second": {"question": "?", **second}})
+
+
+def test_all_arms_of_a_seed_run_on_one_kind_of_cpu_and_a_repetition_on_another(place, monkeypatch):
+    design = design_of(PANELS)
+    of, said = list(designs.cells(design)), []
+    made_on({("first", 0): "one", ("first", 1): "two"})
+
+    def here(cpu: str) -> list[Cell]:
+        monkeypatch.setattr(machines, "hardware", lambda: {"cpu": cpu})
+        return machines.of_this_cpu(design, of, said.append)
+
+    arms = ("grpo", "zvf")
+    assert here("one") == [Cell("first", "a", arm, 0) for arm in arms] + [Cell("second", "a", arm, 1) for arm in arms]
+    assert said == [f"atlas: 2 runs of {panel} are left to another kind of CPU than one" for panel in PANELS]
+    assert here("three") == [cell for cell in of if cell.panel == "second"]
+
+
+def test_a_cut_predicts_the_other_seeds_of_the_other_study():
+    rng = np.random.default_rng(0)
+    first_A_S, second_A_S = rng.normal(size=(2, 7, 5))
+    inside = []
+    for part in combinations(range(5), 3):
+        rest = [seed for seed in range(5) if seed not in part]
+        for one_S, two_S in zip(first_A_S, second_A_S, strict=True):
+            own_S = one_S[list(part)]
+            half = scipy.stats.t.ppf(0.95, 2) * own_S.std(ddof=1) * (1 / 3 + 1 / 2) ** 0.5
+            inside.append(abs(two_S[rest].mean() - own_S.mean()) <= half)
+    part, (cuts, share) = again.crossed(first_A_S, second_A_S, 0.9)
+    assert (part, cuts) == (3, 10) and share == pytest.approx(np.mean(inside))
+
+
+def test_without_two_whole_seeds_it_is_one_sentence(place):
+    design = design_of(PANELS)
+    with pytest.raises(again.NotMadeAgain, match="0 whole seeds of panel second"):
+        again.both(design, "second")
+    with pytest.raises(again.NotMadeAgain, match="panel first repeats no other"):
+        again.both(design, "first")
+
+
+def test_the_comparison_in_git_is_that_of_the_data_in_git():
+    design = designs.load()
+    names = [name for name, panel in design.panels.items() if panel.repeats and len(atlas.load("runs", name))]
+    for name in names:
+        stored = (paths.ATLAS / f"{name}.md").read_text()
+        assert stored == again.as_markdown(design, name, settings_module.load(scale="cpu"))
