@@ -68,6 +68,7 @@ docs: extra-docs ## the documentation site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet && echo build/site/index.html
 
 readme: setup ## put the measured tables into README.md and docs/, and draw the picture of one batch
+	python -m repro.atlas again another-cpu
 	python -m repro.report.front_page
 	python -m repro.tour.drawing
 

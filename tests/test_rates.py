@@ -5,22 +5,26 @@ import pandas as pd
 import pytest
 
 from repro import paths
-from repro.atlas.rates import NoRuns, best_rates, mean_areas, sensitivity
+from repro.atlas.rates import NoRuns, best_rates, mean_areas, policies, sensitivity
 
 
 def table_of(areas: dict) -> pd.DataFrame:
     """{(arm, rate): area on each policy}."""
     rows = [
-        (arm, policy, rate, area)
+        ("tuning", arm, policy, rate, area)
         for (arm, rate), own in areas.items()
         for policy, area in zip("abcd", own, strict=False)
     ]
-    return pd.DataFrame(rows, columns=["arm", "policy", "rate", "area"])
+    return pd.DataFrame(rows, columns=["panel", "arm", "policy", "rate", "area"])
 
 
 def test_the_best_rate_has_the_highest_mean_of_those_that_ran_on_every_policy():
-    zvf = {("zvf", 1): (0.1, 0.1), ("zvf", 2): (0.4, 0.3), ("zvf", 4): (0.3, 0.36)}
-    table = table_of(zvf | {("pods", 1): (0.5, 0.5), ("pods", 2): (0.2, 0.2), ("pods", 8): (0.9,)})
+    """A policy that the panel is not through with counts for no arm, and a rate of the edges only where it ran on all."""
+    zvf = {("zvf", 1): (0.1, 0.1, 0.9), ("zvf", 2): (0.4, 0.3), ("zvf", 4): (0.3, 0.36)}
+    table = table_of(zvf | {("pods", 1): (0.5, 0.5, 0.1), ("pods", 2): (0.2, 0.2)})
+    edge = table_of({("pods", 8): (0.9,)}).assign(panel="tuning-edges")
+    table = pd.concat([table, edge], ignore_index=True)
+    assert policies(table) == ["a", "b"]
     best = best_rates(table)
     assert best.loc["zvf"].tolist() == [2, 0, 3] and best.loc["pods"].tolist() == [1, -1, 2]
     assert mean_areas(table).loc["pods"].tolist() == pytest.approx([0.5, 0.2, np.nan, np.nan], nan_ok=True)

@@ -11,7 +11,7 @@ from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
 from repro.atlas.again import as_markdown
-from repro.atlas.rates import best_rates, mean_areas, sensitivity
+from repro.atlas.rates import best_rates, mean_areas, policies, sensitivity
 from repro.errors import COUNT, SEED, brief, command, number
 from repro.files import write_text
 from repro.settings import SettingsError
@@ -81,6 +81,7 @@ def _import(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
     table = sensitivity()
+    print(f"Mean area under the curve over the base policies {', '.join(policies(table))}:")
     print(mean_areas(table).join(best_rates(table)).round(4).to_string())
     return 0
 

@@ -17,18 +17,18 @@ class NoRuns(Refused):
 
 
 def sensitivity() -> pd.DataFrame:
-    """A row per tuning run: arm, policy, rate, area (under the curve; repro.stats.outcomes), diverged."""
+    """A row per tuning run: panel, arm, policy, rate, area (under the curve; repro.stats.outcomes), diverged."""
     tables = [(atlas.load("runs", panel), atlas.load("curves", panel)) for panel in PANELS]
     rows = [runs.merge(outcomes(curves), left_on="run", right_index=True) for runs, curves in tables if len(runs)]
     if not rows:
         raise NoRuns("atlas/data has no run of panel tuning: `git checkout atlas/data`, or `make atlas PANEL=tuning`")
     table = pd.concat(rows, ignore_index=True)
     table["rate"] = table["varied"].map(lambda varied: json.loads(varied)[RATE])
-    return table[["arm", "policy", "rate", "area", "diverged"]]
+    return table[["panel", "arm", "policy", "rate", "area", "diverged"]]
 
 
 def best_rates(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per arm (the index) from `sensitivity`, of the rates that ran on all base policies: best, that with the
+    """A row per arm (the index) from `sensitivity`, of the rates that ran on all `policies`: best, that with the
     highest mean area; edge, -1 or 1 where it is the lowest or the highest, else 0; complete, their number. NaN without
     any."""
     rows = {}
@@ -41,7 +41,14 @@ def best_rates(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_areas(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean area over base policies: arms by rates, NaN where a policy has not been run."""
-    wide = table.groupby(["arm", "rate"], sort=False)["area"].agg(["mean", "size"])
-    mean = wide["mean"].where(wide["size"] == table["policy"].nunique())
+    """Mean area over `policies`: arms by rates, NaN where one of them has not been run."""
+    on = policies(table)
+    wide = table[table["policy"].isin(on)].groupby(["arm", "rate"], sort=False)["area"].agg(["mean", "size"])
+    mean = wide["mean"].where(wide["size"] == len(on))
     return mean.unstack("rate").sort_index(axis=1).reindex(table["arm"].unique())
+
+
+def policies(table: pd.DataFrame) -> list[str]:
+    """The base policies of which the first of PANELS has most runs: those on which it is whole, once it is on one."""
+    runs = table.loc[table["panel"] == PANELS[0], "policy"].value_counts()
+    return sorted(runs.index[runs == runs.max()])
