@@ -35,12 +35,12 @@ LANES = [
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of the whole pipeline first: with pytest-xdist, one worker does them while the other does the rest.
-    They are marked, so that `make test-core` can leave them out."""
+    """The tests of a whole pipeline first: with pytest-xdist, one worker does them while the other does the rest.
+    Those of `smoke` are marked, so that `make test-core` can leave them out."""
     for item in items:
         if "smoke" in item.fixturenames:
             item.add_marker("pipeline")
-    items.sort(key=lambda item: "smoke" not in item.fixturenames)
+    items.sort(key=lambda item: not {"smoke", "on_verl"} & set(item.fixturenames))
 
 
 def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:

@@ -19,7 +19,7 @@ def table_of(areas: dict) -> pd.DataFrame:
 
 
 def test_the_best_rate_has_the_highest_mean_of_those_that_ran_on_every_policy():
-    """A policy that the panel is not through with counts for no arm, and a rate of the edges only where it ran on all."""
+    """A policy that the panel is not through with counts for none, and a rate of the edges where it ran on all."""
     zvf = {("zvf", 1): (0.1, 0.1, 0.9), ("zvf", 2): (0.4, 0.3), ("zvf", 4): (0.3, 0.36)}
     table = table_of(zvf | {("pods", 1): (0.5, 0.5, 0.1), ("pods", 2): (0.2, 0.2)})
     edge = table_of({("pods", 8): (0.9,)}).assign(panel="tuning-edges")

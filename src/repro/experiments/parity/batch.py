@@ -71,6 +71,7 @@ def compare_batches(
     first_gradient_error, gradient_error, step_error
                                              norm of the difference over the norm, of the first mini-batch's gradient,
                                              of all mini-batches' and of the change of the weights
+    optimiser_error                          the same of that change and AdamW's of the trainer's own gradients
     """
     count = min(settings.engine.workers, len(names))
     starts = range(count)

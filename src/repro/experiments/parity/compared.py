@@ -41,11 +41,15 @@ def selections(
 
 
 def steps(
-    recorded: Recorded, losses: list[float], gradients: list[torch.Tensor], move_P: torch.Tensor
+    recorded: Recorded, losses: list[float], gradients: list[torch.Tensor], before_P: torch.Tensor, move_P: torch.Tensor
 ) -> dict[str, float]:
     """Of the mini-batches: loss, in units of the mean |weight · advantage|; gradients and the change of the weights,
     norm of the difference over the norm. The first mini-batch's gradient also by itself: before any optimiser step both
-    sides have the same weights. NaN where the numbers of mini-batches differ."""
+    sides have the same weights. And the change against the one that AdamW makes of the trainer's own gradients, since
+    Adam moves a weight whose gradient is only rounding as far as any other. NaN where the numbers of mini-batches
+    differ.
+
+    before_P, move_P: the trainer's weights before the step and their change."""
     selected = recorded.selected
     scale = float(np.mean(np.abs(selected.advantages_N * selected.weights_N)))
     alike = len(gradients) == len(recorded.gradients_M_P)
@@ -53,8 +57,19 @@ def steps(
         "loss_difference": abs(float(np.mean(losses)) - recorded.loss) / scale,
         "first_gradient_error": _error(gradients[0], recorded.gradients_M_P[0]) if alike else float("nan"),
         "gradient_error": _error(torch.stack(gradients), recorded.gradients_M_P) if alike else float("nan"),
+        "optimiser_error": _error(move_P, adam_move(before_P, gradients, recorded.adam)),
         "step_error": _error(move_P, recorded.move_P),
     }
+
+
+def adam_move(weights_P: torch.Tensor, gradients: list[torch.Tensor], options: dict[str, Any]) -> torch.Tensor:
+    """The change that AdamW with `options`, beginning at weights_P, makes of one gradient after another."""
+    moved = torch.nn.Parameter(weights_P.clone())
+    optimiser = torch.optim.AdamW([moved], **options)
+    for gradient_P in gradients:
+        moved.grad = gradient_P.to(weights_P).clone()
+        optimiser.step()
+    return moved.detach() - weights_P
 
 
 def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:

@@ -101,7 +101,7 @@ class TRLSide:
         if chosen is None or not row["same_rollouts"]:
             return row  # gradients of different rollouts cannot be compared
         losses = np.reshape(trainer.losses, (-1, SLICES)).sum(1).tolist()
-        return row | steps(recorded, losses, watch.gradients, flat(trainer.model) - before_P)
+        return row | steps(recorded, losses, watch.gradients, before_P, flat(trainer.model) - before_P)
 
     def _drawn_alike(self, recorded: Recorded, batch: Batch) -> bool:
         """Whether TRL's rows are those recorded, query by query and token by token."""

@@ -23,7 +23,7 @@ class Recorded:
     plan: (query, group size) of the groups at the start of the first step, before a filter. query_N, group_N,
     verdicts_N, finished_N as in `Groups`; prompts_N and responses_N ragged token ids. parts: rows of `selected`, one
     array per mini-batch. loss: mean over mini-batches. gradients_M_P: of each mini-batch as the optimiser receives it,
-    clipped. move_P: the change of the weights in the step.
+    clipped. move_P: the change of the weights in the step. adam: AdamW's options.
     """
 
     arm: str
@@ -39,6 +39,7 @@ class Recorded:
     loss: float = float("nan")
     gradients_M_P: torch.Tensor | None = None
     move_P: torch.Tensor | None = None
+    adam: dict[str, Any] = field(default_factory=dict)
 
 
 def record(arm: str, seed: int, settings: Settings, policy: Path, profiles: Path | None) -> Recorded:
@@ -80,6 +81,7 @@ def _trained(drawn: Recorded, trainer: Trainer, batch: Batch, selected: Rollouts
         loss=loss,
         gradients_M_P=torch.stack(gradients),
         move_P=flat(trainer.model) - before_P,
+        adam={name: trainer.optimiser.defaults[name] for name in ("lr", "betas", "eps", "weight_decay")},
     )
 
 

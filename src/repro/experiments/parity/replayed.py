@@ -71,7 +71,8 @@ class VerlSide:
             loss, gradient_P = self._update(config, run, fields, selected.take(rows))
             losses.append(loss)
             gradients.append(gradient_P)
-        return row | steps(recorded, losses, gradients, flat(self.worker.actor.engine.module) - before_P)
+        move_P = flat(self.worker.actor.engine.module) - before_P
+        return row | steps(recorded, losses, gradients, before_P, move_P)
 
     def _rng(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(stream_seed(self.seed, 0, purpose))
