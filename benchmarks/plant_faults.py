@@ -1,4 +1,4 @@
-"""Are the tests worth their minutes? Plant ten faults, one at a time, and see which test catches each.
+"""Are the tests worth their minutes? Plant eleven faults, one at a time, and see which test catches each.
 
     python -m benchmarks.plant_faults [NAME ...]
 
@@ -61,8 +61,8 @@ FAULTS = [
     Fault(
         "ledger-prompt",
         "ledger: training on a prompt is not charged",
-        "ledger.charge_update(flops, part.costs_N,",
-        "ledger.charge_update(flops, part.response_tokens_N,",
+        "return rollouts.costs_N[wanted_M][first_U]",
+        "return rollouts.response_tokens_N[wanted_M][first_U]",
         ("test_engine_update.py", "test_train.py"),
     ),
     Fault(
@@ -81,10 +81,17 @@ FAULTS = [
     ),
     Fault(
         "interval",
-        "statistics: a 90% interval, called 95%",
+        "statistics: a 90% bootstrap interval, called 95%",
         "tails = 50 * (1 - statistics.confidence), 50 * (1 + statistics.confidence)",
         "tails = 100 * (1 - statistics.confidence), 100 * statistics.confidence",
         ("test_study_statistics.py", "test_study.py"),
+    ),
+    Fault(
+        "student",
+        "statistics: a 90% t interval, called 95%",
+        "return float(stdtrit(freedom, (1 + confidence) / 2))",
+        "return float(stdtrit(freedom, confidence))",
+        ("test_study_statistics.py",),
     ),
     Fault(
         "holm",

@@ -19,7 +19,15 @@ from repro.experiments.results.noise_floor import noise_floor
 from repro.settings import Statistics
 from repro.stats import runs
 from repro.stats.efficiency import cost_ratios, summarise
-from repro.stats.intervals import improvement, interquartile_means, leave_one_out, ratio_interval, t_intervals
+from repro.stats.intervals import (
+    draws,
+    improvement,
+    interquartile_means,
+    leave_one_out,
+    percentiles,
+    ratio_interval,
+    t_intervals,
+)
 from repro.stats.multiplicity import holm, paired_p_values, significance
 from repro.stats.pass_at_k import pass_at_k, run_means
 
@@ -143,6 +151,15 @@ def test_the_interval_of_a_ratio_is_a_jackknife_of_its_logarithm():
     assert ratio_interval(np.array([0.5, 0.0, 0.7]), 0.95) == (0.5, 0.0, np.inf)  # it rests on one seed
     assert ratio_interval(np.array([0.5, np.nan, 0.7]), 0.95) == (0.5, 0.0, np.inf)
     assert np.isnan(ratio_interval(np.array([0.5]), 0.95)[1:]).all()
+
+
+def test_a_bootstrap_over_many_queries_is_the_normal_interval():
+    values_N = np.random.default_rng(0).normal(size=2000)
+    resampled = Statistics(levels=[0.9], resamples=4000, confidence=0.95, seed=0)
+    mean, low, high = percentiles(values_N[draws(len(values_N), resampled)].mean(1), len(values_N), resampled)
+    half = stats.norm.ppf(0.975) * values_N.std() / len(values_N) ** 0.5
+    assert mean == values_N.mean() and [mean - low, high - mean] == pytest.approx([half, half], rel=0.05)
+    assert np.isnan(percentiles(np.ones(3), 1, resampled)[1:]).all()
 
 
 def coverage(values_K_S, truth, intervals) -> float:
