@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from repro import paths
-from repro.atlas.rates import NoRuns, best_rates, mean_areas, policies, sensitivity
+from repro.experiments.rates.sensitivity import NoRuns, best_rates, held_out, mean_areas, policies, sensitivity
 
 
 def table_of(areas: dict) -> pd.DataFrame:
@@ -40,3 +40,13 @@ def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
     with pytest.raises(NoRuns, match="make atlas PANEL=tuning"):
         sensitivity()
+
+
+def test_a_gain_counts_where_its_rate_was_not_chosen():
+    """On a and b rate 4 is better, on c rate 2: each is judged by what the other two would choose."""
+    table = table_of({("zvf", 2): (0.3, 0.3, 0.5), ("zvf", 4): (0.35, 0.45, 0.2), ("pods", 2): (0.1, 0.2, 0.3)})
+    found = held_out(table, 2).set_index(["arm", "policy"])
+    assert found.loc["zvf", "chosen"].tolist() == [2, 2, 4] and not found.loc["pods", "gain"].any()
+    assert found.loc["zvf", "gain"].tolist() == pytest.approx([0, 0, -0.3])
+    with pytest.raises(NoRuns, match="whole on base policy a alone"):
+        held_out(table[table["policy"] == "a"], 2)

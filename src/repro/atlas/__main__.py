@@ -11,8 +11,8 @@ from repro.atlas import audit as auditing
 from repro.atlas import design as designs
 from repro.atlas import run as running
 from repro.atlas.again import as_markdown
-from repro.atlas.rates import best_rates, mean_areas, policies, sensitivity
 from repro.errors import COUNT, SEED, brief, command, number
+from repro.experiments.rates.sensitivity import best_rates, mean_areas, policies, sensitivity
 from repro.files import write_text
 from repro.settings import SettingsError
 from repro.stats import atlas
@@ -28,7 +28,7 @@ def main() -> int:
     run.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts, dealt by seed")
     run.add_argument("--minutes", type=number(float, 0, 10**6), help="begin nothing after as many minutes")
     run.add_argument("--any-cpu", action="store_true", help="also of seeds that another kind of CPU has begun")
-    again = commands.add_parser("again", help="hold a panel that repeats another against it; writes atlas/PANEL.md")
+    again = commands.add_parser("again", help="compare a panel with the one that it repeats; writes atlas/PANEL.md")
     again.add_argument("panel")
     audit = commands.add_parser(
         "audit", help="make some runs again; exit 1 if one has other bits and ends outside its interval"

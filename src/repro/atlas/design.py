@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from repro import paths
 from repro import settings as settings_module
-from repro.atlas.rates import RATE
+from repro.experiments.rates.sensitivity import RATE
 from repro.settings import Settings, SettingsError, nearest
 from repro.settings.text import read_mapping
 

@@ -122,7 +122,7 @@ def train(cells: Sequence[Cell], runs: Sequence[Run], say: Callable = print) -> 
 
 
 def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "") -> None:
-    """Add the tables of runs to their panel's files, `runs` last, since who stands there is made."""
+    """Add the tables of runs to their panel's files, `runs` last: a run listed there counts as made."""
     machine = {"cpu": hardware()["cpu"], **commit(), "torch": packages(["torch"])["torch"], "code": code()}
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
         own = list(group)

@@ -52,3 +52,22 @@ def policies(table: pd.DataFrame) -> list[str]:
     """The base policies of which the first of PANELS has most runs: those on which it is whole, once it is on one."""
     runs = table.loc[table["panel"] == PANELS[0], "policy"].value_counts()
     return sorted(runs.index[runs == runs.max()])
+
+
+def held_out(table: pd.DataFrame, rate: float) -> pd.DataFrame:
+    """What choosing a rate is worth where it was not chosen: a row per arm and base policy of `policies`, with chosen,
+    the rate of the highest mean area on the *other* policies, and gain, this policy's area at it less that at `rate`.
+    NoRuns with a single policy."""
+    on, rows = policies(table), []
+    if len(on) < 2:
+        raise NoRuns(f"the atlas's tuning panel is whole on base policy {on[0]} alone: `make atlas PANEL=tuning`")
+    for arm in table["arm"].unique():
+        area = table[(table["arm"] == arm) & table["policy"].isin(on)].pivot(
+            index="policy", columns="rate", values="area"
+        )
+        area = area.dropna(axis=1)
+        for policy in on:
+            chosen = area.drop(index=policy).mean().idxmax()
+            gain = area.loc[policy, chosen] - area.loc[policy, rate]
+            rows.append({"arm": arm, "policy": policy, "chosen": chosen, "gain": float(gain)})
+    return pd.DataFrame(rows, columns=["arm", "policy", "chosen", "gain"])

@@ -1,0 +1,1 @@
+"""Which learning rate suits which method?"""
