@@ -54,7 +54,7 @@ def test_what_changes_no_number_of_training_makes_no_training_stage_stale(copied
     for folder in apart.split():
         for path in sorted((root / folder).rglob("*.py")):
             edit(path)
-    for name in ("training.py", "arms.py", "notebook.py"):
+    for name in ("training.py", "arms.py", "notebook.py", "errors.py"):
         edit(root / name)
     for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py", "progress.py", "live.py"):
         edit(root / "engine" / name)
@@ -76,7 +76,19 @@ def test_what_changes_the_numbers_of_training_makes_it_stale(copied):
     assert trained == {name for name in before if name.startswith(TRAINING)}
 
 
-def test_a_comment_or_a_docstring_makes_nothing_stale(copied):
+def test_a_comment_a_docstring_or_the_words_of_an_error_make_nothing_stale(copied):
     before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
-    edit(copied / "src/repro/engine/update.py", "# a comment\n")
-    assert stale(before) == set()
+    root = copied / "src/repro"
+    edit(root / "engine/update.py", "# a comment\n")
+    reworded(root / "engine/update.py", "One optimiser step on each of", "One step on each of")
+    reworded(
+        root / "engine/update.py", "a gradient norm of {norm}: the run", "the gradient has the norm {norm:.2g}; the run"
+    )
+    reworded(root / "files.py", "is not there yet: run", "does not exist yet; run")
+    assert {name for name in stale(before) if not name.startswith("report-")} == set()  # an arm's report shows code
+
+
+def reworded(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1, f"{path.name} does not hold {old!r} once"
+    path.write_text(text.replace(old, new))

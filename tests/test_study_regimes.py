@@ -12,6 +12,7 @@ from repro.experiments.regimes import summary as regimes
 from repro.experiments.regimes.mixes import advantage_length, length_difficulty, spearman
 from repro.experiments.regimes.summary import agreement, at_equal_tokens, kendall, outcomes, paired
 from repro.settings import Statistics
+from repro.stats.tables import ratio
 
 STATISTICS = Statistics(levels=[0.9], resamples=500, confidence=0.95, seed=0)
 
@@ -201,9 +202,9 @@ def test_the_comparison_ranks_and_corrects_over_all_mixes(monkeypatch):
 
 def test_a_cost_that_was_not_reached_is_a_lower_bound():
     row = {"cost": 0.9, "cost_low": 0.8, "cost_high": 1.0, "cost_reached": True, "cost_open": True}
-    assert regimes._cost(pd.Series(row), "cost") == "0.90 [0.80, ≥ 1.00]"
-    assert regimes._cost(pd.Series({**row, "cost_reached": False}), "cost") == "≥ 0.90"
-    assert regimes._cost(pd.Series({**row, "cost": np.nan}), "cost") == "undefined: the baseline did not rise"
+    assert ratio(pd.Series(row), "cost") == "0.90 [0.80, ≥ 1.00]"
+    assert ratio(pd.Series({**row, "cost_reached": False}), "cost") == "≥ 0.90"
+    assert ratio(pd.Series({**row, "cost": np.nan}), "cost") == "undefined: the baseline did not rise"
 
 
 def test_quarters_are_compared_with_the_quarter_chosen_at_random():

@@ -160,10 +160,26 @@ def test_a_stage_before_its_policy_is_one_sentence_and_a_notebook_takes_the_poli
     assert training.policy_for("results/train/grpo") == training.policy_for() == place / "policy" / "model"
 
 
-def test_a_function_in_the_place_of_a_name_trains_in_worker_processes_as_the_name_would(tmp_path, monkeypatch):
+def test_functions_in_the_place_of_names_train_in_worker_processes_as_the_names_would(tmp_path, monkeypatch):
+    """One of each part: plan, filter, advantage, sampler, objective."""
     monkeypatch.setattr(paths, "BUILD", tmp_path)
     monkeypatch.setattr(paths, "POLICY", tmp_path / "no policy")
     threshold = 0.5
+
+    def in_turn(queries, rollouts_per_step, rng):
+        from repro.methods.plans.uniform import uniform
+
+        return uniform(queries, rollouts_per_step, rng)
+
+    def with_signal(rewards_N, group_N):
+        from repro.methods.filters.zero_variance import zero_variance
+
+        return zero_variance(rewards_N, group_N)
+
+    def less_the_mean(rewards_N, group_N):
+        from repro.methods.advantages.centred import centred
+
+        return centred(rewards_N, group_N)
 
     def quarter(rollouts, progress, rng):
         from repro.methods.samplers.d1s_c import d1s_c
@@ -171,13 +187,22 @@ def test_a_function_in_the_place_of_a_name_trains_in_worker_processes_as_the_nam
         assert 0 <= progress < 1 and threshold == 0.5  # what the function closes over travels with it
         return d1s_c(rollouts, progress, rng)
 
-    settings = load(scale="smoke").with_arms({"named": "d1s-c", "own": {"samplers": [quarter]}})
+    def clipped(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
+        from repro.methods.objectives.cispo import cispo
+
+        return cispo(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T)
+
+    named = {"filter": "zero_variance", "advantage": "centred", "samplers": ["d1s_c"], "objective": "cispo"}
+    own = {"plan": in_turn, "filter": with_signal, "advantage": less_the_mean, "samplers": [quarter]}
+    settings = load(scale="smoke").with_arms({"named": named, "own": {**own, "objective": clipped}, "grpo": "grpo"})
     steps = settings.engine.model_copy(update={"steps": 2})
     tables = training.train(settings.model_copy(update={"engine": steps, "seeds": [0]}), say=lambda line: None)
     for name in ("steps", "evaluations", "questions", "selection"):
-        named, own = (tables[name][tables[name]["arm"] == arm].drop(columns="arm") for arm in ("named", "own"))
-        pd.testing.assert_frame_equal(named.reset_index(drop=True), own.reset_index(drop=True), check_exact=True)
-    assert len(tables["steps"]) == 4 and tables["steps"]["selected_rollouts"].max() < settings.engine.rollouts_per_step
+        frames = {arm: table.drop(columns="arm").reset_index(drop=True) for arm, table in tables[name].groupby("arm")}
+        pd.testing.assert_frame_equal(frames["named"], frames["own"], check_exact=True)
+    assert not frames["own"].equals(frames["grpo"]) and len(tables["steps"]) == 6
+    of_own = tables["steps"].query("arm == 'own'")
+    assert of_own["selected_rollouts"].max() < settings.engine.rollouts_per_step
 
 
 @pytest.mark.parametrize(

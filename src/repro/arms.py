@@ -145,10 +145,10 @@ def _find(where: str, package: str, name: str) -> Callable:
         module = importlib.import_module(f"repro.methods.{package}.{name}")
     except SyntaxError as error:
         place = f"src/repro/methods/{package}/{name}.py" if error.filename is None else error.filename
-        raise SettingsError(f"{where}: {place}, line {error.lineno}: {error.msg}; mend the file") from None
+        raise SettingsError(f"{where}: {place}, line {error.lineno}: {error.msg}; correct the file") from None
     except Exception as error:
         raise SettingsError(
-            f"{where}: importing src/repro/methods/{package}/{name}.py: {type(error).__name__}: {error}; mend the file"
+            f"{where}: importing src/repro/methods/{package}/{name}.py: {type(error).__name__}: {error}; correct it"
         ) from error
     function = getattr(module, name, None)
     if not callable(function):

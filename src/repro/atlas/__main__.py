@@ -12,7 +12,7 @@ from repro.atlas import design as designs
 from repro.atlas import run as running
 from repro.atlas.again import as_markdown
 from repro.errors import COUNT, SEED, brief, command, number
-from repro.experiments.rates.sensitivity import best_rates, mean_areas, policies, sensitivity
+from repro.experiments.rates.sensitivity import best_rates, held_out, mean_areas, policies, sensitivity
 from repro.files import write_text
 from repro.settings import SettingsError
 from repro.stats import atlas
@@ -83,6 +83,9 @@ def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
     table = sensitivity()
     print(f"Mean area under the curve over the base policies {', '.join(policies(table))}:")
     print(mean_areas(table).join(best_rates(table)).round(4).to_string())
+    if len(policies(table)) > 1:
+        print("What a rate chosen on the other base policies gains over 2e-4:")
+        print(held_out(table, 2e-4).pivot(index="arm", columns="policy", values="gain").round(4).to_string())
     return 0
 
 

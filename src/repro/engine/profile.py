@@ -96,13 +96,13 @@ class Profile:
             if getattr(self.source, name) != getattr(source, name):
                 raise ProfileError(
                     f"the profile is of {what} than those trained here ({getattr(self.source, name)[:12]}…, not "
-                    f"{getattr(source, name)[:12]}…): profile anew with `dvc repro profile`"
+                    f"{getattr(source, name)[:12]}…): profile again with `dvc repro profile`"
                 )
         for name in ("temperature", "max_new_tokens"):
             if getattr(self.source, name) != getattr(source, name):
                 raise ProfileError(
                     f"the profile was sampled with {name} {getattr(self.source, name)}, training samples with "
-                    f"{getattr(source, name)}: profile anew with `dvc repro profile`"
+                    f"{getattr(source, name)}: profile again with `dvc repro profile`"
                 )
         return self
 

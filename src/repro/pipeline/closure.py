@@ -45,11 +45,12 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
     """The files of `modules` and of everything in `repro` that they import, directly or not, sorted; without the schema
-    of the settings, since a manifest contains their values."""
+    of the settings, since a manifest contains their values, and without what turns errors into sentences."""
+    apart = source / "errors.py"
     waiting, files = set(modules), set()
     while waiting:
         path = module_file(waiting.pop(), source)
-        if path is not None and path not in files and source / "settings" not in path.parents:
+        if path not in (None, apart) and path not in files and source / "settings" not in path.parents:
             files.add(path)
             with _naming(path):
                 waiting |= imported_modules(path.read_text(encoding="utf-8"))
@@ -62,9 +63,9 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except SyntaxError as error:
-        raise Unreadable(f"{path}, line {error.lineno}: {error.msg}; mend the file") from None
+        raise Unreadable(f"{path}, line {error.lineno}: {error.msg}; correct the file") from None
     except ValueError as error:  # not UTF-8, or a NUL
-        raise Unreadable(f"{path} is no Python source ({error}); mend the file") from None
+        raise Unreadable(f"{path} is not Python source ({error}); correct the file") from None
 
 
 def _cells(notebook: Path) -> list[dict[str, Any]]:
@@ -89,7 +90,7 @@ def heading(notebook: Path) -> str:
 
 
 def code_hash(path: Path) -> str:
-    """A hash of the code of a Python file, ignoring comments, docstrings and layout."""
+    """A hash of the code of a Python file, ignoring comments, docstrings, layout and the words of errors."""
     with _naming(path):
         return _code_hash(path.read_text(encoding="utf-8"))
 
@@ -102,7 +103,24 @@ def _code_hash(code: str) -> str:
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = body[1:] or [ast.Pass()]
-    return _digest(ast.unparse(tree).encode())
+    return _digest(ast.unparse(_Wordless().visit(tree)).encode())
+
+
+class _Wordless(ast.NodeTransformer):
+    """Empties the strings in `raise`."""
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        for inner in ast.walk(node):
+            for name, value in ast.iter_fields(inner):
+                if _is_text(value):
+                    setattr(inner, name, ast.Constant(""))
+                elif isinstance(value, list):
+                    setattr(inner, name, [ast.Constant("") if _is_text(entry) else entry for entry in value])
+        return node
+
+
+def _is_text(node: Any) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def text_hash(path: Path) -> str:

@@ -66,7 +66,7 @@ def _drop_library_versions(folder: Path) -> None:
 
 
 def load_policy(source: str | Path, device: str = "cpu", dtype: str = "float32") -> tuple[Any, Any]:
-    """(model, tokenizer) from a local folder or a hub id. NoPolicy with the mend when it cannot be had."""
+    """(model, tokenizer) from a local folder or a hub id. NoPolicy with the remedy when it cannot be had."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

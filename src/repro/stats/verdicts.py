@@ -47,15 +47,17 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-import yaml
+from pydantic import TypeAdapter
 
 from repro.files import write_parquet
 from repro.paths import CLAIMS
+from repro.settings.text import read_mapping
 
 Interval = tuple[float, float]
 Place = Literal["in", "out", "between"]
 OF_THEOREMS: dict[Place, str] = {"in": "holds", "out": "refuted", "between": "not shown"}
 AS_ASSUMED: dict[Place, str] = {"in": "reached", "out": "not reached", "between": "not shown"}
+SENTENCES = TypeAdapter(dict[str, str])
 OUTCOMES = tuple(dict.fromkeys([*OF_THEOREMS.values(), *AS_ASSUMED.values()]))
 
 SIZE_FACTOR = 2.0
@@ -143,7 +145,7 @@ def save(folder: str | Path, tables: dict[str, pd.DataFrame], verdicts: Iterable
 @cache
 def words(group: str) -> dict[str, str]:
     """{id: sentence} of the claims of one theory notebook, from configs/claims/theory/<group>.yaml."""
-    return yaml.safe_load((CLAIMS / "theory" / f"{group}.yaml").read_text())
+    return SENTENCES.validate_python(read_mapping(CLAIMS / "theory" / f"{group}.yaml"))
 
 
 def with_words(verdicts: pd.DataFrame, group: str) -> pd.DataFrame:

@@ -2,17 +2,19 @@
 
 from functools import cache
 
-import yaml
+from pydantic import ConfigDict, TypeAdapter
 
 from repro.paths import CONFIGS
 from repro.settings.fields import Section
+from repro.settings.text import read_mapping
 
 Tables = dict[str, dict[str, dict[str, float]]]
+TABLES = TypeAdapter(Tables, config=ConfigDict(strict=True))  # a word in place of a figure is an error
 
 
 @cache
 def paper_tables(paper: str) -> Tables:
-    return yaml.safe_load((CONFIGS / "papers" / "results" / f"{paper}.yaml").read_text())
+    return TABLES.validate_python(read_mapping(CONFIGS / "papers" / "results" / f"{paper}.yaml"))
 
 
 class Gain(Section):

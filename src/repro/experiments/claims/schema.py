@@ -4,13 +4,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from repro.experiments.claims.measures import Spec, check
 from repro.experiments.claims.papers import Gain
 from repro.paths import CLAIMS
 from repro.settings.fields import Section
+from repro.settings.text import read_mapping
 from repro.stats.verdicts import Expectation
 
 
@@ -105,7 +105,7 @@ def _replaced(part: Any, column: str) -> Any:
 
 def _read(path: Path) -> list[Claim]:
     """A file's claims; what it gives once for all of them is the claims' default."""
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    content: dict[str, Any] = read_mapping(path)
     entries, defaults = content.pop("claims"), content
     claims = []
     for entry in entries:

@@ -43,7 +43,7 @@ def describe(
 ) -> pd.DataFrame:
     """One row per mix of `groups`. Columns; * has _low and _high as well, a percentile bootstrap over queries:
 
-    mix, title, queries, success
+    mix, queries, success
     groups_without_signal*     share of the base policy's groups whose rewards are all equal
     length_difficulty*         Spearman's ρ of a query's success rate and its mean response length, over queries
     advantage_length*          Spearman's ρ of |A| and response length, over rollouts of groups with signal
@@ -66,7 +66,7 @@ def _row(mix: str, rollouts: pd.DataFrame, steps: pd.DataFrame, questions: pd.Da
         "length_difficulty": length_difficulty(rollouts, counts_B_Q),
         "advantage_length": advantage_length(rollouts, counts_B_Q),
     }
-    row = {"mix": mix, "title": titles(settings)[mix], "queries": len(signal_Q), "success": rollouts["correct"].mean()}
+    row = {"mix": mix, "queries": len(signal_Q), "success": rollouts["correct"].mean()}
     for name, estimates_B in estimates.items():
         ends = percentiles(estimates_B, len(signal_Q), settings.statistics)
         row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))

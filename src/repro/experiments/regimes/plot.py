@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from repro.experiments.regimes.mixes import titles
 from repro.experiments.regimes.summary import MEASURES
 from repro.plots.style import COLORS, new_figure
 from repro.plots.words import says
@@ -37,7 +38,7 @@ def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, ti
             point = {**mark, "linestyle": "none", "markersize": 7, "markeredgewidth": 1.6}
             ax.plot(of_mix[f"difference_{measure}"], places, label=MEASURES[measure], **point)
         ax.axvline(0.0, color="0.35", linewidth=1)
-        ax.set_title(_heading(mix), loc="left", fontsize=12)
+        ax.set_title(_heading(mix, titles(settings)[mix["mix"]]), loc="left", fontsize=12)
         ax.xaxis.set_major_locator(MaxNLocator(4))
     for ax in axes.flat[len(mixes) :]:
         ax.set_axis_off()
@@ -63,7 +64,7 @@ def _resolved(table: pd.DataFrame, measure: str, settings: Settings) -> str:
     return f"{MEASURES[measure]}, {len(resolved)} of {len(others)} significant" + "".join(f", {name}" for name in named)
 
 
-def _heading(mix: pd.Series) -> str:
-    title = textwrap.fill(mix["title"], 28)  # as many lines as it takes: panels are narrow
+def _heading(mix: pd.Series, title: str) -> str:
+    title = textwrap.fill(title, 28)  # as many lines as it takes: panels are narrow
     silent, rho = mix["groups_without_signal"], mix["length_difficulty"]
     return f"{title}\n{silent:.0%} without signal,\nρ(success, length) {rho:+.2f}"

@@ -14,7 +14,7 @@ from repro.stats import runs
 from repro.stats.efficiency import summarise
 from repro.stats.intervals import draws, percentiles
 from repro.stats.multiplicity import holm
-from repro.stats.tables import interval, intervals
+from repro.stats.tables import intervals, ratio
 
 # What is compared; the first is the last evaluation, for the second see `at_equal_tokens`.
 MEASURES = {"steps": "at equal steps", "tokens": "at equal trained tokens (computed)"}
@@ -101,7 +101,7 @@ def paired(values: Mapping[str, np.ndarray], confidence: float) -> dict[str, Pai
 def compare(evaluations: pd.DataFrame, questions: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """One row per mix and arm of `regimes.arms`. Columns; * has _low and _high as well:
 
-    mix, arm, title, seeds, diverged
+    mix, arm, seeds, diverged
     accuracy_steps, accuracy_tokens    mean over seeds at the end, and at `budget` trained tokens
     budget, budget_step                `at_equal_tokens`'s, and this arm's step at that point
     difference_steps*, _tokens*        to the baseline, paired by seed: see `paired`
@@ -123,7 +123,7 @@ def compare(evaluations: pd.DataFrame, questions: pd.DataFrame, settings: Settin
         level = round(100 * settings.statistics.levels[0])
         ratios = [name for axis in COSTS if (name := f"{axis}_ratio_{level}") in summary]
         ends = ("", "_low", "_high", "_reached", "_open")
-        kept = ["title", "seeds", "diverged", *(f"{name}{end}" for name in ratios for end in ends)]
+        kept = ["seeds", "diverged", *(f"{name}{end}" for name in ratios for end in ends)]
         table = summary[kept].reset_index().assign(budget=budget, budget_step=step_A)
         table.insert(0, "mix", mix)
         for measure in MEASURES:
@@ -268,7 +268,7 @@ def regimes_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     baseline = table["arm"] == settings.baseline
     columns = {
         "mix": table["mix"].map(titles(settings)).where(~table["mix"].duplicated(), ""),
-        "arm": table["title"],
+        "arm": table["arm"].map({name: arm.title for name, arm in settings.all_arms.items()}),
         "final accuracy": table["accuracy_steps"].map("{:.3f}".format),
     }
     for measure, heading in MEASURES.items():
@@ -280,17 +280,6 @@ def regimes_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     level = settings.statistics.levels[0]
     for axis, heading in COSTS.items():
         if (name := f"{axis}_ratio_{round(100 * level)}") in table:
-            cost = pd.Series([_cost(row, name) for _, row in table.iterrows()], table.index)
+            cost = pd.Series([ratio(row, name) for _, row in table.iterrows()], table.index)
             columns[f"{heading} to {level:.0%} of the rise"] = cost.where(~baseline, "1")
     return pd.DataFrame(columns)
-
-
-def _cost(row: pd.Series, name: str) -> str:
-    """`0.72 [0.60, 0.85]`; `≥ 1.04` where the level was not reached, `0.96 [0.87, ≥ 1.02]` where the upper end is a
-    lower bound."""
-    if pd.isna(row[name]):
-        return "undefined: the baseline did not rise"
-    if not row[f"{name}_reached"]:
-        return f"≥ {row[name]:.2f}"
-    text = interval(row[name], row[f"{name}_low"], row[f"{name}_high"], ".2f")
-    return text.replace(", ", ", ≥ ") if row[f"{name}_open"] else text

@@ -27,10 +27,10 @@ def save(
     """Data to `output`, the small things that the front page shows to figures/, tables/ and metrics.json.
 
     `texts` (Markdown) go to tables/<name>.md, `frames` to <output>/<name>.parquet. Nothing of it
-    is made of seconds: it is a function of the data.
+    is made of seconds: it is a function of the data. Titles and groups are words, and stay in params.yaml.
     """
     folder = Path(output)
-    write_parquet(summary, folder / "summary.parquet")
+    write_parquet(summary.drop(columns=["title", "group"]), folder / "summary.parquet")
     for place in (folder, TABLES):  # tables/ is in git: the study's curves can be read without training anything
         write_parquet(evaluations, place / "evaluations.parquet")
     for name, frame in (frames or {}).items():

@@ -1,0 +1,98 @@
+"""Sentences beside assertions: what a check shows, and that stage and report name one that no longer holds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import papermill
+import pytest
+from test_report import PROVENANCE
+
+from repro import notebook, settings
+from repro.notebook import CHECK, Check, check, failed
+from repro.pipeline import run
+from repro.pipeline.stage import stage
+from repro.report.html import render
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What `check` displays."""
+    found = []
+    monkeypatch.setattr("IPython.display.display", found.append)
+    return found
+
+
+def test_a_check_holds_fails_or_cannot_be_checked(shown):
+    check("it-holds", True)
+    check("it-fails", lambda: np.bool_(False))
+    check("an-arm-is-missing", lambda: {}["zvf"] > 0)
+    assert [(found.name, found.holds) for found in shown] == [
+        ("it-holds", True),
+        ("it-fails", False),
+        ("an-arm-is-missing", None),
+    ]
+    words = [found._repr_mimebundle_()["text/plain"] for found in shown]
+    assert words == [
+        "✓ checked: it-holds",
+        "✗ no longer holds: it-fails. The text above needs rewriting.",
+        "– not checked: an-arm-is-missing, for lack of 'zvf'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "holds", "words"),
+    [
+        ("Not a name", True, "lower-case letters"),
+        ("three", np.ones(3, bool), r"\(3,\) entries"),
+        ("wrong", lambda: 1 / 0, "division"),
+    ],
+)
+def test_a_check_that_is_none_is_an_error(shown, name, holds, words):
+    with pytest.raises((ValueError, ZeroDivisionError), match=words):
+        check(name, holds)
+    assert not shown
+
+
+def executed(*checks: Check) -> dict:
+    """A notebook with a cell for each check."""
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{place}",
+            "execution_count": 1,
+            "metadata": {},
+            "source": "check(…)",
+            "outputs": [{"output_type": "display_data", "metadata": {}, "data": entry._repr_mimebundle_()}],
+        }
+        for place, entry in enumerate(checks)
+    ]
+    title = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": "# A question?"}
+    return {"cells": [title, *cells], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+CHECKS = (Check("it-holds", True), Check("it-fails", False), Check("nor-this", None, "an arm"))
+
+
+def test_a_stage_names_the_checks_that_fail(monkeypatch, tmp_path, capsys):
+    made = executed(*CHECKS)
+    assert failed(made) == ["it-fails"]
+    monkeypatch.setattr(
+        papermill, "execute_notebook", lambda source, target, **options: Path(target).write_text(json.dumps(made))
+    )
+    monkeypatch.setattr(run, "end_with", lambda owner: None)
+    monkeypatch.setattr(run.paths, "EXECUTED", tmp_path / "executed")
+    monkeypatch.setattr(run, "LAST_RUN", tmp_path / "last")
+    smoke = settings.load(scale="smoke")
+    run.run_stage(stage("train", smoke, "grpo"), smoke)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "check" in line]
+    assert lines == ["train-grpo: check 'it-fails' fails: rewrite the sentence above it in the notebook"]
+
+
+def test_a_report_warns_of_the_checks_that_fail(tmp_path):
+    source = tmp_path / "executed.ipynb"
+    source.write_text(json.dumps(executed(*CHECKS)))
+    render(source, tmp_path / "page.html", "A question?", PROVENANCE)
+    page = (tmp_path / "page.html").read_text()
+    assert "no longer holds: it-fails" in page and "not checked: nor-this, for lack of an arm" in page
+    assert page.count('class="check fails"') == 1 and CHECK not in page and notebook.CHECK == CHECK
