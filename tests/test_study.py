@@ -11,7 +11,7 @@ from repro.experiments.results import tables
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
 from repro.stats.efficiency import cost_ratios, cost_to_reach, summarise
-from repro.stats.intervals import mean_intervals, over_seeds, ratio_interval, resample_counts
+from repro.stats.intervals import estimate, mean_intervals, over_seeds, ratio_interval, resample_counts
 from repro.stats.runs import at_budgets
 from repro.stats.tables import ratio, speedup
 
@@ -263,8 +263,10 @@ def test_means_over_seeds_take_a_seeds_rows_first():
 
 def test_resampled_trials_are_counted_with_the_generators_own_draws():
     counts_B_K = resample_counts(7, 300, np.random.default_rng(5))
-    assert counts_B_K.shape == (300, 7) and (counts_B_K.sum(1) == 7).all()
-    assert (counts_B_K == np.random.default_rng(5).multinomial(7, [1 / 7] * 7, size=300)).all()
+    assert counts_B_K.shape == (301, 7) and (counts_B_K.sum(1) == 7).all() and (counts_B_K[0] == 1).all()
+    assert (counts_B_K[1:] == np.random.default_rng(5).multinomial(7, [1 / 7] * 7, size=300)).all()
+    value, (low, high) = estimate(np.array([7.0, *range(1001)]))
+    assert (value, low, high) == (7.0, 25.0, 975.0)
 
 
 def test_files_are_whole_or_absent(tmp_path):

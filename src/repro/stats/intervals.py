@@ -153,9 +153,14 @@ def draws(n: int, statistics: Statistics) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _draws(n: int, resamples: int, seed: int) -> np.ndarray:
-    draws_B_N = np.vstack([np.arange(n), np.random.default_rng(seed).integers(n, size=(resamples, n))])
+    draws_B_N = resample_rows(n, resamples, np.random.default_rng(seed))
     draws_B_N.flags.writeable = False  # it is shared
     return draws_B_N
+
+
+def resample_rows(n: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """rows_B_N: which of n each resample takes. Row 0 takes each once: the estimate."""
+    return np.vstack([np.arange(n), rng.integers(n, size=(resamples, n))])
 
 
 def percentiles(estimates_B: np.ndarray, n: int, statistics: Statistics) -> Interval3:
@@ -173,5 +178,12 @@ def percentiles(estimates_B: np.ndarray, n: int, statistics: Statistics) -> Inte
 
 
 def resample_counts(n_trials: int, n_resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """counts_B_K: how often each of B bootstrap resamples takes each of K trials; every row adds up to K."""
-    return rng.multinomial(n_trials, np.full(n_trials, 1 / n_trials), size=n_resamples)
+    """counts_B_K: how often each resample takes each of K trials; every row adds up to K. Row 0 takes each once."""
+    counts_B_K = rng.multinomial(n_trials, np.full(n_trials, 1 / n_trials), size=n_resamples)
+    return np.vstack([np.ones(n_trials, counts_B_K.dtype), counts_B_K])
+
+
+def estimate(estimates_B: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """(estimate, its 95% percentile interval) of a simulation: row 0 is the whole sample, the others are resamples."""
+    low, high = np.quantile(estimates_B[1:], [0.025, 0.975])
+    return float(estimates_B[0]), (float(low), float(high))

@@ -339,12 +339,5 @@ def measure(trials: pd.DataFrame, seed: int, n_resamples: int = 2000) -> Measure
     n_trials = error_S_M_K.shape[-1]
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
     weights_B_K = resample_counts(n_trials, n_resamples, rng) / n_trials
-    weights_B_K = np.vstack([np.full(n_trials, 1 / n_trials), weights_B_K])
     means = [np.tensordot(weights_B_K, array, axes=(1, 2)) for array in (error_S_M_K, cost_S_M_K)]
     return Measured(*means, iterations_M)
-
-
-def estimate(values_B: Array) -> tuple[float, tuple[float, float]]:
-    """(estimate, 95% percentile interval) of a statistic whose row 0 is the whole sample."""
-    low, high = np.quantile(values_B[1:], [0.025, 0.975])
-    return float(values_B[0]), (float(low), float(high))

@@ -180,7 +180,6 @@ def measure(trials: pd.DataFrame, seed: int, n_resamples: int = 1000) -> dict[tu
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(6,)))
     n_trials = trials["trial"].nunique()
     weights_B_K = resample_counts(n_trials, n_resamples, rng) / n_trials
-    weights_B_K = np.vstack([np.full(n_trials, 1 / n_trials), weights_B_K])
     measured = {}
     for key, rows in trials.groupby(["case", "kind"], sort=False):
         rows = rows.sort_values(["budget", "iteration", "trial"])
