@@ -321,6 +321,9 @@ def test_the_noise_floor_by_hand():
     moved.loc[(moved["arm"] == "base-again") & (moved["seed"] == 0) & (moved["step"] == 3), "accuracy"] += 0.25
     row = noise_floor(moved, settings).iloc[0]
     assert not row["identical"] and row["largest"] == pytest.approx(0.25)
+    here = evaluations[evaluations["arm"].isin(["base", "base-again"])]  # of one machine, the table is from another
+    row = noise_floor(moved, settings, here).iloc[0]
+    assert row["identical"] and row["largest"] == 0.0
     with pytest.raises(ValueError, match="there is no run of 'base-again'; add the arm and train it"):
         noise_floor(evaluations[evaluations["arm"] != "base-again"], settings)
 

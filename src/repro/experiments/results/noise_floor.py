@@ -7,8 +7,9 @@ from repro.settings import Settings
 from repro.stats.runs import TIMED, compared, last_of
 
 
-def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None = None) -> pd.DataFrame:
-    """One row, from the baseline, the same arm trained `again` (by default `<baseline>-again`), and the other arms.
+def noise_floor(evaluations: pd.DataFrame, settings: Settings, here: pd.DataFrame | None = None) -> pd.DataFrame:
+    """One row, from the baseline, the same arm trained again as `<baseline>-again`, and the other arms. `here`: the two
+    as trained on one machine, where `evaluations` has the baseline from another.
 
     same_seeds, identical, largest    seeds that both have; whether every measured figure of theirs is the same;
                                       the largest |difference| in accuracy at any evaluation
@@ -19,7 +20,7 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     resolvable, resolvable_holm       the mean of that many paired differences at which a t-test just resolves it (so
                                       in half of the studies), alone and as the first of Holm's steps over all arms
     """
-    again = again or f"{settings.baseline}-again"
+    again = f"{settings.baseline}-again"
     ours = [*compared(settings), again]
     curves = evaluations[evaluations["arm"].isin(ours)]
     missing = {settings.baseline, again} - set(curves["arm"])
@@ -31,7 +32,7 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, again: str | None
     return pd.DataFrame(
         [
             {
-                **_same_seed_twice(curves, settings.baseline, again),
+                **_same_seed_twice(curves if here is None else here, settings.baseline, again),
                 **_two_means(first.to_numpy(), new.to_numpy(), settings.statistics.confidence),
                 **_resolvable(final.drop(again), settings),
             }
