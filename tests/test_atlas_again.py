@@ -90,16 +90,29 @@ def test_a_cut_predicts_the_other_seeds_of_the_other_study():
             own_S = one_S[list(part)]
             half = scipy.stats.t.ppf(0.95, 2) * own_S.std(ddof=1) * (1 / 3 + 1 / 2) ** 0.5
             inside.append(abs(two_S[rest].mean() - own_S.mean()) <= half)
-    part, (cuts, share) = again.crossed(first_A_S, second_A_S, 0.9)
-    assert (part, cuts) == (3, 10) and share == pytest.approx(np.mean(inside))
+    cuts, share = again.crossed(pd.DataFrame(first_A_S), pd.DataFrame(second_A_S), 0.9)
+    assert cuts == 10 and share == pytest.approx(np.mean(inside))
+    few, _ = again.crossed(pd.DataFrame(first_A_S), pd.DataFrame(second_A_S)[[0]], 0.9)
+    assert few == 4  # the cuts that leave seed 0 out
 
 
-def test_without_two_whole_seeds_it_is_one_sentence(place):
+def test_whole_arms_are_compared_on_all_seeds_and_all_arms_on_the_seeds_they_share(place, monkeypatch):
+    design = design_of({**PANELS, "first": {**PANELS["first"], "arms": ["grpo", "zvf", "pods"], "seeds": [0, 1, 2]}})
+    made = pd.DataFrame([(arm, seed) for arm in ("grpo", "zvf", "pods") for seed in range(3)], columns=["arm", "seed"])
+    of = {"second": made[(made["arm"] != "pods") | (made["seed"] == 1)], "first": made}
+    monkeypatch.setattr(again.atlas, "load", lambda table, panel: of[panel])
+    monkeypatch.setattr(again.atlas, "of_seeds", lambda table, panel, arms, seeds: (panel, arms, seeds))
+    whole, shared = again.pairs(design, "second")
+    assert whole.first == ("first", ["grpo", "zvf"], [0, 1, 2]) and whole.second[2] == [0, 1, 2]
+    assert shared.first == ("first", ["grpo", "zvf", "pods"], [0, 1, 2]) and shared.second[2] == [1]
+
+
+def test_without_runs_it_is_one_sentence(place):
     design = design_of(PANELS)
-    with pytest.raises(again.NotMadeAgain, match="0 whole seeds of panel second"):
-        again.both(design, "second")
+    with pytest.raises(again.NotMadeAgain, match="no whole seed and no whole arm of panel second"):
+        again.pairs(design, "second")
     with pytest.raises(again.NotMadeAgain, match="panel first repeats no other"):
-        again.both(design, "first")
+        again.pairs(design, "first")
 
 
 def test_the_comparison_in_git_is_that_of_the_data_in_git():

@@ -1,5 +1,6 @@
 """A panel made again on another kind of CPU, against the panel that it repeats: do the printed intervals hold?"""
 
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -12,102 +13,105 @@ from repro.settings import Settings
 from repro.stats import atlas
 from repro.stats.correlation import spearman
 from repro.stats.intervals import predicted, t_intervals
-from repro.stats.multiplicity import significance
 from repro.stats.runs import last_of
-from repro.stats.tables import interval, markdown
+from repro.stats.tables import markdown
 
 
 class NotMadeAgain(Refused):
     """One sentence: which runs the atlas lacks."""
 
 
-def both(design: Design, panel: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The evaluations of the repeated panel's runs and of `panel`'s, as repro.stats.runs has them: of the seeds that
-    `panel` has of every arm."""
+@dataclass(frozen=True)
+class Pair:
+    """The evaluations of `arms` in a panel and in the one that repeats it, as repro.stats.runs has them; `seeds`: those
+    that every arm has in the second."""
+
+    arms: list[str]
+    seeds: list[int]
+    first: pd.DataFrame
+    second: pd.DataFrame
+
+
+def pairs(design: Design, panel: str) -> list[Pair]:
+    """The arms that `panel` has with every seed; and all its arms with the seeds that all have, if these are others.
+    NotMadeAgain where there are neither."""
     of = design.panels[panel]
     if of.repeats is None:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
-    arms, runs = arms_of(design, of), atlas.load("runs", panel)
-    seeds = [seed for seed in of.seeds if len(runs) and set(arms) <= set(runs.loc[runs["seed"] == seed, "arm"])]
-    if len(seeds) < 2:
-        raise NotMadeAgain(f"the atlas has {len(seeds)} whole seeds of panel {panel}, and needs two: `make atlas`")
-    return tuple(atlas.of_seeds("evaluations", name, arms, seeds) for name in (of.repeats, panel))
+    runs = atlas.load("runs", panel)
+    made = {arm: set(runs.loc[runs["arm"] == arm, "seed"]) if len(runs) else set() for arm in arms_of(design, of)}
+    whole = [arm for arm, seeds in made.items() if seeds == set(of.seeds)]
+    common = [seed for seed in of.seeds if all(seed in seeds for seeds in made.values())]
+    chosen = [(whole, list(of.seeds))] if len(whole) > 1 else []
+    chosen += [(list(made), common)] if common and len(whole) < len(made) else []
+    if not chosen:
+        raise NotMadeAgain(f"the atlas has no whole seed and no whole arm of panel {panel} yet: `make atlas`")
+    return [
+        Pair(
+            arms,
+            seeds,
+            atlas.of_seeds("evaluations", of.repeats, arms, of.seeds),
+            atlas.of_seeds("evaluations", panel, arms, seeds),
+        )
+        for arms, seeds in chosen
+    ]
 
 
-def summary(first: pd.DataFrame, second: pd.DataFrame, settings: Settings) -> dict[str, str]:
+def summary(pair: Pair, settings: Settings) -> dict[str, str]:
     """What is printed: {figure: value}."""
-    there, here = (last_of(table)["accuracy"].unstack("seed") for table in (first, second))
-    arms, confidence = list(there.index), settings.statistics.confidence
-    here = here.loc[arms]
-    table = repeated(second, first, settings).set_index("arm")
+    there, here = (last_of(table)["accuracy"].unstack("seed").loc[pair.arms] for table in (pair.first, pair.second))
+    confidence, twice = settings.statistics.confidence, there[pair.seeds]
+    table = repeated(pair.second, pair.first, settings).set_index("arm")
     others = list(table.index)
-    one, two = (frame.loc[others].to_numpy() - frame.loc[settings.baseline].to_numpy() for frame in (there, here))
-    _, low, high = t_intervals(one, confidence)
-    residual = [(frame.to_numpy() - frame.mean(axis=1).to_numpy()[:, None]).ravel() for frame in (there, here)]
-    shift = t_intervals((here - there).mean(axis=0).to_numpy(), confidence)  # over seeds, each a mean over arms
-    cut, cuts = crossed(one, two, confidence)
-    resolved = [_resolved(frame, others, settings) for frame in (one, two)]
-    n, seeds = len(others), there.shape[1]
+    one, two = (frame.loc[others] - frame.loc[settings.baseline] for frame in (there, here))
+    _, low, high = t_intervals(one.to_numpy(), confidence)
+    residual = [(frame.to_numpy() - frame.mean(axis=1).to_numpy()[:, None]).ravel() for frame in (twice, here)]
+    apart = (here - twice).abs().to_numpy().ravel()
+    cuts, share = crossed(one, two, confidence)
+    mean_A = two.mean(axis=1)
     return {
         "runs made again": f"{here.size}",
-        "of them with the same bits": f"{table['same_bits'].sum()}",
-        "final accuracy, second less first, mean over arms": interval(*map(float, shift), "+.4f"),
+        "of them with the same bits": f"{table['same_bits'].sum()} of {len(others) * len(pair.seeds)}, baseline apart",
+        "final accuracy of a seed's two runs: median and largest difference": (
+            f"{np.median(apart):.4f}, {apart.max():.4f}"
+        ),
         "correlation of a run's final accuracy, less its arm's mean, with that of the same seed": (
             f"{np.corrcoef(*residual)[0, 1]:.2f}"
         ),
-        "rank correlation of the arms' differences to the baseline": f"{spearman(one.mean(1), two.mean(1)):.2f}",
+        "rank correlation of the arms' differences to the baseline": f"{spearman(one.mean(axis=1), mean_A):.2f}",
         f"second differences inside the first's {confidence:.0%} confidence intervals": _share(
-            (two.mean(1) >= low) & (two.mean(1) <= high)
+            ((mean_A >= low) & (mean_A <= high)).to_numpy()
         ),
-        f"inside its {confidence:.0%} prediction intervals, {seeds} seeds to {seeds}": _share(
-            table["inside"].to_numpy()
+        f"inside its {confidence:.0%} prediction intervals": _share(table["inside"].to_numpy()),
+        "inside those from some of the first's seeds, for the second's other seeds": (
+            f"{share:.1%} of {cuts * len(others)}, {cuts} cuts"
         ),
-        f"the same of {cut} seeds of the first to the other {seeds - cut} of the second, all {cuts[0]} cuts": (
-            f"{cuts[1]:.1%} of {cuts[0] * n}"
-        ),
-        "significant after Holm's correction, first": ", ".join(resolved[0]) or "none",
-        "significant after Holm's correction, second": ", ".join(resolved[1]) or "none",
+        "outside these prediction intervals": ", ".join(table.index[~table["inside"]]) or "none",
     }
 
 
-def crossed(first_A_S: np.ndarray, second_A_S: np.ndarray, confidence: float) -> tuple[int, tuple[int, float]]:
-    """(seeds in a part, (number of cuts, share)): of the prediction intervals of more than half of the first study's
-    seeds, the share that holds the mean of the *other* seeds in the second, over all ways to cut."""
-    seeds = first_A_S.shape[1]
-    part = (seeds + 1) // 2
+def crossed(first: pd.DataFrame, second: pd.DataFrame, confidence: float) -> tuple[int, float]:
+    """(number of cuts, share): of the prediction intervals from more than half of the first study's seeds, the share
+    that holds the mean of the second's *other* seeds, over all ways to cut. Both: differences, arms × seeds."""
     inside = []
-    for chosen in combinations(range(seeds), part):
-        rest = [seed for seed in range(seeds) if seed not in chosen]
-        _, low, high = predicted(first_A_S[:, list(chosen)], len(rest), confidence)
-        mean = second_A_S[:, rest].mean(1)
-        inside.append((mean >= low) & (mean <= high))
-    return part, (len(inside), float(np.mean(inside)))
-
-
-def outside(first: pd.DataFrame, second: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The arms whose second difference lies outside the first's prediction interval, a row each."""
-    table = repeated(second, first, settings)
-    return table.loc[~table["inside"], ["arm", "atlas", "low", "high", "difference"]]
+    for part in map(list, combinations(first.columns, (first.shape[1] + 1) // 2)):
+        if rest := [seed for seed in second.columns if seed not in part]:
+            _, low, high = predicted(first[part].to_numpy(), len(rest), confidence)
+            inside.append(second[rest].mean(axis=1).between(low, high))
+    return len(inside), float(np.mean(inside))
 
 
 def as_markdown(design: Design, panel: str, settings: Settings) -> str:
-    """The whole comparison."""
-    first, second = both(design, panel)
+    """The whole comparison, a column for each pair."""
     runs = atlas.load("runs")
-    cpus = [
-        ", ".join(runs.loc[runs["panel"] == name, "cpu"].unique()) for name in (design.panels[panel].repeats, panel)
-    ]
-    figures = summary(first, second, settings)
-    table = markdown(pd.DataFrame({"figure": figures.keys(), "value": figures.values()}))
-    left = outside(first, second, settings).rename(columns={"atlas": "first", "difference": "second"})
-    rows = markdown(left, formats=dict.fromkeys(["first", "low", "high", "second"], "+.4f")) if len(left) else "None."
-    return f"First: {cpus[0]}. Second: {cpus[1]}.\n\n{table}\n\nOutside the prediction intervals:\n\n{rows}\n"
+    names = (design.panels[panel].repeats, panel)
+    compared = pairs(design, panel)
+    cpus = [", ".join(runs.loc[runs["panel"] == name, "cpu"].unique()) for name in names]
+    columns = [f"{len(pair.seeds)} seeds of {len(pair.arms)} arms" for pair in compared]
+    values = {column: summary(pair, settings) for column, pair in zip(columns, compared, strict=True)}
+    table = pd.DataFrame(values).rename_axis("figure").reset_index()
+    return f"First: {cpus[0]}. Second: {cpus[1]}.\n\n{markdown(table)}"
 
 
 def _share(inside: np.ndarray) -> str:
     return f"{inside.sum()} of {len(inside)}, {inside.mean():.1%}"
-
-
-def _resolved(differences_A_S: np.ndarray, arms: list[str], settings: Settings) -> list[str]:
-    columns = significance(differences_A_S, arms, settings.baseline, arms, settings.statistics.confidence)
-    return [arm for arm, word in zip(arms, columns["resolved"], strict=True) if word in ("more", "less")]
