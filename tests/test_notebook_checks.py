@@ -1,17 +1,12 @@
-"""Sentences beside assertions: what a check shows, and that stage and report name one that no longer holds."""
+"""Sentences beside assertions: what a check shows, and that a report names one that no longer holds."""
 
 import json
-from pathlib import Path
 
 import numpy as np
-import papermill
 import pytest
 from test_report import PROVENANCE
 
-from repro import notebook, settings
-from repro.notebook import CHECK, Check, check, failed
-from repro.pipeline import run
-from repro.pipeline.stage import stage
+from repro.notebook import CHECK, Check, check
 from repro.report.html import render
 
 
@@ -74,25 +69,10 @@ def executed(*checks: Check) -> dict:
 CHECKS = (Check("it-holds", True), Check("it-fails", False), Check("nor-this", None, "an arm"))
 
 
-def test_a_stage_names_the_checks_that_fail(monkeypatch, tmp_path, capsys):
-    made = executed(*CHECKS)
-    assert failed(made) == ["it-fails"]
-    monkeypatch.setattr(
-        papermill, "execute_notebook", lambda source, target, **options: Path(target).write_text(json.dumps(made))
-    )
-    monkeypatch.setattr(run, "end_with", lambda owner: None)
-    monkeypatch.setattr(run.paths, "EXECUTED", tmp_path / "executed")
-    monkeypatch.setattr(run, "LAST_RUN", tmp_path / "last")
-    smoke = settings.load(scale="smoke")
-    run.run_stage(stage("train", smoke, "grpo"), smoke)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "check" in line]
-    assert lines == ["train-grpo: check 'it-fails' fails: rewrite the sentence above it in the notebook"]
-
-
 def test_a_report_warns_of_the_checks_that_fail(tmp_path):
     source = tmp_path / "executed.ipynb"
     source.write_text(json.dumps(executed(*CHECKS)))
     render(source, tmp_path / "page.html", "A question?", PROVENANCE)
     page = (tmp_path / "page.html").read_text()
     assert "no longer holds: it-fails" in page and "not checked: nor-this, for lack of an arm" in page
-    assert page.count('class="check fails"') == 1 and CHECK not in page and notebook.CHECK == CHECK
+    assert page.count('class="check fails"') == 1 and CHECK not in page

@@ -1,13 +1,16 @@
 """Running a stage: a kernel that does not start is tried again, a notebook that fails is not."""
 
 import contextlib
+import json
 import signal
 from pathlib import Path
 
 import papermill
 import pytest
+from test_notebook_checks import CHECKS, executed
 
 from repro import settings as settings_module
+from repro.notebook import failed
 from repro.pipeline import run
 from repro.pipeline.__main__ import main
 from repro.pipeline.stage import stage
@@ -47,6 +50,17 @@ def test_it_is_given_up_after_four(attempts):
     with pytest.raises(run.StageFailed, match="train-grpo: its kernel died"):
         run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
     assert len(calls) == run.KERNEL_STARTS
+
+
+def test_a_stage_names_the_checks_that_fail(attempts, monkeypatch, capsys):
+    made = executed(*CHECKS)
+    assert failed(made) == ["it-fails"]
+    monkeypatch.setattr(
+        papermill, "execute_notebook", lambda source, target, **options: Path(target).write_text(json.dumps(made))
+    )
+    run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "check" in line]
+    assert lines == ["train-grpo: check 'it-fails' fails: rewrite the sentence above it in the notebook"]
 
 
 def test_a_failing_cell_is_not_tried_again(attempts):

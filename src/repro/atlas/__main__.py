@@ -84,8 +84,9 @@ def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
     print(f"Mean area under the curve over the base policies {', '.join(policies(table))}:")
     print(mean_areas(table).join(best_rates(table)).round(4).to_string())
     if len(policies(table)) > 1:
-        print("What a rate chosen on the other base policies gains over 2e-4:")
-        print(held_out(table, 2e-4).pivot(index="arm", columns="policy", values="gain").round(4).to_string())
+        rate = settings_module.load().engine.learning_rate
+        print(f"What a rate chosen on the other base policies gains over {rate:g}:")
+        print(held_out(table, rate).pivot(index="arm", columns="policy", values="gain").round(4).to_string())
     return 0
 
 

@@ -1,18 +1,17 @@
 """A panel made again on another kind of CPU, against the panel that it repeats: do the printed intervals hold?"""
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
 
 from repro.atlas.design import Design, arms_of
 from repro.errors import Refused
-from repro.experiments.results.repeated import repeated
+from repro.experiments.results.repeated import crossed, differences, repeated
 from repro.settings import Settings
 from repro.stats import atlas
 from repro.stats.correlation import spearman
-from repro.stats.intervals import predicted, t_intervals
+from repro.stats.intervals import t_intervals
 from repro.stats.runs import last_of
 from repro.stats.tables import markdown
 
@@ -63,11 +62,11 @@ def summary(pair: Pair, settings: Settings) -> dict[str, str]:
     confidence, twice = settings.statistics.confidence, there[pair.seeds]
     table = repeated(pair.second, pair.first, settings).set_index("arm")
     others = list(table.index)
-    one, two = (frame.loc[others] - frame.loc[settings.baseline] for frame in (there, here))
+    one, two = (differences(frame, settings.baseline).loc[others] for frame in (pair.first, pair.second))
     _, low, high = t_intervals(one.to_numpy(), confidence)
     residual = [(frame.to_numpy() - frame.mean(axis=1).to_numpy()[:, None]).ravel() for frame in (twice, here)]
     apart = (here - twice).abs().to_numpy().ravel()
-    cuts, share = crossed(one, two, confidence)
+    cuts = crossed(one, two, confidence)
     mean_A = two.mean(axis=1)
     return {
         "runs made again": f"{here.size}",
@@ -84,21 +83,10 @@ def summary(pair: Pair, settings: Settings) -> dict[str, str]:
         ),
         f"inside its {confidence:.0%} prediction intervals": _share(table["inside"].to_numpy()),
         "inside those from some of the first's seeds, for the second's other seeds": (
-            f"{share:.1%} of {cuts * len(others)}, {cuts} cuts"
+            f"{cuts['contained'].mean():.1%} of {len(cuts) * len(others)}, {len(cuts)} cuts"
         ),
         "outside these prediction intervals": ", ".join(table.index[~table["inside"]]) or "none",
     }
-
-
-def crossed(first: pd.DataFrame, second: pd.DataFrame, confidence: float) -> tuple[int, float]:
-    """(number of cuts, share): of the prediction intervals from more than half of the first study's seeds, the share
-    that holds the mean of the second's *other* seeds, over all ways to cut. Both: differences, arms × seeds."""
-    inside = []
-    for part in map(list, combinations(first.columns, (first.shape[1] + 1) // 2)):
-        if rest := [seed for seed in second.columns if seed not in part]:
-            _, low, high = predicted(first[part].to_numpy(), len(rest), confidence)
-            inside.append(second[rest].mean(axis=1).between(low, high))
-    return len(inside), float(np.mean(inside))
 
 
 def as_markdown(design: Design, panel: str, settings: Settings) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 from repro.files import Unreadable, read_json
 from repro.paths import SOURCE
 
+APART = ("settings", "errors.py")  # a manifest contains the values of the settings; the other words errors
+
 
 def module_file(module: str, source: Path = SOURCE) -> Path | None:
     """The file of `repro.a.b`, or None if there is no such module (for instance, for a name defined in `repro.a`)."""
@@ -44,13 +46,11 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
-    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted; without the schema
-    of the settings, since a manifest contains their values, and without what turns errors into sentences."""
-    apart = source / "errors.py"
+    """The files of `modules` and of everything in `repro` that they import, directly or not, sorted; without APART."""
     waiting, files = set(modules), set()
     while waiting:
         path = module_file(waiting.pop(), source)
-        if path not in (None, apart) and path not in files and source / "settings" not in path.parents:
+        if path is not None and path not in files and path.relative_to(source).parts[0] not in APART:
             files.add(path)
             with _naming(path):
                 waiting |= imported_modules(path.read_text(encoding="utf-8"))
@@ -103,24 +103,19 @@ def _code_hash(code: str) -> str:
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = body[1:] or [ast.Pass()]
-    return _digest(ast.unparse(_Wordless().visit(tree)).encode())
+        if isinstance(node, ast.Raise):
+            _Wordless().generic_visit(node)
+    return _digest(ast.unparse(tree).encode())
 
 
 class _Wordless(ast.NodeTransformer):
-    """Empties the strings in `raise`."""
+    """Empties every string."""
 
-    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
-        for inner in ast.walk(node):
-            for name, value in ast.iter_fields(inner):
-                if _is_text(value):
-                    setattr(inner, name, ast.Constant(""))
-                elif isinstance(value, list):
-                    setattr(inner, name, [ast.Constant("") if _is_text(entry) else entry for entry in value])
-        return node
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:
+        return ast.Constant("")
 
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant("") if isinstance(node.value, str) else node
 
 
 def text_hash(path: Path) -> str:

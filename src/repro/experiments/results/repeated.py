@@ -1,5 +1,7 @@
 """This machine's own runs against the atlas's: the same bits, or within the intervals that a repetition should keep?"""
 
+from itertools import combinations
+
 import pandas as pd
 
 from repro.settings import Settings
@@ -20,7 +22,7 @@ def repeated(own: pd.DataFrame, atlas: pd.DataFrame, settings: Settings) -> pd.D
     both = set(own["arm"]) & set(atlas["arm"])
     arms = [arm for arm in compared(settings) if arm in both and arm != settings.baseline]
     bits = _same_bits(own, atlas)
-    here, there = (_differences(table, settings.baseline) for table in (own, atlas))
+    here, there = (differences(table, settings.baseline) for table in (own, atlas))
     rows = []
     for arm in arms:
         here_S, there_S = here.loc[arm].dropna(), there.loc[arm].dropna()
@@ -43,7 +45,21 @@ def sentence(table: pd.DataFrame, confidence: float) -> str:
     )
 
 
-def _differences(evaluations: pd.DataFrame, baseline: str) -> pd.DataFrame:
+def crossed(first: pd.DataFrame, second: pd.DataFrame, confidence: float) -> pd.DataFrame:
+    """A row for every way to choose more than half of the first study's seeds: `seeds`, those chosen; `contained`, the
+    share of their prediction intervals that contains the mean of the second's *other* seeds; the `rank correlation` of
+    the two. Both: `differences`; the same study twice asks whether one half predicts the other."""
+    rows = []
+    for part in map(list, combinations(first.columns, (first.shape[1] + 1) // 2)):
+        if rest := [seed for seed in second.columns if seed not in part]:
+            mean, low, high = predicted(first[part].to_numpy(), len(rest), confidence)
+            other = second[rest].mean(axis=1)
+            order = pd.Series(mean, other.index).corr(other, "spearman")
+            rows.append({"seeds": part, "contained": other.between(low, high).mean(), "rank correlation": order})
+    return pd.DataFrame(rows)
+
+
+def differences(evaluations: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Final accuracy less the baseline's: arms × seeds."""
     final = last_of(evaluations)["accuracy"].unstack("seed")
     return final - final.loc[baseline]
