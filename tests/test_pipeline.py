@@ -112,9 +112,7 @@ def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_pa
     """Here for two arms; every arm is resumed in test_train_arms.py, and what is made of them made again below."""
     second = smoke.copy(tmp_path / "second")
     again = ("dvc", "repro", "--force", "--single-item")  # forced: nothing comes from the cache
-    for _ in range(5):  # the kernel may be through with its few steps before it sees that its owner is gone: too late
-        if kept := _left_by_a_kill(second, *again, "train@cost-aware"):
-            break
+    kept = _left_by_a_kill(second, *again, "train@cost-aware")
     assert kept and not list(second.folder.rglob("results/train/cost-aware/*.parquet"))
     stages = ("manifest", "theory@sgd", "policy", "profile", "train@cost-aware", "train@zvf")
     assert stages_in(second.run(*again, *stages)) == set(stages)  # zvf begins while cost-aware ends
@@ -235,6 +233,12 @@ def _left_by_a_kill(project: Project, *command: str) -> list[Path]:
     checkpoints = project.folder / "build/checkpoints/train-cost-aware"
     _wait_for(lambda: any(checkpoints.rglob("state.pt")), process, project)
     os.killpg(process.pid, signal.SIGKILL)
+    for (
+        kernel
+    ) in psutil.process_iter():  # in a session of its own; it may be through before it sees that its owner is gone
+        with contextlib.suppress(psutil.Error):
+            if kernel.cwd().startswith(str(project.folder)) and "ipykernel_launcher" in kernel.cmdline():
+                kernel.kill()
     process.wait()
     started = time.monotonic()
     while left := _processes_in(project.folder):
