@@ -233,9 +233,8 @@ def _left_by_a_kill(project: Project, *command: str) -> list[Path]:
     checkpoints = project.folder / "build/checkpoints/train-cost-aware"
     _wait_for(lambda: any(checkpoints.rglob("state.pt")), process, project)
     os.killpg(process.pid, signal.SIGKILL)
-    for (
-        kernel
-    ) in psutil.process_iter():  # in a session of its own; it may be through before it sees that its owner is gone
+    # The kernel has a session of its own, and may be through with the stage before it sees that its owner is gone.
+    for kernel in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if kernel.cwd().startswith(str(project.folder)) and "ipykernel_launcher" in kernel.cmdline():
                 kernel.kill()
