@@ -143,6 +143,12 @@ def test_runs_are_made_once_read_back_and_the_same_again(place, monkeypatch, cap
     assert curves.query("step == 0").groupby("run")["accuracy"].first().nunique() == 1  # the base policy's
     assert (atlas.load("questions").groupby("run")["samples"].sum() == 12 * 2).all()
     assert running.make(designs.load(), list(designs.cells(designs.load(), ["main"]))) == 0
+    path = place / "data" / "main" / "steps-1-of-2.parquet"
+    whole = pd.read_parquet(path)
+    whole[: len(whole) // 2].to_parquet(path)
+    with pytest.raises(ValueError, match="has 0 of 2 rows of main/a/sgpo/0: `git checkout atlas/data`"):
+        atlas.load("steps")
+    whole.to_parquet(path)
     path = place / "data" / "main" / "curves-1-of-2.parquet"
     curves = pd.read_parquet(path)
     curves.assign(accuracy=curves["accuracy"].where(curves["run"] == "main/a/sgpo/0", 0.5)).to_parquet(path)

@@ -68,9 +68,8 @@ def make(
             chunk = cells[start : start + CHUNK]
             runs = runs_of(chunk, settings, policy)
             logs = train(chunk, runs, say)
-            if samples := design.panels[chunk[0].panel].temperatures:
-                keep_temperatures(chunk, runs, samples, part)
-            keep(chunk, logs, part)
+            samples = design.panels[chunk[0].panel].temperatures
+            keep(chunk, logs, part, scored(chunk, runs, samples) if samples else None)
             forget(runs)
             made += len(chunk)
             say(f"atlas: {made} runs made, the last {chunk[-1].name}")
@@ -121,19 +120,15 @@ def train(cells: Sequence[Cell], runs: Sequence[Run], say: Callable = print) -> 
     return {cell: logs[cell.arm, cell.seed] for cell in cells}
 
 
-def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "") -> None:
-    """Add the tables of runs to their panel's files, `runs` last: a run listed there counts as made."""
+def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "", scores: pd.DataFrame | None = None) -> None:
+    """Add the tables of runs to their panel's files, `runs` last: a run listed there counts as made, and its row says
+    how many rows it has in each other table. `scores`: those of the panel's temperatures."""
     machine = {"cpu": hardware()["cpu"], **commit(), "torch": packages(["torch"])["torch"], "code": code()}
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
         own = list(group)
-        for table, name in TABLES.items():
-            rows = [{"run": cell.name, **row} for cell in own for row in getattr(logs[cell], name)]
-            frame = pd.DataFrame(rows).drop(columns=["seed", "prompt"], errors="ignore")
-            if table == "seconds":
-                frame = frame.groupby(["run", "phase"], sort=False, as_index=False)["seconds"].sum()
+        tables = _tables(own, logs) | ({} if scores is None else {"temperatures": scores})
+        for table, frame in tables.items():
             _append(frame, panel, table, part)
-        drawn = [batches(pd.DataFrame(logs[cell].selection)).assign(run=cell.name) for cell in own]
-        _append(pd.concat(drawn, ignore_index=True), panel, "batches", part)
         facts = [
             {
                 "run": cell.name,
@@ -143,19 +138,31 @@ def keep(cells: Sequence[Cell], logs: dict[Cell, Log], part: str = "") -> None:
                 "seed": cell.seed,
                 "varied": json.dumps(dict(cell.varied)),
                 **machine,
+                **{atlas.ROWS + table: (frame["run"] == cell.name).sum() for table, frame in tables.items()},
             }
             for cell in own
         ]
         _append(pd.DataFrame(facts), panel, "runs", part)
 
 
-def keep_temperatures(cells: Sequence[Cell], runs: Sequence[Run], samples: Mapping[float, int], part: str) -> None:
-    """Add what the runs' policies, and their base policy, score at other temperatures to the panel's table."""
+def _tables(cells: Sequence[Cell], logs: dict[Cell, Log]) -> dict[str, pd.DataFrame]:
+    """The tables of a panel's runs but `runs` and `temperatures`."""
+    found = {}
+    for table, name in TABLES.items():
+        rows = [{"run": cell.name, **row} for cell in cells for row in getattr(logs[cell], name)]
+        found[table] = pd.DataFrame(rows).drop(columns=["seed", "prompt"], errors="ignore")
+    seconds = found["seconds"].groupby(["run", "phase"], sort=False, as_index=False)
+    drawn = [batches(pd.DataFrame(logs[cell].selection)).assign(run=cell.name) for cell in cells]
+    return found | {"seconds": seconds["seconds"].sum(), "batches": pd.concat(drawn, ignore_index=True)}
+
+
+def scored(cells: Sequence[Cell], runs: Sequence[Run], samples: Mapping[float, int]) -> pd.DataFrame:
+    """What the runs' policies score at other temperatures, and their base policy, if the panel does not have it yet."""
     frames = [frame.assign(run=cell.name) for cell, frame in zip(cells, at_temperatures(runs, samples), strict=True)]
     panel, base = cells[0].panel, f"{cells[0].panel}/{cells[0].policy}/base"
     if base not in set(atlas.load("temperatures", panel)["run"]):
         frames.append(of_base(runs[0].policy, runs[0].settings, samples).assign(run=base))
-    _append(pd.concat(frames, ignore_index=True), panel, "temperatures", part)
+    return pd.concat(frames, ignore_index=True)
 
 
 def take_over(design: Design, results: Path, timings: Path, policy: Path) -> list[Cell]:

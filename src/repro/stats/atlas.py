@@ -8,6 +8,7 @@ import pandas as pd
 from repro import paths
 from repro.files import Unreadable, read_parquet
 
+ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds")
 
 
@@ -18,9 +19,28 @@ def load(table: str, panel: str | None = None, root: Path | None = None) -> pd.D
     seconds by phase). atlas/README.md describes the columns. Empty where nothing has been made yet."""
     if table not in TABLES:
         raise ValueError(f"the atlas has no table {table!r}; it has {', '.join(TABLES)}")
-    files = sorted((root or paths.ATLAS_DATA).glob(f"{panel or '*'}/{table}*.parquet"))
-    parts = [read_parquet(path, "git checkout atlas/data", ["run"]) for path in files]
+    folders = sorted((root or paths.ATLAS_DATA).glob(panel or "*"))
+    parts = [part for folder in folders if (part := _of_panel(table, folder)) is not None]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"run": pd.Series(dtype=str)})
+
+
+def _of_panel(table: str, folder: Path) -> pd.DataFrame | None:
+    """A panel's table, of all shards; None where none has been made. Unreadable, a ValueError, names the first run
+    that has not as many rows as `runs` says."""
+    cure = "git checkout atlas/data"
+    parts = [read_parquet(path, cure, ["run"]) for path in sorted(folder.glob(f"{table}*.parquet"))]
+    whole = pd.concat(parts, ignore_index=True) if parts else None
+    if table == "runs":
+        return whole
+    runs = _of_panel("runs", folder)
+    if runs is not None and ROWS + table in runs:
+        wanted = runs.set_index("run")[ROWS + table].fillna(0)
+        found = whole["run"].value_counts() if whole is not None else pd.Series(dtype=int)
+        wrong = wanted[wanted != found.reindex(wanted.index, fill_value=0)]
+        if len(wrong):
+            run, rows = wrong.index[0], found.get(wrong.index[0], 0)
+            raise Unreadable(f"{folder / table}.parquet has {rows} of {wrong.iloc[0]:g} rows of {run}: `{cure}`")
+    return whole
 
 
 def of_seeds(table: str, panel: str, arms: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
