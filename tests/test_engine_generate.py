@@ -201,6 +201,7 @@ def test_no_finished_row_is_computed(policy, decoder, monkeypatch):
     [
         lambda: build_qwen2(hidden=32, layers=2, heads=4, max_length=128),
         lambda: build_qwen2(hidden=32, layers=2, heads=4, max_length=128, key_value_heads=1),
+        lambda: build_qwen2(hidden=32, layers=2, heads=4, max_length=12),  # shorter than the responses
         lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, num_key_value_heads=2, max_position_embeddings=128)),
         lambda: LlamaForCausalLM(
             LlamaConfig(
@@ -208,7 +209,7 @@ def test_no_finished_row_is_computed(policy, decoder, monkeypatch):
             )
         ),
     ],
-    ids=["qwen2", "qwen2-one-head-of-keys", "llama", "llama-wide-heads"],
+    ids=["qwen2", "qwen2-one-head-of-keys", "qwen2-beyond-its-length", "llama", "llama-wide-heads"],
 )
 def test_the_lean_decoder_draws_what_transformers_would(build, monkeypatch):
     torch.manual_seed(2)

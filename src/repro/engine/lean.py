@@ -94,9 +94,12 @@ class Lean:
         pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i beside its partner x_{i + width/2}
         qk = (torch.arange(self.heads + self.key_heads)[:, None] * self.width + pairs).flatten()
         self.order = torch.cat([qk, torch.arange(len(qk), len(qk) + self.key_heads * self.width)])
-        positions = torch.arange(config.max_position_embeddings)[None]
-        cos, sin = self.body.rotary_emb(torch.zeros(1), positions)
-        self.rotation_L_W = torch.complex(cos[0, :, : len(half)].contiguous(), sin[0, :, : len(half)].contiguous())
+        self.rotation_L_W = self._rotation(config.max_position_embeddings)
+
+    def _rotation(self, length: int) -> torch.Tensor:
+        cos, sin = self.body.rotary_emb(torch.zeros(1), torch.arange(length)[None])
+        half = self.width // 2
+        return torch.complex(cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous())
 
     def weights(self) -> list[Weights]:
         """Read once per optimiser step; differentiable where gradients are on."""
@@ -119,6 +122,8 @@ class Lean:
     def run(self, weights: list[Weights], ids_S: torch.Tensor, position_S: torch.Tensor, attend: Attend):
         """x_S_D before the last norm."""
         queries, keys = self.heads * self.width, self.key_heads * self.width
+        if (last := int(position_S.max())) >= len(self.rotation_L_W):  # the model's own maximum stops nobody
+            self.rotation_L_W = self._rotation(2 * last)
         rotation_S_1_W = self.rotation_L_W[position_S][:, None]
         embedding = self.body.embed_tokens
         x_S_D = F.embedding(ids_S, embedding.weight, embedding.padding_idx)

@@ -1,22 +1,35 @@
 """A rollout replica for verl that needs no inference server: the embedded engine's sampler in a Ray actor.
 
 For small policies on a CPU; everything else uses vLLM. Responses are sampled by the same code as in the embedded engine
-(repro.engine.generate). Which requests share a batch depends on their arrival times, so runs are not reproducible.
+(repro.engine.generate). Requests that name their place in a batch (repro.verl.in_order) are sampled together, in that
+order and with random numbers of that batch's own, so a run has the same bits again, resumed or not; the others, as with
+several ranks, share a batch with those that arrive at the same time.
 """
 
 import asyncio
 import os
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import ray
 import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from repro.settings import SettingsError
+from repro.verl.in_order import PLACE, Place
 
 PAUSE = 0.05  # seconds without a new request, after which the waiting ones are generated together
+PATIENCE = 60.0  # the same for a batch that is not whole: verl continues without a request that failed
+
+
+class Request(NamedTuple):
+    place: Place
+    prompt: list[int]
+    temperature: float
+    limit: int
+    answer: asyncio.Future
 
 
 def server_name(replica: int) -> str:
@@ -25,7 +38,7 @@ def server_name(replica: int) -> str:
 
 
 class HFServer:
-    """One model and one queue of requests. The trainer sends its weights before the first request."""
+    """One model and its queue of requests. The trainer sends its weights before the first request."""
 
     def __init__(self, config: Any, model_path: str, replica: int):
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -34,10 +47,11 @@ class HFServer:
         self.config = config
         architecture = AutoConfig.from_pretrained(model_path)
         self.model = AutoModelForCausalLM.from_config(architecture, attn_implementation="sdpa").eval()
+        self.replica = replica
         self.generator = torch.Generator().manual_seed(config.seed + replica)
         self.version: int | None = None
-        self.waiting: list[tuple[list[int], float, int, asyncio.Future]] = []
-        self.worker: asyncio.Task | None = None
+        self.waiting: dict[str, list[Request]] = defaultdict(list)  # by batch
+        self.serving: list[asyncio.Task] = []
 
     def address(self) -> str:
         return ray.util.get_node_ip_address()
@@ -59,49 +73,57 @@ class HFServer:
                 "rollout hf samples the whole distribution: set top_p to 1 and top_k to -1, or use vllm"
             )
         limit = int(sampling_params.get("max_tokens") or self.config.response_length)
+        place = Place(*sampling_params.get(PLACE, ("", 0, 0, 0)))
         answer = asyncio.get_running_loop().create_future()
-        self.waiting.append((list(prompt_ids), float(sampling_params["temperature"]), limit, answer))
-        if self.worker is None or self.worker.done():
-            self.worker = asyncio.create_task(self._serve())
+        request = Request(place, list(prompt_ids), float(sampling_params["temperature"]), limit, answer)
+        self.waiting[place.batch].append(request)
+        if len(self.waiting[place.batch]) == 1:
+            self.serving = [task for task in self.serving if not task.done()]
+            self.serving.append(asyncio.create_task(self._serve(place)))
         return await answer
 
-    async def _serve(self) -> None:
-        while self.waiting:
-            count = -1
-            while count != len(self.waiting):
-                count = len(self.waiting)
-                await asyncio.sleep(PAUSE)
-            requests, self.waiting = self.waiting, []
-            alike = defaultdict(list)
-            for prompt, temperature, limit, answer in requests:
-                alike[temperature, limit].append((prompt, answer))
-            for (temperature, limit), part in alike.items():
-                try:
-                    outputs = self._sample([prompt for prompt, _ in part], temperature, limit)
-                    for (_, answer), output in zip(part, outputs, strict=True):
-                        answer.set_result(output)
-                except Exception as error:
-                    for _, answer in part:
-                        answer.set_exception(error)
+    async def _serve(self, of: Place) -> None:
+        await self._arrival(of)
+        alike = defaultdict(list)
+        for request in sorted(self.waiting.pop(of.batch), key=lambda request: request.place):
+            alike[request.temperature, request.limit].append(request)
+        if of.batch:
+            name = np.random.SeedSequence([self.config.seed, self.replica, *of.batch.encode()])
+            self.generator.manual_seed(int(name.generate_state(1)[0]))
+        for part in alike.values():
+            try:
+                outputs = self._sample(part)
+                for request, output in zip(part, outputs, strict=True):
+                    request.answer.set_result(output)
+            except Exception as error:
+                for request in part:
+                    request.answer.set_exception(error)
 
-    def _sample(self, prompts_N: list[list[int]], temperature: float, limit: int) -> list[TokenOutput]:
-        """Requests with the same prompt form a group and share its prefill."""
+    async def _arrival(self, of: Place) -> None:
+        """Until the batch is whole, or without a place no request has come for a while."""
+        waiting, still, count = self.waiting[of.batch], 0.0, 0
+        while len(waiting) != of.requests and still < (PATIENCE if of.batch else PAUSE):
+            await asyncio.sleep(PAUSE)
+            still, count = still + PAUSE if len(waiting) == count else 0.0, len(waiting)
+
+    def _sample(self, requests_N: list[Request]) -> list[TokenOutput]:
+        """Requests with the same prompt form a group and share its prefill; all have a temperature and a limit."""
         from repro.engine.generate import generate
 
         rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for row, prompt in enumerate(prompts_N):
-            rows[tuple(prompt)].append(row)
+        for row, request in enumerate(requests_N):
+            rows[tuple(request.prompt)].append(row)
         responses = generate(
             self.model,
             [list(prompt) for prompt in rows],
             [len(members) for members in rows.values()],
-            max_new_tokens=limit,
+            max_new_tokens=requests_N[0].limit,
             eos=self.model.config.eos_token_id,
             pad=self.model.config.pad_token_id,
-            temperature=max(temperature, 1e-6),  # verl says 0 for greedy
+            temperature=max(requests_N[0].temperature, 1e-6),  # verl says 0 for greedy
             generator=self.generator,
         )
-        outputs: list[TokenOutput] = [None] * len(prompts_N)  # type: ignore[list-item]
+        outputs: list[TokenOutput] = [None] * len(requests_N)  # type: ignore[list-item]
         for place, row in enumerate(row for members in rows.values() for row in members):
             length = int(responses.mask_N_T[place].sum())
             outputs[row] = TokenOutput(

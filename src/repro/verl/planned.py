@@ -11,6 +11,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from repro.settings import SettingsError
 from repro.verl.batch import Scored, in_plan_order, plain
 from repro.verl.data import SIZE, QueryInfo, groups_that_fit
+from repro.verl.in_order import InOrder
 from repro.verl.run import RunOnVerl, check_config
 from repro.verl.version import require_verl
 
@@ -72,6 +73,12 @@ class PlannedTrainer(PPOTrainerSync):
 
     def _scored(self, keys: list[str], fields: Any) -> Scored:
         return Scored.read(keys, fields, self.tokenizer.eos_token_id, self.config.data.max_response_length)
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        rollout = self.config.actor_rollout_ref.rollout
+        if rollout.name == "hf" and self.config.trainer.n_gpus_per_node * self.config.trainer.nnodes == 1:
+            agent_loop_manager = InOrder(agent_loop_manager, rollout.n, rollout.val_kwargs.n)
+        super().fit(agent_loop_manager)
 
     def _init_dataloader(self) -> None:
         """Also scales verl's learning-rate schedule: it advances per call of `update_actor`, here per mini-batch."""

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+
+from repro.verl.in_order import with_place
 
 
 class TextAgentLoop(SingleTurnAgentLoop):
@@ -13,3 +16,6 @@ class TextAgentLoop(SingleTurnAgentLoop):
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], **_: Any) -> list[int]:
         return self._cap_text_prompt_length(self.tokenizer(messages[0]["content"])["input_ids"])
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        return await super().run(with_place(sampling_params, kwargs), **kwargs)
