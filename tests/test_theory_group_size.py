@@ -258,7 +258,7 @@ def test_the_rule_is_right_for_one_reading_and_wrong_for_another(cells):
 
 def test_savings_over_other_samples_baselines_and_difficulties(cells):
     uniform = cells.by_baseline(SMALL, (4, 6))
-    assert dict(uniform.loc[6]) == pytest.approx(dict(compare(SMALL).loc["sgpo", cells.SAVINGS]))
+    assert dict(uniform.loc[6]) == pytest.approx(dict(compare(SMALL).loc["bayes", cells.SAVINGS]))
     difficulty = cells.by_difficulty(SMALL, (0.3, 0.6), (1.0,))
     assert difficulty["of_best"].max() <= 1 and difficulty[cells.SAVINGS].notna().all(axis=None)
     other = compare(replace(SMALL, alpha=0.3, beta=0.7)).loc["sgpo", "saving_rate"]
@@ -274,9 +274,15 @@ def test_a_factor_of_three_depends_on_the_baseline_and_on_the_queries(cells):
     three = {id.removeprefix("saving-three-"): found for id, found in outcome.items() if id.startswith("saving-three")}
     reached = ["uniform-32-informative", "uniform-32-greatest"]
     reached += ["best-population-uniform-8", "best-population-uniform-32"]
+    reached += [f"inverse-{name}" for name in reached]
     assert set(three.values()) == {"reached", "not reached"}
-    assert sorted(id for id, found in three.items() if found == "reached") == sorted(reached) and len(three) == 10
-    assert cells.baseline_table.loc[[8, 32], "saving_rate"].tolist() == pytest.approx([1.02, 3.10], abs=0.005)
+    assert sorted(id for id, found in three.items() if found == "reached") == sorted(reached) and len(three) == 20
+    rates = {plan: table.loc[[8, 32], "saving_rate"].tolist() for plan, table in cells.baselines.items()}
+    assert rates == {
+        "bayes": pytest.approx([1.25, 3.79], abs=0.005),
+        "sgpo": pytest.approx([1.02, 3.10], abs=0.005),
+    }
+    assert cells.three_times.groupby("uniform").sum().to_dict() == {8: 3, 32: 37}
     held = [id for id, found in outcome.items() if found == "refuted"]
     assert held == ["rule-mean-advantage", "rule-informative-groups"]  # at every p, whatever the population
 

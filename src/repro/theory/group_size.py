@@ -121,10 +121,11 @@ class Plan:
 
 
 def plans(population: Population) -> dict[str, Plan]:
-    """Uniform, sGPO and its parts, the same filter with other sizes, and the best plan at sGPO's rollouts.
+    """Uniform, sGPO and its parts, the same filter with other sizes, and the best plan at the rollouts of "sgpo".
 
-    sGPO: p̂ = 1 dropped, `unsolvable_share` of p̂ = 0 kept at the largest size, else clip(⌈K/s⌉). "equal" gives the
-    filtered queries one size, the whole number nearest to sGPO's rollouts.
+    "bayes", the study's sGPO: p̂ = 1 dropped, `unsolvable_share` of p̂ = 0 kept, clip(⌈1/E[p | s]⌉) rollouts. "sgpo", its
+    sensitivity, as the formula stands: clip(⌈K/s⌉), the largest size for p̂ = 0. "equal" gives the filtered queries one
+    size, the whole number nearest to the rollouts of "sgpo".
     """
     K, bounds = population.samples, (population.smallest, population.largest)
     success_S = np.arange(K + 1)
@@ -140,7 +141,7 @@ def plans(population: Population) -> dict[str, Plan]:
         "sgpo": Plan("sGPO, ⌈1/p̂⌉", inverse_S, filtered_S),
         "strict": Plan("sGPO, p̂ = 0 dropped", inverse_S, np.where(success_S == 0, 0.0, filtered_S)),
         "shrunken": Plan("⌈(K+1)/(s+1)⌉", rule_size((success_S + 1) / (K + 1), *bounds), filtered_S),
-        "bayes": Plan("⌈1/E[p | s]⌉", rule_size(mean_S, *bounds), filtered_S),
+        "bayes": Plan("sGPO, ⌈1/E[p | s]⌉", rule_size(mean_S, *bounds), filtered_S),
     }
     spent = _rollouts(table["sgpo"], population)
     equal = int(np.clip(round(spent / (population.weights_S @ filtered_S)), *bounds))
