@@ -15,7 +15,7 @@ from test_study import answers, curve, study
 
 from repro.experiments.results import save as saving
 from repro.experiments.results import tables
-from repro.experiments.results.noise_floor import noise_floor
+from repro.experiments.results.noise_floor import late_rise, noise_floor
 from repro.settings import Statistics
 from repro.stats import runs
 from repro.stats.efficiency import cost_ratios, summarise
@@ -326,6 +326,15 @@ def test_the_noise_floor_by_hand():
     assert row["identical"] and row["largest"] == 0.0
     with pytest.raises(ValueError, match="there is no run of 'base-again'; add the arm and train it"):
         noise_floor(evaluations[evaluations["arm"] != "base-again"], settings)
+
+
+def test_the_late_rise_by_hand():
+    """Two runs whose last evaluations have the FLOPs 4 and 8: at three quarters, 3 and 6, both are on a line."""
+    runs = [(0, 0, 0.1, 0.0), (0, 1, 0.3, 2.0), (0, 2, 0.5, 4.0), (1, 0, 0.2, 0.0), (1, 1, 0.4, 4.0), (1, 2, 0.4, 8.0)]
+    evaluations = pd.DataFrame(runs, columns=["seed", "step", "accuracy", "flops"])
+    mean, low, high = late_rise(evaluations, many_arms(1)[1].statistics)
+    half = stats.t.ppf(0.975, 1) * np.std([0.1, 0.0], ddof=1) / np.sqrt(2)
+    assert (mean, low, high) == pytest.approx((0.05, 0.05 - half, 0.05 + half))
 
 
 def test_a_difference_of_the_resolvable_size_is_on_the_edge():

@@ -14,7 +14,7 @@ from repro.settings import Settings
 from repro.stats.runs import at_budgets, last_of
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-COSTS = {"trained_tokens": "tokens trained on", "paper_tokens": "tokens, papers' count", "flops": "FLOPs"}
+COSTS = {"trained_tokens": "tokens trained on, as computed", "paper_tokens": "tokens, papers' count", "flops": "FLOPs"}
 
 
 def write_page(path: Path, tables: dict[str, pd.DataFrame], settings: Settings, own: str, source: str) -> Path:
@@ -82,7 +82,7 @@ def answer(ends: pd.DataFrame, settings: Settings, own: str) -> str:
     share = tokens.loc[own].mean() / tokens.loc[settings.baseline].mean()
     return (
         f"{settings.arms[own].title} ends {each} against {settings.arms[settings.baseline].title}, with {share:.2f} of "
-        f"the tokens trained on. {len(differences)} seeds show a direction at best: evaluations are sampled, and seeds "
+        f"the tokens trained on, as computed. {len(differences)} seeds show a direction at best: evaluations are sampled, and seeds "
         "of one arm differ."
     )
 

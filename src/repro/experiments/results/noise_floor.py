@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from repro.settings import Settings
+from repro.settings import Settings, Statistics
+from repro.stats.intervals import Interval3, t_intervals
 from repro.stats.runs import TIMED, compared, last_of
 
 
@@ -38,6 +39,16 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, here: pd.DataFram
             }
         ]
     )
+
+
+def late_rise(evaluations: pd.DataFrame, statistics: Statistics, share: float = 0.75) -> Interval3:
+    """What one arm's accuracy gains after `share` of each run's FLOPs, linear between evaluations: mean, low, high."""
+    rises = [
+        run["accuracy"].iloc[-1] - np.interp(share * run["flops"].iloc[-1], run["flops"], run["accuracy"])
+        for _, run in evaluations.sort_values("step").groupby("seed")
+    ]
+    mean, low, high = t_intervals(np.array(rises), statistics.confidence)
+    return float(mean), float(low), float(high)
 
 
 def _same_seed_twice(curves: pd.DataFrame, baseline: str, again: str) -> dict:
