@@ -82,8 +82,8 @@ def answer(ends: pd.DataFrame, settings: Settings, own: str) -> str:
     share = tokens.loc[own].mean() / tokens.loc[settings.baseline].mean()
     return (
         f"{settings.arms[own].title} ends {each} against {settings.arms[settings.baseline].title}, with {share:.2f} of "
-        f"the tokens trained on, as computed. {len(differences)} seeds show a direction at best: evaluations are sampled, and seeds "
-        "of one arm differ."
+        f"the tokens trained on, as computed. {len(differences)} seeds show a direction at best: evaluations are "
+        "sampled, and seeds of one arm differ."
     )
 
 
