@@ -205,7 +205,7 @@ def test_a_title_is_no_reason_to_train():
     entry = stage("train", SETTINGS, "grpo")
     assert manifest(entry, SETTINGS) == manifest(entry, renamed)
     stages, each = all_stages(SETTINGS), len(SETTINGS.regimes.mixes) + len(type(SETTINGS.theory).model_fields)
-    assert len({s.name for s in stages}) == len(stages) == 14 + each + 2 * len(SETTINGS.arms)
+    assert len({s.name for s in stages}) == len(stages) == 15 + each + 2 * len(SETTINGS.arms)
 
 
 def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
