@@ -23,14 +23,14 @@ RUNS = {
     "d3s": [D3S | {"arm/generated_tokens": tokens} for tokens in (10, 20, 30)],
     "resume": [{"training/global_step": 3, "arm/generated_tokens": 31}],
     "zvf": [{"rollout_corr/rollout_is_mean": 1.01, "arm/refill_rounds": 1}],
-    "flash": [{"actor/loss": 0.012}],
+    "flash": [GRPO],
 }
 WRONG = {
     "grpo": [GRPO, GRPO | {"training/rollout_probs_diff_mean": 0.3}],  # weights that were not sent to vLLM
     "d3s": [D3S | {"arm/kept_share": 1.0}],
     "resume": [{"training/global_step": 3, "arm/generated_tokens": 11}],
     "zvf": [{"rollout_corr/rollout_is_mean": 1.3, "arm/refill_rounds": 1}],
-    "flash": [{"actor/loss": 0.4}],
+    "flash": [GRPO | {"training/rollout_actor_probs_pearson_corr": 0.6}],  # another attention
 }
 
 

@@ -2,6 +2,9 @@
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from repro import settings as settings_module
 from repro.engine.backends.load import fetch
+from repro.paths import ROOT
 from repro.settings import SettingsError
 from repro.verl import own, questions, ready, sums
 from repro.verl.own import Own
@@ -179,6 +183,29 @@ def test_the_command_checks_without_ray_and_a_preset_needs_a_gpu(tmp_path, monke
 
 
 @pytest.mark.verl
+def test_a_run_on_a_cpu_finds_verl_on_a_cpu(tmp_path):
+    """In a process of its own: verl chooses its platform once, when it is first imported."""
+    program = """
+import sys
+from repro.verl import start
+def run(config):
+    from verl.plugin.platform import get_platform
+    print("platform", get_platform().device_name, config.trainer.n_gpus_per_node)
+start.run = run
+from repro.verl.__main__ import main
+sys.exit(main())
+"""
+    words = ["--arm", "grpo", "--model", "tiny", "--data", "sums", "--steps", "1", "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words, "--output", str(tmp_path), *SMALL],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("VERL_", "REPRO_"))},
+        cwd=ROOT,
+    )
+    assert done.returncode == 0 and "platform cpu" in done.stdout, done.stderr[-2000:]
+
+
 def test_one_command_writes_the_run_and_starts_verl_with_it(tmp_path, monkeypatch):
     from repro.verl.launch import launch
     from repro.verl.start import ENVIRONMENT
