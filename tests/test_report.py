@@ -160,6 +160,7 @@ def test_formulas_are_mathml(soup):
     [
         (r"a \sim b \pm c", "a∼b±c"),
         (r"\operatorname*{arg\,min}_x f", "arg\u2009minxf"),
+        (r"\arg\max_x f", "arg\u2009maxxf"),
         (r"\boldsymbol{\theta}\,\mathbf{1}[x<y]", "𝜽𝟏[x<y]"),
         (r"\begin{aligned} a &= b \\ c &= d \end{aligned}", "a=bc=d"),
         (r"x := \mathbb{E}_{q}[r] \tag{8}", "x≔𝔼q[r](8)"),
@@ -226,6 +227,62 @@ def test_long_heads_of_rows_wrap_and_a_paper_is_no_arm(tmp_path):
     assert [head.get("class") for head in first.select("tbody th")] == [None, ["long"]]
     assert first.a["href"] == "arm-d3s.html" and second.a is None
     assert [cell.get_text() for cell in second.find_all(["th", "td"])] == ["paper", "holds", "D³S", "1"]
+
+
+def test_only_columns_that_name_arms_link_to_their_pages(tmp_path):
+    """The group sGPO has an arm of its name, and so may a mix; cells that span rows do not shift the columns."""
+    names = [("sGPO", "sGPO"), ("sGPO", "sGPO, drift"), ("ZVF", "ZVF")]
+    grouped = pd.DataFrame({"against": ["ZVF", "–", "sGPO"], "mix": "ZVF"}, pd.MultiIndex.from_tuples(names))
+    grouped.index.names = ["group", "arm"]
+    levels = pd.DataFrame({("a", "x"): [1], ("a", "y"): ["ZVF"]}, pd.Index(["ZVF"], name="arm"))
+    cells = [code(f"table_{n}", shown({"text/html": table.to_html()})) for n, table in enumerate((grouped, levels))]
+    links = {"sGPO": "arm-sgpo.html", "ZVF": "arm-zvf.html"}
+    render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {}, links=links)
+    first, second = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main.find_all("table")
+    rows = [[(cell.get_text(), cell.a is not None) for cell in row.find_all(["th", "td"])] for row in first("tr")[1:]]
+    assert rows == [
+        [("sGPO", False), ("sGPO", True), ("ZVF", True), ("ZVF", False)],
+        [("sGPO, drift", False), ("–", False), ("ZVF", False)],
+        [("ZVF", False), ("ZVF", True), ("sGPO", True), ("ZVF", False)],
+    ]
+    assert [(link.get_text(), link.parent.name) for link in second.find_all("a")] == [("ZVF", "th")]
+
+
+def test_the_way_to_a_page_ends_without_a_stroke(report):
+    soup = BeautifulSoup(report.read_text(), "html.parser")
+    assert [(item.name, item.get_text()) for item in soup.header.nav.find_all(True)] == [
+        ("a", "All reports"),
+        ("span", "arms"),
+    ]
+    assert re.findall(r'([^{}\n]*)\{ content: "/"', report.read_text()) == ["header nav > * + *::before "]  # between
+
+
+def test_a_table_is_called_by_what_announces_it_and_no_two_alike(tmp_path):
+    def table(*columns):
+        return code("table", shown({"text/html": pd.DataFrame([range(len(columns))], columns=columns).to_html()}))
+
+    image = shown({"image/png": "AAAA"})
+    styled = pd.DataFrame({"a": [1]}).style.set_caption("Set by the notebook").to_html()
+    notebook = write_notebook(
+        tmp_path / "n.ipynb",
+        new_markdown_cell("**It ends higher.** Not a caption. Costs at $p=1$, e.g. of *GRPO*:"),
+        table("a"),
+        table("b", "c"),
+        new_markdown_cell("## Ends\n\nWhat is said of the figure:"),
+        code("figure", image, shown({"text/html": table("a").outputs[0]["data"]["text/html"]})),
+        code("rest", shown({"text/markdown": "D³S, step 60:"}), *table("a").outputs, *table("d").outputs),
+        code("styled", shown({"text/html": styled})),
+        new_markdown_cell("It is so. But this is no announcement."),
+        table("e"),
+    )
+    render(notebook, tmp_path / "t.html", "Title", {})
+    main = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main
+    captions = [caption.get_text() for caption in main.find_all("caption")]
+    assert captions == [
+        *("Table 1: Costs at p=1, e.g. of GRPO", "Table 2: Title", "Table 3: Ends", "Table 4: D³S, step 60"),
+        *("Table 5: Ends: d", "Table 6: Set by the notebook", "Table 7: Ends: e"),
+    ]
+    assert [box["aria-label"] for box in main.find_all(class_="table")] == captions
 
 
 def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_path):

@@ -91,9 +91,14 @@ def first_sentence(markdown: str, *, authored: bool = True) -> str:
 
     rendered = MarkdownWithMath(renderer=Renderer(escape=not authored)).render(markdown)
     paragraph = BeautifulSoup(rendered, "html.parser").p
-    text = " ".join(paragraph.get_text().split()) if paragraph else ""
+    return sentences(" ".join(paragraph.get_text().split()))[0] if paragraph else ""
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of plain `text`, which may hold `$…$`; at least one."""
+    starts = [0]
     for end in re.finditer(r"[.!?](?=\s+[^a-z])", text):
         before = text[: end.start()]
         if before.count("$") % 2 == 0 and not re.search(r"\b(Fig|Eq|eq|Thm|Sec|Alg|vs|cf|al|e\.g|i\.e)$", before):
-            return text[: end.end()]
-    return text
+            starts.append(end.end())
+    return [text[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]

@@ -18,6 +18,7 @@ REWRITES = (
     (r"\\(begin|end)\{equation\*?\}|\\label\{[^{}]*\}|\\nonumber", ""),
     (r"\\tag\{([^{}]*)\}", r"\\qquad\\text{(\1)}"),
     (r"\\operatorname\*?\{arg\\[,;: ]\s*(min|max)\}", r"\\arg\1"),
+    (r"\\arg\\(min|max)(?![a-zA-Z])", r"\\arg\1"),
     (r"\\(?:operatorname\*?|mathop)\{(\\math\w+\{\w+\})\}", r"\1"),
     (r"\\mathbbm?\{1\}", "𝟙"),
     (r":=", r"\\coloneqq "),

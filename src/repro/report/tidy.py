@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from repro.report.captions import add_captions, words_of
+
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
@@ -15,8 +17,7 @@ NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place
 LONG = 32  # characters of a row's head that is broken into lines
 LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
 INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
-
-
+ARMS = ("arm", "against", "other", "")  # heads of columns whose cells may name arms; rows' heads may have none
 LISTED = 3  # a page with so many headings has a list of contents
 
 
@@ -32,16 +33,14 @@ def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
     _answer_first(soup)
     for number, image in enumerate(soup.find_all("img"), 1):
         image["alt"] = image.get("alt") or _numbered("Figure", number, image)
-    for number, table in enumerate(soup.find_all("table"), 1):
+    tables = soup.find_all("table")
+    for table in tables:
         _tidy_table(table)
         _scope(table)
         _link(table, links or {})
-        label = _numbered("Table", number, table)
-        if table.caption is None:
-            caption = soup.new_tag("caption")
-            caption.string = label
-            table.insert(0, caption)
-        box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": label}
+    add_captions(soup)
+    for table in tables:
+        box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": table.caption.get_text()}
         table.wrap(soup.new_tag("div", attrs=box))
     refuse_loading(soup)
     return str(soup)
@@ -98,16 +97,29 @@ def _drop_row_numbers(rows: "list[list[Tag]]") -> None:
 
 
 def _link(table: "Tag", links: Mapping[str, str]) -> None:
-    """Cells of the body that are a page's name, such as an arm's, become links to it. A paper may be called as its arm
-    is."""
+    """Cells of the body that are a page's name become links to it, in the columns of `ARMS`: a paper, a group of arms
+    or a mix may be called as an arm is."""
     from bs4 import BeautifulSoup
 
-    if any(head.get_text(strip=True) == "paper" for head in table.select("thead th")):
-        return
-    for cell in table.select("tbody :is(th, td)"):
-        name = cell.get_text(strip=True)
-        if name in links and not cell.find(True):
-            cell.string.wrap(BeautifulSoup("", "html.parser").new_tag("a", href=links[name]))
+    heads = _heads(table)
+    for row in table.select("tbody tr"):
+        for place, cell in enumerate(reversed(row.find_all(["th", "td"]))):
+            name = cell.get_text(strip=True)
+            if name in links and heads.get(place, "") in ARMS and not cell.find(True):
+                cell.string.wrap(BeautifulSoup("", "html.parser").new_tag("a", href=links[name]))
+
+
+def _heads(table: "Tag") -> dict[int, str]:
+    """Of each column, counted from the right, the lowest head with words: on the left a cell may span several rows."""
+    heads: dict[int, str] = {}
+    for row in table.select("thead tr"):
+        place = 0
+        for cell in reversed(row.find_all(["th", "td"])):
+            span = int(cell.get("colspan", 1))
+            if words := cell.get_text(strip=True):
+                heads |= dict.fromkeys(range(place, place + span), words)
+            place += span
+    return heads
 
 
 def _scope(table: "Tag") -> None:
@@ -121,18 +133,7 @@ def _numbered(what: str, number: int, element: "Tag") -> str:
     """`Table 3: How it ends`, by the last heading above `element`, else the page's; those of lists of links do not
     count."""
     heading = element.find_previous(lambda tag: tag.name in ("h1", "h2", "h3") and not tag.find_parent("nav"))
-    return f"{what} {number}" + (f": {_words(heading)}" if heading else "")
-
-
-def _words(heading: "Tag") -> str:
-    """A heading's text, without the link to itself and with formulas as their TeX."""
-    parts = []
-    for node in heading.children:
-        if getattr(node, "name", None) == "math":
-            parts.append(node.get("alttext", ""))
-        elif "anchor-link" not in (getattr(node, "attrs", None) or {}).get("class", []):
-            parts.append(node.get_text())
-    return " ".join("".join(parts).split())
+    return f"{what} {number}" + (f": {words_of(heading)}" if heading else "")
 
 
 def _list_contents(soup: "BeautifulSoup") -> None:
@@ -151,7 +152,7 @@ def _list_contents(soup: "BeautifulSoup") -> None:
         taken.add(name)
         heading["id"] = name
         link, item = soup.new_tag("a", href=f"#{name}"), soup.new_tag("li")
-        link.string = _words(heading)
+        link.string = words_of(heading)
         item.append(link)
         listing.append(item)
     details.extend([summary, listing])
@@ -161,7 +162,7 @@ def _list_contents(soup: "BeautifulSoup") -> None:
 
 def _answer_first(soup: "BeautifulSoup") -> None:
     """What the notebook marks as its answer goes to the top of the page, its code and messages below what it made, and
-    below that the links to the report's other pages."""
+    below that the links to the report's other pages. A table before a figure stands beside it."""
     found = soup.main.select("section.first")
     answer = soup.new_tag("section", attrs={"class": "answer", "aria-label": "The answer"})
     for section in found:
@@ -171,7 +172,8 @@ def _answer_first(soup: "BeautifulSoup") -> None:
         answer.append(section)
     if found:
         soup.main.insert(0, answer)
-        if len(found) > 1:
+        drawn = [section.find(("table", "img")) for section in found if "summary" not in section["class"]]
+        if [element.name for element in drawn if element] == ["table", "img"]:  # a wide figure stands above its table
             answer["class"] = "answer beside"
     if parts := soup.body.find("nav", class_="parts"):
         answer.insert_after(parts.extract()) if found else soup.main.insert(0, parts.extract())
