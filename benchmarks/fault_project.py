@@ -18,7 +18,10 @@ import yaml
 from benchmarks.copies import copy_project
 from benchmarks.faults import Fault
 
-COPIED = ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", "configs", "notebooks", "src")
+COPIED = (
+    *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config"),
+    *("configs", "docs/methods.md", "notebooks", "src"),
+)
 STAGES = ("manifest", "policy", "profile", "report", "train")
 TOKEN = "REPRO_FAULTS"  # a variable of the environment by which a command's processes are found
 GONE_SECONDS = 60.0  # a machine may be busy

@@ -21,7 +21,7 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
-    *("configs", "notebooks", "src", "atlas/data/tuning"),
+    *("configs", "docs/methods.md", "notebooks", "src", "atlas/data/tuning"),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.

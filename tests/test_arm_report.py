@@ -5,13 +5,16 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
+from bs4 import BeautifulSoup
 
 from repro import settings as settings_module
 from repro.experiments.arm import plot
-from repro.experiments.arm.method import distinctive, parts
+from repro.experiments.arm.method import distinctive, formulas, parts
 from repro.experiments.arm.selection import share_kept, shares_by, success_class, trained_and_left
 from repro.methods.objectives.aggregate import Aggregation
 from repro.paths import ROOT
+from repro.report.markdown import markdown_to_html
+from repro.report.mathml import to_mathml
 
 SETTINGS = settings_module.load()
 STATISTICS = SETTINGS.statistics.model_copy(update={"resamples": 500})
@@ -99,11 +102,44 @@ def test_an_arm_opens_with_what_sets_it_apart():
     [sampler] = distinctive("cost-aware", SETTINGS)
     assert sampler.kind == "Sampler" and sampler.equation.startswith("p_i = (|A_i| / √c_i) / Σ_j")
     assert sampler.deviations.startswith("none known at the defaults")
-    assert f"```text\n{sampler.equation}\n```" in sampler.markdown and "beta = 0.0" in sampler.markdown
+    assert "beta = 0.0" in sampler.markdown
     assert [part.kind for part in distinctive("dr-grpo", SETTINGS)] == ["Advantage", "Aggregation"]
     assert [part.name for part in distinctive("zvf-cost-aware", SETTINGS)] == ["zero_variance", "cost_aware"]
     for name in (BASE, "grpo-again"):
         assert [part.kind for part in distinctive(name, SETTINGS)] == ["Advantage", "Objective", "Aggregation"]
+
+
+def test_formulas_are_those_of_the_section_that_links_to_the_module():
+    page = """# Methods
+$$no$$
+## Samplers
+### Draws
+$$w_i$$ for [all](../src/repro/methods/draws.py).
+#### First
+$$p_i
+= 1$$ and $$q$$. [first.py](../src/repro/methods/first.py)
+#### Second
+In words. [second.py](../src/repro/methods/second.py)
+### Subsets
+$$S$$ [subset.py](../src/repro/methods/subset.py)
+"""
+    found = {name: formulas(page, f"src/repro/methods/{name}.py") for name in ("first", "second", "subset", "other")}
+    assert found == {"first": ("p_i\n= 1", "q", "w_i", "no"), "second": (), "subset": ("S", "no"), "other": ()}
+
+
+def test_an_arm_s_formulas_are_mathematics_where_the_docs_have_them():
+    by_name = {part.name: part for name in SETTINGS.arms for part in parts(name, SETTINGS)}
+    drawn = markdown_to_html(by_name["cost_aware"].markdown, authored=False)
+    own, family = [math["alttext"] for math in BeautifulSoup(drawn, "html.parser").find_all("math", display="block")]
+    assert own.startswith(r"p_i = \frac{\lvert A_i\rvert / \sqrt{c_i}}") and family.startswith(
+        r"p^\beta = (1 - \beta) p"
+    )
+    assert "Algorithm 2; eq. 5" in drawn and "<pre" not in drawn and "$" not in BeautifulSoup(drawn, "html.parser").text
+    assert f"```text\n{by_name['length_only'].equation}\n```" in by_name["length_only"].markdown  # no display there
+    for part in by_name.values():
+        for tex in part.formulas:
+            assert to_mathml(tex, display=True)
+    assert {"grpo", "gspo", "cispo", "pods", "d3s", "sgpo"} <= {name for name, part in by_name.items() if part.formulas}
 
 
 @pytest.mark.parametrize("aggregation", get_args(Aggregation))

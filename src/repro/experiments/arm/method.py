@@ -9,14 +9,17 @@ from typing import Any
 
 from repro import arms
 from repro.methods.objectives.aggregate import token_coefficients
-from repro.paths import SOURCE
+from repro.paths import ROOT, SOURCE
 from repro.settings import Settings
+
+METHODS = ROOT / "docs" / "methods.md"  # its equations are displayed; a wheel and a copy without docs/ have none
 
 
 @dataclass(frozen=True)
 class Part:
     """One function of a method: `summary` is its docstring's first paragraph, `equation` its indented block ("" if
-    none), `deviations` how it differs from the paper ("" if it does not say), `file` relative to the project's root."""
+    none), `deviations` how it differs from the paper ("" if it does not say), `file` relative to the project's root,
+    `formulas` what docs/methods.md has in place of the equation, as TeX (empty if nothing)."""
 
     kind: str
     name: str
@@ -25,13 +28,16 @@ class Part:
     equation: str
     deviations: str
     file: str
+    formulas: tuple[str, ...] = ()
 
     @property
     def markdown(self) -> str:
-        """The part for reading: name, parameters and file, then summary and equation."""
+        """The part for reading: name, parameters and file, then summary and formulas, else the equation."""
         values = "".join(f", {name} = {value}" for name, value in self.parameters.items())
         summary = self.summary.replace("*", r"\*")
         text = f"**{self.kind} `{self.name}`**{values} (`{self.file}`)\n\n{summary}"
+        if self.formulas:
+            return "\n\n".join([text, *(f"$${tex}$$" for tex in self.formulas)])
         return f"{text}\n\n```text\n{self.equation}\n```" if self.equation else text
 
 
@@ -55,10 +61,24 @@ def distinctive(name: str, settings: Settings) -> list[Part]:
     ]
 
 
+def formulas(page: str, file: str) -> tuple[str, ...]:
+    """The displayed formulas of the section of the Markdown `page` that links to `file`, then those of the sections
+    around it; none if the section itself has none. `file`: relative to the project's root, the page in docs/."""
+    opened: list[tuple[int, list[str]]] = []
+    for hashes, text in re.findall(r"^(#+) [^\n]*\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL):
+        around = [section for section in opened if section[0] < len(hashes)]
+        opened = [(len(hashes), re.findall(r"\$\$(.+?)\$\$", text, re.DOTALL)), *around]
+        if f"(../{file})" in text and opened[0][1]:
+            return tuple(tex for _, found in opened for tex in found)
+    return ()
+
+
 def _part(kind: str, function: Callable, parameters: dict[str, Any]) -> Part:
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     paragraphs = [text for text in paragraphs if not text.startswith(">>>")] or [""]  # examples are for readers of code
     equation = next((text for text in paragraphs if text.startswith("    ")), "")
+    file = _file(inspect.getfile(function))
+    page = METHODS.read_text(encoding="utf-8") if METHODS.is_file() else ""
     deviations = re.search(r"Deviations?: (.*)", " ".join(paragraphs[-1].split()))
     return Part(
         kind,
@@ -67,7 +87,8 @@ def _part(kind: str, function: Callable, parameters: dict[str, Any]) -> Part:
         _flowing(paragraphs[0]),
         inspect.cleandoc(equation),
         deviations[1] if deviations else "",
-        _file(inspect.getfile(function)),
+        file,
+        formulas(page, file),
     )
 
 
