@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 HEADINGS = ("h1", "h2", "h3", "h4")
-OWN = ("table", "figure", "ul", "ol", "pre")  # what stands above these is about them
+OWN = ["table", "figure", "ul", "ol", "pre"]  # what stands above these is about them
 COLUMNS = 4  # that tell apart tables of one name
 
 
@@ -29,7 +29,7 @@ def name_of(table: "Tag") -> str:
     """The sentence directly above the table, if a colon at its end announces it, else the words of the heading."""
     near = True
     for above in table.find_all_previous(True):
-        if above.find_parent(("nav", "details")):
+        if above.find_parent(["nav", "details"]):
             continue
         if above.name in HEADINGS:
             return words_of(above)

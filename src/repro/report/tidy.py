@@ -172,7 +172,7 @@ def _answer_first(soup: "BeautifulSoup") -> None:
         answer.append(section)
     if found:
         soup.main.insert(0, answer)
-        drawn = [section.find(("table", "img")) for section in found if "summary" not in section["class"]]
+        drawn = [section.find(["table", "img"]) for section in found if "summary" not in section["class"]]
         if [element.name for element in drawn if element] == ["table", "img"]:  # a wide figure stands above its table
             answer["class"] = "answer beside"
     if parts := soup.body.find("nav", class_="parts"):
