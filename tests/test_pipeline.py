@@ -54,6 +54,13 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
         assert len(page) < 1_000_000 and not re.search(r"(src|href)=[\"']https?:", page), path.name
         for words in re.findall(r'<img[^>]* alt="([^"]*)"', page):  # the finding comes before the question
             assert "?" not in words.split(" – ")[0], f"{path.name}: a figure that states no finding, {words}"
+        captions = re.findall(r"<caption>Table \d+: (.*?)</caption>", page)
+        if path.name.startswith(("results", "drift", "regimes", "arm-")):
+            assert len(set(captions)) == len(captions), f"{path.name}: {captions}"
+    index = (smoke.folder / "reports/index.html").read_text()
+    line = index.partition('href="results.html"')[2].partition("<p>")[2].partition("</p>")[0]
+    assert re.fullmatch(r"Of \d+ other arms \d+ end significantly higher than GRPO .*", line)  # the title's answer
+    assert re.search(r'<math [^>]*display="block"', (smoke.folder / "reports/arm-cost-aware.html").read_text())
     for arm in ARMS:
         seeds = [0, 5] if arm == "grpo-again" else [0, 1]
         steps = pd.read_parquet(smoke.folder / f"results/train/{arm}/steps.parquet")
