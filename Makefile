@@ -62,7 +62,7 @@ lint: setup ## ruff: lint and format; import-linter: the layers of src/repro
 	ruff check && ruff format --check && lint-imports --no-cache
 
 tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SAMPLER=file.py, else examples/own_sampler.py
-	@exec python -m repro.tour $(SAMPLER)
+	@exec python -m repro.tour $(if $(SAMPLER),"$(SAMPLER)")
 
 docs: extra-docs ## the documentation site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet && echo build/site/index.html
@@ -76,19 +76,19 @@ reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.pipeline index --open
 
 gpu-check: ## ten minutes on one GPU: which parts of the path to verl, vLLM and flash-attn hold there; a table
-	@exec python -m repro.verl.gpu_check $(if $(MODEL),--model $(MODEL))
+	@exec python -m repro.verl.gpu_check $(if $(MODEL),--model "$(MODEL)")
 
 atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/16: the third of sixteen parts
-	@exec python -m repro.atlas run $(if $(SHARD),--shard $(SHARD)) $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes $(MINUTES))
+	@exec python -m repro.atlas run $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)")
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
-	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ARMS),--arms $(ARMS))
+	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(ARMS),--arms $(ARMS))
 
 bench-scoring: extra-verl extra-trl extra-vllm ## what choosing before scoring saves on verl and TRL; PAIRS=3
-	@exec python -m benchmarks.scoring $(if $(PAIRS),--pairs $(PAIRS))
+	@exec python -m benchmarks.scoring $(if $(PAIRS),--pairs "$(PAIRS)")
 
 faults: setup ## kills at random moments, full disks, damaged files: is anything lost? MINUTES=10; adds to benchmarks/faults.csv
-	@exec python -m benchmarks.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KINDS),--kinds $(KINDS))
+	@exec python -m benchmarks.faults $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(KINDS),--kinds $(KINDS))
 
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py
@@ -102,9 +102,9 @@ clean: ## remove scratch, checkpoints and caches; keeps .venv, results and repor
 
 # The first Python of 3.11 to 3.13 that runs (a pyenv shim may exist and fail) and can make environments.
 .venv/bin/python:
-	@for python in $(PYTHON) python3.12 python3.11 python3.13 python3; do \
-		if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12), (3, 13)])' 2>/dev/null; \
-		then echo "$$python -m venv .venv"; exec $$python -m venv --clear .venv; fi; \
+	@for python in $(if $(PYTHON),"$(PYTHON)") python3.12 python3.11 python3.13 python3; do \
+		if "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12), (3, 13)])' 2>/dev/null; \
+		then echo "$$python -m venv .venv"; exec "$$python" -m venv --clear .venv; fi; \
 	done; \
 	echo "make: found no Python 3.11, 3.12 or 3.13 with venv: install one, or name it, as in make setup PYTHON=/path/to/python3.12" >&2; exit 1
 
