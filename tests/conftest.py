@@ -1,6 +1,7 @@
-"""Shared by all tests: one thread per process, the order, and the whole pipeline at scale `smoke`, run once."""
+"""Shared by all tests: one thread per process, the order, the whole pipeline at scale `smoke`, run once, a browser."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -142,9 +143,10 @@ def smoke(tmp_path_factory) -> Project:
     return project
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """The system's Chromium; a test that asks for it is skipped where there is none."""
+    """The system's Chromium; a test that asks for it is skipped where there is none. Of a module, since its event loop
+    would be in the way of tests that start one."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pages are not opened")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
@@ -153,3 +155,33 @@ def browser():
         opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+def complaints(browser, page: Path, width: int) -> list[str]:
+    """What a window of `width` pixels has against a page: errors, requests to anything but files, figures that do not
+    answer, a page wider than itself."""
+    tab = browser.new_page(viewport={"width": width, "height": 844})
+    found = []
+    tab.route(re.compile("^https?:"), lambda route: route.abort())
+    tab.on("request", lambda request: found.append(request.url) if request.url.startswith("http") else None)
+    tab.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: found.append(str(error)))
+    tab.goto(page.as_uri())
+    for figure in tab.query_selector_all("figure[id]"):
+        figure.scroll_into_view_if_needed()
+        silent = f"figure {figure.get_attribute('id')} does not answer"
+        found += [] if answers(figure) else [silent]
+    if (wide := tab.evaluate("document.documentElement.scrollWidth")) > width:
+        found.append(f"{wide} pixels wide")
+    tab.close()
+    return [f"{page.name} at {width}: {complaint}" for complaint in found]
+
+
+def answers(figure, seconds: float = 10) -> bool:
+    """Whether the drawing of a report's figure takes the picture's place."""
+    script = """async (figure, left) => {
+        for (; left > 0 && !figure.classList.contains("answers"); left -= 20)
+            await new Promise(on => setTimeout(on, 20))
+        return left > 0
+    }"""
+    return figure.evaluate(script, 1000 * seconds)
