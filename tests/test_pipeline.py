@@ -1,6 +1,7 @@
 """The whole pipeline at scale `smoke`: what it makes, twice the same, through a kill, and what an edit reruns."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -12,9 +13,10 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from conftest import ARMS, MIX, ON_VERL, ROOT, Project
+from conftest import ARMS, MIX, ON_VERL, ROOT, Project, complaints
 
 from repro.experiments.parity.summary import batches_agree
+from repro.policy.shipped import FOLDERS
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +78,13 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
     assert (smoke.folder / "figures/accuracy.svg").exists() and (smoke.folder / "tables/trained_tokens.md").exists()
 
 
+def test_every_report_fits_a_phone_answers_and_complains_of_nothing(smoke, browser):
+    """Each page at two widths takes a second."""
+    pages = sorted((smoke.folder / "reports").glob("*.html"))
+    found = [complaint for page in pages for width in (390, 1280) for complaint in complaints(browser, page, width)]
+    assert found == []
+
+
 def test_the_same_seed_trained_under_another_name_gives_the_same_bits(smoke):
     """The noise floor's first half: `grpo-again` is GRPO, so on one machine with one seed nothing may differ."""
     for table in ("steps", "evaluations", "questions", "rollouts", "selection"):
@@ -93,6 +102,15 @@ def test_every_run_of_a_mix_starts_from_the_base_policys_groups(smoke):
         first = evaluations.query("step == 0")
         assert first["seed"].tolist() == [0, 1] and (first["accuracy"] == base["correct"].mean()).all()
         assert not (smoke.folder / f"results/regimes/{MIX}/{arm}/snapshots").exists()
+
+
+def test_stage_policy_leaves_the_shipped_weights(smoke):
+    """The bytes that come with the project are those from which every arm of the pipeline starts."""
+    left, shipped = (
+        hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        for folder in (smoke.folder / "results/policy/model", FOLDERS["smoke"])
+    )
+    assert left == shipped
 
 
 def test_arms_start_from_the_same_evaluation(smoke):

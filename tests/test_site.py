@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, complaints
 
 pytest.importorskip("mkdocs", reason="the docs extra is not installed: `make extra-docs`")
 LOADED = re.compile(r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//')
@@ -43,3 +43,8 @@ def test_links_out_of_the_pages_lead_to_pages_that_show_the_files(site):
     methods = (site / "methods.html").read_text()
     assert 'href="api/samplers.html#repro.methods.samplers.cost_aware"' in methods
     assert 'href="files/params.yaml.html"' in methods and (site / "files" / "params.yaml.html").exists()
+
+
+@pytest.mark.parametrize("name", ["index.html", "study.html", "methods.html"])
+def test_a_page_fits_a_phone_and_complains_of_nothing(site, browser, name):
+    assert [complaint for width in (390, 1280) for complaint in complaints(browser, site / name, width)] == []
