@@ -231,6 +231,12 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     return output
 
 
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """Without the page for addresses that a server lacks: its links start at the server's root, where a site on a disk
+    is not."""
+    return "" if template_name == "404.html" else output
+
+
 def notebook_page(path: Path, at: str, files: Files, config: MkDocsConfig) -> str:
     """A notebook as Markdown, its stored outputs below its cells; figures become files beside the page."""
     cells = json.loads(path.read_text())["cells"]
