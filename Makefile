@@ -67,7 +67,7 @@ tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SA
 docs: extra-docs ## the documentation site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet && echo build/site/index.html
 
-readme: setup ## put the measured tables into README.md and docs/, and draw the picture of one batch
+readme: setup ## put the measured tables into README.md and docs/, and draw README's pictures
 	python -m repro.atlas again another-cpu
 	python -m repro.report.front_page
 	python -m repro.tour.drawing

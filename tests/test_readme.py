@@ -3,6 +3,7 @@
 import re
 import tomllib
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -10,7 +11,8 @@ from conftest import ROOT
 
 from repro import arms
 from repro import settings as settings_module
-from repro.report.front_page import BLOCK, filled
+from repro.plots.style import to_svg
+from repro.report.front_page import BLOCK, PICTURE, filled, front_picture
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "notebooks" / "README.md")
 README = (ROOT / "README.md").read_text()
@@ -43,6 +45,26 @@ def test_every_generated_table_is_the_files_text():
     }
     for page in PAGES:
         assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"
+
+
+def test_the_picture_is_of_the_tables_arms_and_their_differences():
+    """Another machine's last bits may move a line by less than can be seen."""
+    figure = front_picture(settings_module.load(scale="cpu"))
+    table = [line.split("|")[1:5] for line in (ROOT / "tables/front.md").read_text().splitlines()[3:]]
+    [ax] = figure.axes
+    labels = [label.get_text() for label in ax.get_yticklabels() if label.get_fontweight() != "bold"]
+    assert labels == [arm.strip() for arm, *_ in table]
+    shown = {labels[place] for place in range(len(labels)) if table[place][3].strip().startswith(("higher", "lower"))}
+    assert shown == {"ZVF", "Random reward"} and 'alt="ZVF alone ends significantly higher than GRPO, random' in README
+    zvf = next(row for row in table if row[0].strip() == "ZVF")
+    drawn = {tuple(np.round(line.get_xdata(), 3)) for line in ax.lines}
+    assert tuple(map(float, re.findall(r"[+-][\d.]+", zvf[2])[1:])) in drawn
+    stored, made = (
+        [float(number) for number in re.findall(r"-?\d+\.\d+", re.sub(r'(id|href|clip-path)="[^"]*"', "", text))]
+        for text in (PICTURE.read_text(), to_svg(figure))
+    )
+    assert stored == pytest.approx(made, abs=0.02), "run `make readme`"
+    assert "docs/images/front.svg" in README and "dc:date" not in PICTURE.read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
