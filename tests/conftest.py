@@ -157,10 +157,10 @@ def browser():
         opened.close()
 
 
-def complaints(browser, page: Path, width: int) -> list[str]:
-    """What a window of `width` pixels has against a page: errors, requests to anything but files, figures that do not
-    answer, a page wider than itself."""
-    tab = browser.new_page(viewport={"width": width, "height": 844})
+def complaints(browser, page: Path, widths: Iterable[int] = (1280, 390)) -> list[str]:
+    """What windows of these widths in pixels have against a page: errors, requests to anything but files, figures that
+    do not answer, a page wider than the window."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 844})
     found = []
     tab.route(re.compile("^https?:"), lambda route: route.abort())
     tab.on("request", lambda request: found.append(request.url) if request.url.startswith("http") else None)
@@ -171,10 +171,13 @@ def complaints(browser, page: Path, width: int) -> list[str]:
         figure.scroll_into_view_if_needed()
         silent = f"figure {figure.get_attribute('id')} does not answer"
         found += [] if answers(figure) else [silent]
-    if (wide := tab.evaluate("document.documentElement.scrollWidth")) > width:
-        found.append(f"{wide} pixels wide")
+    for width in widths:
+        tab.set_viewport_size({"width": width, "height": 844})
+        tab.wait_for_timeout(100)  # for drawings to follow
+        wide = tab.evaluate("document.documentElement.scrollWidth")
+        found += [f"{wide} pixels wide in a window of {width}"] if wide > width else []
     tab.close()
-    return [f"{page.name} at {width}: {complaint}" for complaint in found]
+    return [f"{page.name}: {complaint}" for complaint in found]
 
 
 def answers(figure, seconds: float = 10) -> bool:
