@@ -2,7 +2,9 @@
 
 import json
 import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -26,7 +28,7 @@ def origin(tmp_path_factory) -> Project:
         source, target = ROOT / name, project.folder / name
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
     project.run("dvc", "repro", STAGE)
-    project.run("dvc", "remote", "add", "--default", "published", str(project.folder.parent / "published"))
+    project.run("dvc", "remote", "add", "--local", "--default", "published", str(project.folder.parent / "published"))
     project.commit("one stage")
     project.run("dvc", "push")
     return project
@@ -47,6 +49,45 @@ class Clone(Project):
 @pytest.fixture
 def clone(origin, tmp_path) -> Clone:
     return Clone(origin, tmp_path / "clone")
+
+
+def documented() -> list[list[str]]:
+    """The words of every `dvc` command in a block of README or docs/data.md."""
+    texts = [(ROOT / page).read_text() for page in ("README.md", "docs/data.md")]
+    blocks = [found for text in texts for found in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
+    shell = "".join(block for language, block in blocks if not language)
+    lines = [shlex.split(line, comments=True) for line in shell.splitlines() if "dvc " in line]
+    return [line[line.index("dvc") + 1 :] for line in lines if "dvc" in line]
+
+
+def parts(words: list[str]) -> tuple[list[str], set[str]]:
+    """What a command of DVC's is called, and its options: (["exp", "run"], {"--temp", "-S"})."""
+    length = 2 if words[0] in ("metrics", "params", "plots", "exp", "remote") else 1
+    return words[:length], {word for word in words if word.startswith("-")}
+
+
+def test_every_command_that_is_documented_is_tried():
+    """With its options, in a call of `Project.run`, here or in the test of the pipeline."""
+    sources = "".join((ROOT / "tests" / name).read_text() for name in ("test_dvc.py", "test_pipeline.py"))
+    calls = [re.findall(r'"([^"]+)"', call) for call in re.findall(r'\.run\("dvc", ([^)]*)\)', sources)]
+    tried = [parts(call) for call in calls]
+    assert len(documented()) >= 12
+    for words in documented():
+        name, options = parts(words)
+        assert any(name == called and options <= given for called, given in tried), f"dvc {' '.join(words)}"
+
+
+@pytest.mark.slow
+def test_the_commits_that_are_named_differ_from_this_one(tmp_path):
+    compared = [words for words in documented() if re.fullmatch(r"\w+ diff [0-9a-f]{7}", " ".join(words))]
+    assert {words[0] for words in compared} == {"metrics", "params"}
+    for *_, commit in compared:
+        if subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, capture_output=True).returncode:
+            pytest.skip(f"commit {commit} is not here: a shallow clone has no history")
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
+    for words in compared:
+        shown = subprocess.run(["dvc", *words], cwd=tmp_path / "clone", capture_output=True, text=True, check=True)
+        assert len(shown.stdout.splitlines()) >= 2, f"dvc {' '.join(words)} says nothing"
 
 
 def test_the_headlines_are_few_and_those_of_the_runs_in_git():
@@ -80,6 +121,16 @@ def test_metrics_params_and_plots_answer_on_a_clone(clone):
 
 
 @pytest.mark.slow
+def test_live_metrics_are_drawn_from_their_folder(clone):
+    """As DVCLive writes them; it need not be installed."""
+    folder = clone.folder / "live/zvf/seed-0/plots/metrics/val-core/heldout/acc"
+    folder.mkdir(parents=True)
+    (folder / "mean@4.tsv").write_text("step\tval-core/heldout/acc/mean@4\n0\t0.125\n4\t0.375\n")
+    clone.run("dvc", "plots", "show", folder.relative_to(clone.folder).as_posix())
+    assert "0.375" in (clone.folder / "dvc_plots/index.html").read_text()
+
+
+@pytest.mark.slow
 def test_what_would_run_is_told_on_a_clone(clone):
     """DVC's own --dry needs the data that stages read, or --force."""
     plan = clone.run("python", "-m", "repro.pipeline", "plan", "train@zvf").splitlines()
@@ -91,6 +142,8 @@ def test_what_would_run_is_told_on_a_clone(clone):
 
 @pytest.mark.slow
 def test_results_and_reports_come_from_a_folder(clone):
+    folder = clone.origin.folder.parent / "published"
+    clone.run("dvc", "remote", "add", "--local", "--default", "published", str(folder))
     clone.run("dvc", "pull", STAGE)
     assert (clone.folder / "reports/theory-subset.html").stat().st_size > 10_000
     assert list((clone.folder / "results/theory/subset").glob("*.parquet"))
@@ -112,3 +165,6 @@ def test_an_experiment_apart_runs_its_own_code_and_is_shown(clone):
     row = next(line for line in shown.splitlines() if "mine" in line)
     assert TRIALS in shown and re.search(r"\| +11 +\|", row) and len(row) < 400
     assert TRIALS in clone.run("dvc", "params", "diff", "HEAD", "mine")
+    clone.git("checkout", "--", "src")
+    applied = clone.run("dvc", "exp", "apply", "mine", ok=False)  # whose other stages' data is nowhere
+    assert "Checkout failed" in applied and "n_trials: 11" in (clone.folder / "params.yaml").read_text()
