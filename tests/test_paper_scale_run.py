@@ -25,7 +25,7 @@ from repro.paper_scale import run as runs_module
 from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overrides import folder_of
-from repro.paper_scale.prepare import prepare, training_rows
+from repro.paper_scale.prepare import prepare, tell_difference, training_rows
 from repro.paper_scale.profile import PART, profile_of
 from repro.paper_scale.run import finished, train_arm
 from repro.pipeline.manifest import manifest
@@ -91,6 +91,7 @@ def test_what_is_missing_is_named_before_anything_is_loaded(tmp_path, monkeypatc
     told = capsys.readouterr().err
     assert "lacks dapo-math-17k.parquet, aime-1983-2024.parquet" in told
     assert "`python -m repro.data prepare dapo-math-17k aime-1983-2024 amc23 math500 gsm8k --out" in told
+    assert "--keep-evaluated" in told and "--prompt plain" in told
     with pytest.raises(NotReady, match=r"no-such-folder is not available"):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         ready.local_model("no-one/no-such-folder")
@@ -140,6 +141,9 @@ def test_a_prompt_that_is_too_long_is_left_out(tmp_path, capsys):
     kept = training_rows(small_scale(max_prompt_tokens=limit), tmp_path, tokenizer)
     assert [row["extra_info"]["index"] for row in kept] == [0, 1, 2]
     assert "9 of 12 prompts are longer than 12 tokens and left out" in capsys.readouterr().out
+    tell_difference(small_scale(), 12)
+    tell_difference(small_scale(), 11)
+    assert capsys.readouterr().out.startswith("dapo-math-17k: 11 questions are prepared, and the 6 steps of")
 
 
 @pytest.mark.verl  # for math-verify
@@ -199,17 +203,24 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_scale_says(tmp_pa
     monkeypatch.setattr("repro.verl.start.run", started.append)
     prompts(tmp_path)
     for name in SCALES[NAME].validation_data.value:
-        (tmp_path / f"{name}.parquet").touch()
+        write_parquet(pd.DataFrame(prompts(tmp_path)[:2]), tmp_path / f"{name}.parquet")
     where = {"data": tmp_path, "runs": tmp_path / "runs"}
-    folder = runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=7"])
+    folder = runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=5"])
     (config,) = started
-    assert (config.trainer.nnodes, config.trainer.n_gpus_per_node, config.trainer.save_freq) == (1, 1, 7)
+    assert (config.trainer.nnodes, config.trainer.n_gpus_per_node, config.trainer.save_freq) == (1, 1, 5)
     assert (config.ray_kwargs.ray_init.address, config.ray_kwargs.ray_init.num_gpus) == ("local", 1)
     assert str(paths.ROOT) == config.ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT
     run = RunOnVerl.of(config)
     assert (run.arm, run.profile.samples, len(run.profile.prompt_tokens_Q)) == ("sgpo", 8, 12)
     assert Path(config.data.train_files) == folder / "plan.parquet"
     assert (tmp_path / "runs" / NAME / "_profile" / "profile.parquet").exists()
+    with pytest.raises(SettingsError, match=r"^data\.train_files=a: .* --data names the folder"):
+        runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["data.train_files=a"])
+    with pytest.raises(SettingsError, match=r"test_freq=20 is no multiple of trainer\.save_freq=50, so the best"):
+        runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=50"])
+    write_parquet(pd.DataFrame(prompts(tmp_path)[:3]), tmp_path / "gsm8k.parquet")
+    with pytest.raises(SettingsError, match=r"\(the rows of the data: \w{16} → \w{16}\)"):
+        runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=5"])
     write_parquet(evaluations(0, small_scale().steps), folder / "tables/evaluations.parquet")
     assert runs_module.run(small_scale(), SETTINGS, "sgpo", **where) == folder and len(started) == 1
 

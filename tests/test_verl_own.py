@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,6 +17,7 @@ from repro.engine.backends.load import fetch
 from repro.paths import ROOT
 from repro.settings import SettingsError
 from repro.verl import own, questions, ready, sums
+from repro.verl.identity import BLOCK, PLACES, hash_rows, hash_weights
 from repro.verl.own import Own
 from repro.verl.run import RunOnVerl
 
@@ -31,7 +33,8 @@ def write_lines(path: Path, count: int = 40) -> str:
 
 def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Own:
     data = write_lines(folder / "mine.jsonl")
-    return Own(arm=arm, model="tiny", data=data, output=folder / "run", overrides=(*SMALL, *overrides), **more)
+    said = (*SMALL, *overrides)
+    return Own(arm=arm, model=str(fetch("tiny")), data=data, output=folder / "run", overrides=said, **more)
 
 
 def test_own_questions_are_lines_or_verls_rows_with_their_place(tmp_path):
@@ -97,13 +100,12 @@ def test_options_of_the_chat_template_count_for_the_length_of_a_prompt(tmp_path)
 def test_a_resumed_run_goes_on_in_its_own_logs(tmp_path, monkeypatch):
     from omegaconf import OmegaConf
 
-    for name in ("REPRO_ROOT", "WANDB_RUN_ID", "WANDB_RESUME", "VERL_FILE_LOGGER_PATH"):
-        monkeypatch.setenv(name, "")  # what `on_cluster` sets is undone
-        monkeypatch.delenv(name)
+    for name in ("WANDB_RUN_ID", "WANDB_RESUME", "VERL_FILE_LOGGER_PATH"):
+        monkeypatch.delenv(name, raising=False)
     config = {"trainer": {"default_local_dir": str(tmp_path / "checkpoints"), "logger": ["console", "wandb", "file"]}}
 
     def variables() -> dict:
-        made = ready.on_cluster(OmegaConf.create({**config, "ray_kwargs": {"ray_init": {"address": "auto"}}}))
+        ready.loggers_of(made := OmegaConf.create({**config, "ray_kwargs": {"ray_init": {"address": "auto"}}}))
         return dict(made.ray_kwargs.ray_init.runtime_env.env_vars)
 
     first = variables()
@@ -131,6 +133,11 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
     of_verl = RunOnVerl.of(config)
     assert (of_verl.rollouts_per_step, of_verl.updates, of_verl.settings.scale) == (32, 2, "own")
     own.write(run)  # the same again
+    assert config.repro.best == "mine"
+    told = mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=4")
+    (tmp_path / "mine.jsonl").write_text((tmp_path / "mine.jsonl").read_text().replace('"answer": 40', '"answer": 41'))
+    with pytest.raises(SettingsError, match=r"settings of verl \(the rows of the data: \w{16} → \w{16}\): restore"):
+        own.write(own.prepare(told, SETTINGS, tokenizer))
     other = own.prepare(mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=2"), SETTINGS)
     with pytest.raises(SettingsError, match="was begun with other settings"):
         own.write(other)
@@ -151,6 +158,12 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         (["data.max_prompt_length=2"], "every prompt is longer than"),
         (["actor_rollout_ref.rollout.n=0"], r"^actor_rollout_ref\.rollout\.n=0: it should be a whole number from 1 on"),
         (["trainer.save_freq=null"], r"^trainer\.save_freq=None: it should be a whole number from -1 on"),
+        (
+            ["trainer.save_freq=4"],
+            r"^trainer\.test_freq=10 is no multiple of trainer\.save_freq=4, .*=null$",
+        ),
+        (["data.train_files=a.parquet"], r"^data\.train_files=a\.parquet: .* name the questions as --data"),
+        (["++data.val_files=[a.parquet]"], "--validation, beside --data"),
         (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
         (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
     ):
@@ -158,6 +171,34 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
             own.prepare(mine(tmp_path, "zvf", *overrides), SETTINGS, tokenizer)
     with pytest.raises(SettingsError, match="plans from a profile"):
         own.prepare(mine(tmp_path, "sgpo"), SETTINGS)
+
+
+def test_a_model_and_rows_are_known_by_what_they_hold(tmp_path):
+    weights = np.random.default_rng(0).bytes(3 * PLACES * BLOCK)  # of which a third is read
+    for name, other in (("a", weights), ("b", weights), ("c", bytes(len(weights) // 2) + weights[len(weights) // 2 :])):
+        (tmp_path / name / "final").mkdir(parents=True)
+        (tmp_path / name / "final" / "model.safetensors").write_bytes(other)
+    a, b, c = (hash_weights(tmp_path / name / "final") for name in "abc")
+    assert a == b != c
+    rows = questions.load(write_lines(tmp_path / "mine.jsonl"))
+    pd.DataFrame(rows).to_parquet(tmp_path / "mine.parquet")
+    again = pd.read_parquet(tmp_path / "mine.parquet").to_dict("records")  # with numpy's arrays
+    assert hash_rows(rows, []) == hash_rows(again, []) != hash_rows([], rows) != hash_rows(rows[::-1], [])
+
+
+@pytest.mark.verl
+def test_what_the_small_policys_settings_decide_is_refused(tmp_path):
+    from repro.verl.__main__ import train
+
+    for override, cure in (
+        ("actor_rollout_ref.rollout.n=4", "group_size of the arm's plan"),
+        ("trainer.total_training_steps=3", "give --steps"),
+        ("data.max_response_length=32", "engine.max_new_tokens"),
+        ("actor_rollout_ref.rollout.temperature=0.5", "engine.temperature"),
+    ):
+        with pytest.raises(SettingsError, match=f"^{override}: .*{cure}"):
+            train("grpo", 0, SETTINGS, tmp_path, overrides=[override])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.verl

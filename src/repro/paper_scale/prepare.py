@@ -33,12 +33,26 @@ def training_rows(
     `template`: options of its chat template, verl's `data.apply_chat_template_kwargs`.
     FileNotFoundError with the command that prepares the set.
     """
-    name, limit = scale.train_data.value, scale.max_prompt_tokens.value
-    made_by = f"python -m repro.data prepare {name} --out {data}"
-    rows = read_parquet(data / f"{name}.parquet", made_by).to_dict("records")
+    rows = rows_of(scale.train_data.value, data)
     if tokenizer is None:
         return rows
-    return short_enough(rows, tokenizer, limit, template or {})
+    return short_enough(rows, tokenizer, scale.max_prompt_tokens.value, template or {})
+
+
+def rows_of(name: str, data: Path) -> list[dict[str, Any]]:
+    """All rows of a prepared data set in the folder `data`."""
+    made_by = f"python -m repro.data prepare {name} --out {data}"
+    return read_parquet(data / f"{name}.parquet", made_by).to_dict("records")
+
+
+def tell_difference(scale: PaperScale, count: int) -> None:
+    """Print a line where the training set has another number of questions than the scale's steps are counted from."""
+    told = scale.train_queries.value
+    if count != told:
+        print(
+            f"{scale.train_data.value}: {count} questions are prepared, and the {scale.steps} steps of {scale.name} "
+            f"count {told}; `repro.data prepare --keep-evaluated` keeps those of the evaluation sets, as in the papers"
+        )
 
 
 def prepare(

@@ -16,19 +16,24 @@ from repro.files import NotThere, read_parquet, write_parquet, write_text
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overridden import overridden, settings_of
 from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
-from repro.paper_scale.prepare import prepare, training_rows
+from repro.paper_scale.prepare import prepare, rows_of, tell_difference, training_rows
 from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
 from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
-from repro.verl import ready
-from repro.verl.compose import check, compose, template_of
+from repro.verl import best, ready
+from repro.verl.compose import check, compose, refuse, template_of
 from repro.verl.composed import begun_with, record
+from repro.verl.identity import identified
 from repro.verl.questions import question_of
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
 
 TIMED = "seconds"  # the table that differs from run to run
+OURS = {  # what verl reads is the arm's plan, and the scale's sets
+    "data.train_files": "the arm's plan is written there: --data names the folder of the prepared data sets",
+    "data.val_files": "the scale's validation sets are read there: --data names the folder of the prepared data sets",
+}
 
 
 def run(
@@ -67,8 +72,12 @@ def run(
     config = compose([*overrides(scale, settings, arm, **where), *more])
     check(config)
     check_config(config, method)
-    begun_with(config, folder)
+    best.check_rhythm(config)
     model = ready.local_model(config.actor_rollout_ref.model.path)
+    sets = [rows_of(name, data) for name in scale.data_sets]
+    identified(config, sets, model)
+    begun_with(config, folder)
+    tell_difference(scale, len(sets[0]))
     template = template_of(config)
     rows = training_rows(scale, data, tokenizer_of(model), template)
     if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
@@ -83,6 +92,7 @@ def run(
 
 def at_hand(scale: PaperScale, settings: Settings, arm: str, more: Sequence[str]) -> tuple[PaperScale, Settings]:
     """The scale and the settings with what `more` overrides; reading overrides takes verl."""
+    refuse(more, OURS)
     if not more:
         return scale, settings_at(scale, settings)
     scale = overridden(scale, settings, arm, more)

@@ -3,11 +3,24 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from repro.files import read_json, write_json
+from repro.settings import SettingsError
 
 FOLDER = "best"  # beside verl's folder of checkpoints; holds one of them, and:
 FILE = "best.json"
+
+
+def check_rhythm(config: Any) -> None:
+    """SettingsError where `repro.best` names a data source, and the run evaluates where it writes no checkpoint: the
+    best of them could not be kept. Without any checkpoint (-1) there is none to keep."""
+    every, saved = config.trainer.test_freq, config.trainer.save_freq
+    if config.repro.get("best") and every > 0 and saved > 0 and every % saved:
+        raise SettingsError(
+            f"trainer.test_freq={every} is no multiple of trainer.save_freq={saved}, so the best checkpoint could not "
+            f"be kept: make it one, such as trainer.save_freq={every}, or keep none with repro.best=null"
+        )
 
 
 def known(run: Path) -> dict[str, float | str | int] | None:

@@ -15,7 +15,8 @@ from repro.files import write_text
 from repro.settings import SettingsError
 
 FILE = "verl.yaml"
-# Where it runs, how fast, what it prints and keeps. Numbers of processes only regroup sums.
+# Where it runs, how fast, what it prints and keeps. Numbers of processes only regroup sums. Of files of data and of the
+# model it is the content that counts, wherever it is: `HASHES`.
 EXECUTION = re.compile(
     r"""ray_kwargs\.|global_profiler\.|transfer_queue\.|skip\.|critic\.|.*\bprofiler\.|.*\bprometheus\.|.*_target_$
     |trainer\.(nnodes|n_gpus_per_node|logger|project_name|experiment_name|default_\w+_dir|resume_\w+|save_freq|\w*val_only)$
@@ -25,12 +26,12 @@ EXECUTION = re.compile(
     |.*\b(gpu_memory_utilization|max_num_seqs|max_num_batched_tokens|enforce_eager|free_cache_engine|num_workers)$
     |.*_per_gpu$|.*\b(param|optimizer|activation)_offload$|.*\b(tensor_model|data|\w*sequence)_parallel_size$
     |.*\b(use_torch_compile|enable_(gradient_checkpointing|activation_offload)|fsdp_size|nccl_timeout|use_shm)$
-    |.*\bagent_loop_config_path$
+    |.*\bagent_loop_config_path$|algorithm\.filter_groups\.max_num_gen_batches$|actor_rollout_ref\.model\.path$
     |reward\.custom_reward_function\.reward_kwargs\.processes$
     """,
     re.VERBOSE,
 )
-NAMED = ("actor_rollout_ref.model.path",)  # a model is the same in another folder, or before it was fetched
+HASHES = {"repro.data": "the rows of the data", "repro.model": "the model's weights"}  # as repro.verl.identity writes
 
 
 def values(config: Any) -> dict[str, Any]:
@@ -38,7 +39,6 @@ def values(config: Any) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     flat = dict(_flat(OmegaConf.to_container(config, resolve=True)))
-    flat |= {key: str(flat[key]).rstrip("/").rpartition("/")[2] for key in NAMED if flat.get(key)}
     return {key: value for key, value in flat.items() if not EXECUTION.match(key)}
 
 
@@ -63,7 +63,7 @@ def differences(config: Any, folder: Path) -> list[str]:
         raise SettingsError(f"{path} cannot be read ({why}): remove the folder to start over") from error
     now = values(config)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return [f"{key}: {before.get(key)} → {now.get(key)}" for key in keys]
+    return [f"{HASHES.get(key, key)}: {before.get(key)} → {now.get(key)}" for key in keys]
 
 
 def begun_with(config: Any, folder: Path) -> None:

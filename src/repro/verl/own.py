@@ -23,11 +23,12 @@ from repro.paths import CONFIGS
 from repro.settings import Settings, SettingsError, nearest, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.text import read_mapping
-from repro.verl import questions
-from repro.verl.compose import check, compose, template_of
+from repro.verl import best, questions
+from repro.verl.compose import OURS, check, compose, refuse, template_of
 from repro.verl.composed import begun_with, record
 from repro.verl.config import TEXT_AGENT, cpu_overrides
 from repro.verl.data import plan_table, planned_groups
+from repro.verl.identity import identified
 from repro.verl.loss import actor_settings
 from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm, check_config
 
@@ -90,6 +91,7 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
 
     SettingsError in one sentence where verl, the arm or the data do not allow it; nothing is written.
     """
+    refuse(own.overrides, OURS)
     arm = _group_of(own, settings)
     entry = settings.arm(own.arm).model_copy(update={"plan": arm})
     method = build(own.arm, entry)
@@ -113,8 +115,10 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
         )
     if entry.profile and own.profile is None:
         raise SettingsError(f"arms.{own.arm} plans from a profile of the model: give the folder of one as --profiles")
+    _best(own, config, held_out)
     _batches(config)
     check(config)
+    best.check_rhythm(config)
     check_config(config, method)
     return Prepared(own, config, _settings(own, settings, entry, config), method, train, held_out)
 
@@ -123,6 +127,7 @@ def write(run: Prepared) -> Any:
     """Write the plan, the questions and the settings to the run's folder; verl's configuration that reads them.
     SettingsError where the folder holds a run that was begun otherwise."""
     own, folder, settings = run.own, run.own.output, run.settings
+    identified(run.config, (run.train, run.held_out), own.model)
     begun_alike(settings, own.arm, folder)
     begun_with(run.config, folder)
     rng = np.random.default_rng(stream_seed(own.seed, 0, "plan"))
@@ -220,6 +225,13 @@ def _lengths(sizes: Any, train: Sequence[Any]) -> list[str]:
     if sizes.actor_rollout_ref.actor.loss_scale_factor is not None:
         told += [f"++actor_rollout_ref.actor.loss_scale_factor={longest}"]
     return told
+
+
+def _best(own: Own, config: Any, held_out: Sequence[Mapping[str, Any]]) -> None:
+    """The best checkpoint is that of the first held-out source, unless a preset or the command line says otherwise."""
+    said = [*own.preset.get("overrides", {}), *(entry.partition("=")[0].lstrip("+") for entry in own.overrides)]
+    if "repro.best" not in said:
+        config.repro.best = held_out[0]["data_source"]
 
 
 def _batches(config: Any) -> None:
