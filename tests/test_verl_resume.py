@@ -15,6 +15,7 @@ pytest.importorskip("tensordict", reason="verl is not installed here: `make extr
 from omegaconf import OmegaConf, open_dict
 
 from repro.arms import build
+from repro.errors import Refused
 from repro.methods.rollouts import Rollouts
 from repro.settings import Arm, SettingsError
 from repro.verl import best
@@ -69,6 +70,21 @@ def test_after_a_refill_the_plans_first_groups_that_fit_are_trained_on(modules):
     uids = {"uid-8", "uid-6", "uid-5", "uid-3", "uid-1"}  # of 2, 4, 2, 6, 8
     assert trainer._that_fit(uids) == ["uid-1", "uid-3", "uid-5"]
     assert trainer._that_fit({"uid-5", "uid-3"}) == ["uid-3", "uid-5"]
+
+
+@pytest.mark.parametrize(("verls", "most"), [(0, 6), (5, 5)])
+def test_a_filter_that_drops_every_group_ends_the_run_in_a_sentence(modules, monkeypatch, verls, most):
+    trainer, asked = new_trainer(modules, Path(), 7), []
+    trainer.config = OmegaConf.create({"algorithm": {"filter_groups": {"max_num_gen_batches": verls}}})
+    engine = SimpleNamespace(engine_of=lambda arm: SimpleNamespace(refill_rounds=3))
+    trainer.run, trainer.refills = SimpleNamespace(arm="zvf", settings=engine), 0
+    trainer.groups = trainer.generated = 4
+    monkeypatch.setattr(modules.base, "_add_prompts_to_generate", lambda self, count: asked.append(count))
+    told = rf"^arm zvf, step 7: {most} batches were generated .*max_num_gen_batches, now {most}$"
+    with pytest.raises(Refused, match=told):
+        for _ in range(99):
+            trainer._add_prompts_to_generate(2)
+    assert 4 + sum(asked) == most * 4 and trainer.refills == len(asked) + 1
 
 
 def test_verls_buffer_asks_the_plan_and_polls_seldom(modules, monkeypatch):

@@ -8,6 +8,7 @@ from omegaconf import open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from repro.errors import Refused
 from repro.settings import SettingsError
 from repro.verl.batch import Scored, in_plan_order, plain
 from repro.verl.data import SIZE, QueryInfo, groups_that_fit
@@ -99,6 +100,7 @@ class PlannedTrainer(PPOTrainerSync):
     def prepare_step(self) -> dict[str, Any]:
         self.discarded, self.refills, self.place = [], 0, {}
         self.groups = groups_that_fit(self.sizes_G, self.cursor, self.run.rollouts_per_step)
+        self.generated = self.groups
         self._submit_batch_to_rollout(self._next_train_batch(self.groups))
         return {}
 
@@ -110,7 +112,17 @@ class PlannedTrainer(PPOTrainerSync):
         return batch
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
-        self.refills += 1
+        """verl's refill after its filter, which alone would go on for as long as every group is alike."""
+        self.refills, self.generated = self.refills + 1, self.generated + num_prompts
+        own, bound = self.config.algorithm.filter_groups, "algorithm.filter_groups.max_num_gen_batches"
+        # verl's key, which its own buffer ignores; verl asks for twice as many groups as were dropped
+        most = own.get("max_num_gen_batches") or 2 * self.run.settings.engine_of(self.run.arm).refill_rounds
+        if self.generated > most * self.groups:
+            raise Refused(
+                f"arm {self.run.arm}, step {self.global_steps}: {most} batches were generated and the filter left less "
+                "than one, since in nearly every group all rollouts have the same reward: train on questions that the "
+                f"model sometimes solves, or raise {bound}, now {most}"
+            )
         return super()._add_prompts_to_generate(num_prompts)
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
