@@ -260,10 +260,25 @@ def test_wrong_names_have_a_nearest_one(capsys):
 
 
 def test_the_command_prints_one_override_a_line(capsys):
-    assert main(["overrides", "paper-qwen3-8b", "cost-aware", "--nodes", "2", "trainer.save_freq=5"]) == 0
+    assert main(["overrides", "paper-qwen3-8b", "cost-aware", "--nodes", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "repro.arm=cost-aware" in lines and "trainer.nnodes=2" in lines and lines[-1] == "trainer.save_freq=5"
+    assert "repro.arm=cost-aware" in lines and "trainer.nnodes=2" in lines
     assert all("=" in line and " " not in line for line in lines)
+
+
+@pytest.mark.verl
+def test_printed_overrides_are_those_of_the_run_and_refuse_what_it_refuses(capsys):
+    assert main(["overrides", "paper-qwen3-8b", "grpo", "data.max_response_length=8192"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "data.max_response_length=8192" and "actor_rollout_ref.rollout.max_model_len=9216" in lines
+    assert main(["overrides", "paper-qwen3-8b", "grpo", "trainer.save_frq=5"]) == 1
+    assert "did you mean 'save_freq'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "paper-qwen3-8b"], ["evaluate", "grpo"], ["peaks", "grpo"]])
+def test_a_setting_of_verls_where_none_is_composed_is_refused(command, capsys):
+    assert main([*command, "nonsense.key=3"]) == 1
+    assert f"nonsense.key=3: `{command[0]}` composes no configuration" in capsys.readouterr().err
 
 
 @pytest.mark.verl
@@ -325,6 +340,9 @@ def test_overrides_reach_the_plan_and_the_settings(tmp_path):
     prepare(own, SETTINGS, "grpo", tmp_path / "run", training_rows(own, tmp_path), at_scale=at_scale)
     plan = pd.read_parquet(tmp_path / "run/plan.parquet")
     assert set(plan["__rollout_n__"]) == {8} and len(plan) == 2 * (5 + 1)
+    sampled = "actor_rollout_ref.rollout.val_kwargs"
+    _, warm = at_hand(scale, SETTINGS, "grpo", [f"{sampled}.n=4", f"{sampled}.temperature=0.6"])
+    assert (warm.evaluation.samples, warm.evaluation.final_samples, warm.evaluation.temperature) == (4, 4, 0.6)
     assert at_hand(scale, SETTINGS, "grpo", ["trainer.logger=[console]"]) == (scale, settings_at(scale, SETTINGS))
 
 

@@ -51,9 +51,14 @@ def test_every_checkpoint_is_merged_and_evaluated_on_every_set(tmp_path, monkeyp
     assert str(tmp_path / "best/global_step_20/actor") in listed[0].merge
     assert "4096" in listed[0].evaluate and "32" in listed[0].evaluate
     assert "--template" not in listed[0].evaluate
-    (tmp_path / "verl.yaml").write_text("data: {apply_chat_template_kwargs: {enable_thinking: false}}\n")
+    (tmp_path / "verl.yaml").write_text(
+        "data: {apply_chat_template_kwargs: {enable_thinking: false}, max_response_length: 512, val_files: [x/a.pq]}\n"
+        "actor_rollout_ref: {rollout: {temperature: 1.0, val_kwargs: {temperature: 0.6, top_p: 0.9}}}\n"
+    )
     as_trained = jobs(SCALE, tmp_path, Path("data"), 32)[0].evaluate
-    assert as_trained[as_trained.index("--template") + 1] == '{"enable_thinking": false}'
+    said = dict(zip(as_trained[3::2], as_trained[4::2], strict=True))
+    assert as_trained[2] == str(Path("data/a.parquet")) and said["--template"] == '{"enable_thinking": false}'
+    assert (said["--max-new-tokens"], said["--temperature"], said["--top-p"]) == ("512", "0.6", "0.9")
     with pytest.raises(SettingsError, match="no checkpoint of step 50, but of 20, 30, 40"):
         jobs(SCALE, tmp_path, Path("data"), 32, [50])
 

@@ -10,7 +10,8 @@ peaks [SCALE] ARM         the peak of each data set, and the tokens until then
 run [SCALE] ARM           write the plan, then train on the GPUs of the Ray cluster in RAY_ADDRESS, or of this machine;
                           the same command again resumes from the last checkpoint
 
-Without SCALE, or with -, it is the one that `scale:` in params.yaml names. KEY=VALUE is a setting of verl's.
+Without SCALE, or with -, it is the one that `scale:` in params.yaml names. KEY=VALUE is a setting of verl's, for
+`overrides`, `check`, `run` and `profile`; `evaluate` reads those of the run.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from repro.settings import SettingsError
 from repro.stats.tables import markdown
 
 WITH_ARM = ("overrides", "check", "run", "evaluate", "peaks")
+CONFIGURED = ("overrides", "check", "run", "profile")
 OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")  # KEY=VALUE, anywhere on the line
 
 
@@ -35,6 +37,11 @@ def main(arguments: list[str]) -> int:
     """Run one command; 1 with a sentence on stderr where a setting is wrong or something is missing."""
     more = [argument for argument in arguments if OVERRIDE.match(argument)]
     asked = _parser().parse_args([argument for argument in arguments if argument not in more])
+    if more and asked.command not in CONFIGURED:
+        raise SettingsError(
+            f"{more[0]}: `{asked.command}` composes no configuration of verl's: KEY=VALUE goes with "
+            f"{', '.join(CONFIGURED)}"
+        )
     _do(asked, more)
     return 0
 
@@ -131,7 +138,7 @@ def _of_runs(scale: PaperScale, arm: str, asked: argparse.Namespace) -> None:
         commands = dict.fromkeys([*(job.merge for job in listed if job.merge), *(job.evaluate for job in listed)])
         print("\n".join(f"python -m {' '.join(command)}" for command in commands))
         return
-    ready.require_data(scale.validation_data.value, data)
+    ready.require_data(list(dict.fromkeys(job.data for job in listed)), data)
     work(listed, asked.gpus or max(1, ready.gpus_here()))
 
 
@@ -139,16 +146,13 @@ def _configure(
     scale: PaperScale, settings: settings_module.Settings, arm: str, asked: argparse.Namespace, more: list[str]
 ) -> None:
     from repro.arms import build
-    from repro.paper_scale.at_scale import settings_at
     from repro.paper_scale.overrides import overrides
     from repro.paper_scale.run import at_hand
+    from repro.verl.best import check_rhythm
     from repro.verl.compose import check, compose
     from repro.verl.run import check_arm, check_config
 
-    if asked.command == "check":
-        scale, at_scale = at_hand(scale, settings, arm, more)
-    else:
-        at_scale = settings_at(scale, settings)
+    scale, at_scale = at_hand(scale, settings, arm, more)
     method = build(arm, at_scale.arm(arm))
     check_arm(arm, method)
     where = {"data": asked.data.resolve(), "runs": asked.runs.resolve()}
@@ -159,6 +163,7 @@ def _configure(
     config = compose([*values, *more])
     check(config)
     check_config(config, method)
+    check_rhythm(config)
     print(f"verl accepts {scale.name} with arm {arm}")
 
 

@@ -48,8 +48,9 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def jobs(scale: PaperScale, folder: Path, data: Path, samples: int, steps: Sequence[int] | None = None) -> list[Job]:
-    """The jobs of a run's checkpoints, all or those of `steps`, on the scale's validation data, sampled as there."""
-    there, template = checkpoints(folder), _template(folder)
+    """The jobs of a run's checkpoints, all or those of `steps`: its validation sets, sampled as the run samples them,
+    with what was overridden."""
+    there, how = checkpoints(folder), _sampled(scale, folder)
     if steps and (missing := sorted(set(steps) - there.keys())):
         raise SettingsError(f"{folder} has no checkpoint of step {missing[0]}, but of {', '.join(map(str, there))}")
     listed = []
@@ -57,21 +58,30 @@ def jobs(scale: PaperScale, folder: Path, data: Path, samples: int, steps: Seque
         source, merged = there[step] / "actor", folder / "merged" / f"global_step_{step}"
         merge = ("verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(source))
         merge = None if (merged / "config.json").exists() else (*merge, "--target_dir", str(merged))
-        for name in scale.validation_data.value:
+        for name in how["sets"]:
             evaluate = ("repro.evaluation", str(merged), str(data / f"{name}.parquet"))
             evaluate += ("--out", str(folder / "evaluation" / f"global_step_{step}"), "--samples", str(samples))
-            evaluate += ("--max-new-tokens", str(scale.max_response_tokens.value))
-            evaluate += ("--temperature", str(scale.temperature.value), "--top-p", str(scale.top_p.value))
-            evaluate += ("--template", json.dumps(template)) if template else ()
+            evaluate += ("--max-new-tokens", str(how["length"]))
+            evaluate += ("--temperature", str(how["temperature"]), "--top-p", str(how["top_p"]))
+            evaluate += ("--template", json.dumps(how["template"])) if how["template"] else ()
             listed.append(Job(step, name, merge, (*evaluate, "--verifiers", "8")))
     return listed
 
 
-def _template(folder: Path) -> dict[str, Any]:
-    """The options of the chat template that the run was trained with; {} for a run without a record of them."""
+def _sampled(scale: PaperScale, folder: Path) -> dict[str, Any]:
+    """How the run itself evaluates: data sets, longest response, temperature, top-p, options of the chat template; the
+    scale's for a run without a record of it."""
     path = folder / FILE
     config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return config.get("data", {}).get("apply_chat_template_kwargs") or {}
+    data = config.get("data", {})
+    rollout = config.get("actor_rollout_ref", {}).get("rollout", {}).get("val_kwargs", {})
+    return {
+        "sets": [Path(file).stem for file in data.get("val_files", [])] or scale.validation_data.value,
+        "length": data.get("max_response_length", scale.max_response_tokens.value),
+        "temperature": rollout.get("temperature", scale.temperature.value),
+        "top_p": rollout.get("top_p", scale.top_p.value),
+        "template": data.get("apply_chat_template_kwargs") or {},
+    }
 
 
 def work(listed: Sequence[Job], gpus: int) -> None:

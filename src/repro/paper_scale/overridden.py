@@ -38,6 +38,7 @@ FIELDS = {
 }
 AGGREGATION = f"{ACTOR}.loss_agg_mode"
 USE_KL = f"{ACTOR}.use_kl_loss"
+SAMPLES, HEAT = f"{ROLLOUT}.val_kwargs.n", f"{ROLLOUT}.val_kwargs.temperature"
 OF_THE_RUN = {"trainer.total_training_steps": "steps", "trainer.test_freq": "log_every"}
 
 
@@ -69,16 +70,20 @@ def overridden(scale: PaperScale, settings: Settings, arm: str, more: Sequence[s
 
 
 def settings_of(scale: PaperScale, settings: Settings, arm: str, config: "DictConfig", more: Sequence[str]) -> Settings:
-    """`settings` at an `overridden` scale, with the steps and the rhythm of evaluation that `more` gives."""
+    """`settings` at an `overridden` scale, with the steps and the evaluation that `more` gives."""
     from omegaconf import OmegaConf
 
     at_scale, given = settings_at(scale, settings), _keys(more)
     own = {name: OmegaConf.select(config, key) for key, name in OF_THE_RUN.items() if key in given}
     own = {name: value for name, value in own.items() if value and value > 0}  # -1: never
-    if not own:
+    sampled = config.actor_rollout_ref.rollout.val_kwargs
+    evaluated = {"samples": sampled.n, "final_samples": sampled.n} if SAMPLES in given else {}
+    evaluated |= {"temperature": max(sampled.temperature, 0.01)} if HEAT in given else {}  # the least of our settings
+    if not own and not evaluated:
         return at_scale
     plain = at_scale.model_dump()
     plain["engine"] |= own
+    plain["evaluation"] |= evaluated
     if "steps" in own:
         plain["arms"][arm]["engine"]["steps"] = own["steps"]
     plain["parity"]["steps"] = max(plain["parity"]["steps"], plain["engine"]["log_every"])
