@@ -19,6 +19,8 @@ from repro.arms import build
 from repro.errors import COUNT, SEED, command
 from repro.paths import BUILD
 from repro.settings import Settings, SettingsError, load, stored
+from repro.verl.compose import refuse
+from repro.verl.config import INSTEAD
 from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
 from repro.verl.start import run, use_cpu
 from repro.verl.version import require_verl
@@ -32,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--arm", required=True, help="an arm of params.yaml")
     parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--steps", type=COUNT, help="overrides the settings")
+    parser.add_argument(
+        "--until", type=COUNT, help="stop after this step of a longer run, whose plan and schedule stay"
+    )
     parser.add_argument("--scale", help="overrides the scale of params.yaml")
     parser.add_argument("--settings", type=Path, help="a dump of the settings, as stored by runs, replaces params.yaml")
     parser.add_argument("--model", help="one's own: a hub id or a folder of save_pretrained")
@@ -57,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         end_with(os.getppid())
     if chosen.model or chosen.preset:
+        if chosen.until:
+            raise SettingsError("--until goes without --model: give the number of steps as --steps")
         from repro.verl.launch import launch
 
         folder = launch(chosen)
@@ -69,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = _settings(chosen)
     if chosen.steps:
         settings = with_steps(settings, chosen.arm, chosen.steps)
-    options = {name: getattr(chosen, name) for name in ("ranks", "resume", "overrides", "profiles")}
+    options = {name: getattr(chosen, name) for name in ("ranks", "resume", "overrides", "profiles", "until")}
     output = (chosen.output or BUILD / "verl").resolve()
     folder = train(chosen.arm, chosen.seed, settings, output, chosen.policy, **options)
     print(f"tables of {chosen.arm}: {folder}")
@@ -105,11 +112,15 @@ def train(
     resume: bool = False,
     profiles: Path | None = None,
     overrides: Sequence[str] = (),
+    until: int | None = None,
 ) -> Path:
     """One run on this machine's CPU, in the folder `<output>/<arm>/seed-<seed>`. Returns `<output>/<arm>`, with the
     tables of all seeds trained so far with these settings. SettingsError, before anything is written, if verl does not
     support the arm or the folder holds a run that cannot be resumed."""
     require_verl()
+    refuse(overrides, INSTEAD)
+    if until:
+        overrides = [*overrides, f"trainer.total_training_steps={min(until, settings.steps_of(arm))}"]
     check_arm(arm, build(arm, settings.arm(arm)))
     if (rollouts := settings.engine_of(arm).rollouts_per_step) % ranks:
         raise SettingsError(f"--ranks {ranks} does not divide the {rollouts} rollouts of a step")

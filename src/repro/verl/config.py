@@ -15,6 +15,19 @@ from repro.verl.compose import check_numbers, same_kind
 from repro.verl.loss import actor_settings
 
 STORE = "object_store_memory"
+QUESTIONS = "the small policy's questions are those of params.yaml: task; your own go with --model and --data"
+IN_PARAMS = "the settings, the plan and the ledger read params.yaml: set {} there"
+INSTEAD = {  # keys of verl's that the settings of the small policy decide
+    "data.train_files": QUESTIONS,
+    "data.val_files": QUESTIONS,
+    "trainer.total_training_steps": "settings and plan would keep theirs: give --steps, or --until to stop early",
+    "data.max_response_length": IN_PARAMS.format("engine.max_new_tokens"),
+    "actor_rollout_ref.rollout.n": IN_PARAMS.format("group_size of the arm's plan"),
+    "actor_rollout_ref.rollout.temperature": IN_PARAMS.format("engine.temperature"),
+    "actor_rollout_ref.rollout.val_kwargs.n": IN_PARAMS.format("evaluation.samples and evaluation.final_samples"),
+    "actor_rollout_ref.rollout.val_kwargs.temperature": IN_PARAMS.format("evaluation.temperature"),
+    "actor_rollout_ref.actor.optim.lr": IN_PARAMS.format("engine.learning_rate"),
+}
 TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
 
 

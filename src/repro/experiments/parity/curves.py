@@ -105,7 +105,7 @@ def _train(
     command = [sys.executable, "-m", "repro.verl", "--arm", arm, "--seed", str(seed), "--resume", "--end-with-parent"]
     command += ["--settings", str(folder / arm / f"settings-{seed}.json"), "--policy", str(policy)]
     command += ["--profiles", str(profiles)] if profiles else []
-    command += ["--output", str(folder), *_saving(settings, arm)]
+    command += ["--output", str(folder), "--until", str(_steps(settings, arm)), *_saving(settings)]
     log = folder / arm / f"seed-{seed}.log"
     with log.open("w") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
@@ -121,12 +121,11 @@ def _steps(settings: Settings, arm: str) -> int:
     return min(settings.parity.steps, settings.steps_of(arm))
 
 
-def _saving(settings: Settings, arm: str) -> list[str]:
-    """verl's settings to stop in time, save a policy for every evaluation, and evaluate none itself."""
+def _saving(settings: Settings) -> list[str]:
+    """verl's settings to save a policy for every evaluation, and evaluate none itself."""
     return [
         "trainer.test_freq=-1",
         "trainer.val_before_train=false",
-        f"trainer.total_training_steps={_steps(settings, arm)}",
         f"trainer.save_freq={settings.engine.log_every}",
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
     ]
