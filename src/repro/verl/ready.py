@@ -65,7 +65,9 @@ def require_data(names: Sequence[str], data: Path) -> None:
     if missing:
         raise NotReady(
             f"{data} lacks {', '.join(f'{name}.parquet' for name in missing)}: "
-            f"`python -m repro.data prepare {' '.join(names)} --out {data}` makes them"
+            f"`python -m repro.data prepare {' '.join(names)} --out {data}` makes them; --keep-evaluated leaves the "
+            "evaluation sets' questions in training sets, as in the papers; --prompt plain is for a model whose "
+            "template asks for \\boxed{} by itself, such as Qwen2.5-Math"
         )
 
 
@@ -122,7 +124,6 @@ def on_cluster(config: Any) -> Any:
     from omegaconf import OmegaConf
 
     os.environ["REPRO_ROOT"] = str(paths.ROOT)
-    _loggers(config)
     there = "ray_kwargs.ray_init.runtime_env.env_vars.REPRO_ROOT"
     OmegaConf.update(config, there, str(paths.ROOT), force_add=True)
     if OmegaConf.select(config, "ray_kwargs.ray_init.address") is None:
@@ -131,7 +132,7 @@ def on_cluster(config: Any) -> Any:
     return config
 
 
-def _loggers(config: Any) -> None:
+def loggers_of(config: Any) -> None:
     """A resumed run goes on in its own Weights & Biases run, and verl's logger `file` writes metrics.jsonl in the run's
     folder, beside those of the parts before it, metrics-1.jsonl and so on. Ray hands these variables to verl's
     processes."""

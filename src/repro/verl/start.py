@@ -5,6 +5,7 @@ from typing import Any
 
 from repro.errors import Refused
 from repro.paths import ROOT
+from repro.verl.ready import loggers_of
 from repro.verl.version import NAME, require_plugin
 
 # Set before verl is imported, for this process and, through Ray, for all others.
@@ -44,6 +45,7 @@ def run(config: Any) -> None:
     with open_dict(config):
         config.trainer.v1.trainer_mode = NAME
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    loggers_of(config)
     started_here = not ray.is_initialized()
     for start in range(1, RAY_STARTS + 1):
         try:
