@@ -1,10 +1,13 @@
 """What ArmTrainer does not do, each in one sentence with what to do instead."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 from datasets import IterableDataset
 
+from repro.methods.guard import MethodError
 from repro.settings import Arm, SettingsError
 
 # GRPOConfig's settings of the loss and the advantage, for which the arm has its own.
@@ -18,6 +21,28 @@ ENGINE = {
     **{"kl": "beta", "weight_decay": "weight_decay", "learning_rate": "learning_rate", "steps": "max_steps"},
     **{"gradient_clip": "max_grad_norm", "rollouts_per_step": "generation_batch_size"},
 }
+
+
+# What the methods and their lookup call by its place in params.yaml, in the words of a trainer's caller.
+WORDS = {
+    "task.train_queries": "the number of rows of train_dataset",
+    "engine.rollouts_per_step": "GRPOConfig's generation_batch_size",
+}
+
+
+@contextmanager
+def in_its_words(given: Sequence[str]) -> Iterator[None]:
+    """Errors about an arm or its plan name ArmTrainer's arguments `given` and GRPOConfig, not params.yaml."""
+    place = f"ArmTrainer({', '.join(f'{part}=' for part in given) or 'arm='})"
+    try:
+        yield
+    except SettingsError as error:
+        raise SettingsError(str(error).replace("params.yaml: arms.own", place).replace("arm own", place)) from None
+    except MethodError as error:
+        said = error.said
+        for theirs, ours in WORDS.items():
+            said = said.replace(theirs, ours)
+        raise MethodError(said, error.where.replace("arm own", place)) from error
 
 
 def require_arm(arm: Arm, profile: Any) -> None:

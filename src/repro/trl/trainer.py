@@ -28,7 +28,7 @@ from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
-from repro.trl.refused import require_arm, require_config, require_setting, require_text
+from repro.trl.refused import in_its_words, require_arm, require_config, require_setting, require_text
 from repro.trl.slices import Slice, slices_of, wanted_rows
 
 PARTS = ("plan", "reward", "filter", "advantage", "samplers", "objective", "aggregation")
@@ -60,10 +60,12 @@ class ArmTrainer(GRPOTrainer):
         if not isinstance(arm, Arm):
             arm = settings.arm(arm or settings.baseline)
         title = {"title": "the arm"} if own else {}
-        settings = settings.with_arms({"own": {**arm.model_dump(), **title, **own}})
-        self.arm, self.profile = settings.arm("own"), profile
-        require_arm(self.arm, profile)
-        build("own", self.arm)  # misspelt parts are found before a model is loaded
+        self.given = list(own)
+        with in_its_words(self.given):
+            settings = settings.with_arms({"own": {**arm.model_dump(), **title, **own}})
+            self.arm, self.profile = settings.arm("own"), profile
+            require_arm(self.arm, profile)
+            build("own", self.arm)  # misspelt parts are found before a model is loaded
         super().__init__(*positional, **keywords)
         self.refill_rounds = refill_rounds or settings.engine_of("own").refill_rounds
         require_config(self.args, self.arm)
@@ -91,7 +93,8 @@ class ArmTrainer(GRPOTrainer):
                     "be the same, in the same order"
                 )
             rng = np.random.default_rng(stream_seed(self.args.seed, 0, "plan"))
-            self.plan = self.method.made_plan(0, queries, self.args.generation_batch_size, rng)
+            with in_its_words(self.given):
+                self.plan = self.method.made_plan(0, queries, self.args.generation_batch_size, rng)
         self._taken = (0, 0)  # groups of the plan taken before and after the last batch
         self.update_settings = UpdateSettings(
             self.method.aggregation,
