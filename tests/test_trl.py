@@ -272,10 +272,14 @@ def test_refusals(tmp_path, monkeypatch):
         ("grpo-kl-decay", {}, {}, "give it GRPOConfig.weight_decay=0.1, beta=0.001."),
         ("d3s-32", {}, {}, "num_generations=32"),
         ("grpo", {}, {"gradient_accumulation_steps": 8}, "is not a multiple of gradient_accumulation_steps"),
+        ("grpo", {"samplers": ["cost_awar"]}, {}, r"^ArmTrainer\(samplers=\): .* did you mean 'cost_aware'"),
         ("grpo", {"samplers": [lambda rollouts, progress, rng: None]}, {}, "should return Rollouts"),
     ]:
         with pytest.raises((SettingsError, TypeError, MethodError), match=words):
             trainer_on_trl(tmp_path, arm, changes=changes, **parts)
+    many = {"per_device_train_batch_size": 32}
+    with pytest.raises(MethodError, match="rows of train_dataset or lower GRPOConfig's generation_batch_size"):
+        trainer_on_trl(tmp_path, "zvf", changes=many)
     from repro.trl.refused import require_setting
 
     many = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2))
@@ -344,10 +348,37 @@ def test_the_example_notebook_trains():
 
     path = ROOT / "examples" / "trl.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    assert sum(len(cell.source.splitlines()) for cell in notebook.cells[2:] if cell.cell_type == "code") <= 40
+    code = "\n".join(cell.source for cell in notebook.cells[2:] if cell.cell_type == "code")
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 20
     next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])).source = "steps = 2"
     NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
     ).execute()
     output = [output for output in notebook.cells[4].outputs if "data" in output][-1]
     assert "arm/scored_tokens" in output["data"]["text/plain"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_a_step_on_cuda_is_the_cpus(tmp_path):
+    """The same responses: the same rows are chosen, and the gradient is close."""
+    here, there = (step_on(device, tmp_path) for device in ("cpu", "cuda"))
+    np.testing.assert_array_equal(there[0], here[0])
+    assert (there[1] - here[1]).norm() <= 1e-3 * here[1].norm() and here[1].norm() > 0
+
+
+def step_on(device, folder):
+    """(rows chosen in the first batch, the gradient of its first update)."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # one for each process, which knows its device
+    trainer = trainer_on_trl(folder / device, "zvf-cost-aware", changes={"use_cpu": device == "cpu"})
+    assert trainer.model.device.type == device
+    samples_like_the_engine(trainer, copy.deepcopy(trainer.model).cpu())
+    chosen, select = [], trainer._select
+    trainer._select = lambda batch: chosen.append(select(batch)) or chosen[-1]
+    trainer.model.train()
+    trainer._prepare_inputs([dict(row) for row in trainer.train_dataset for _ in range(GROUP)])
+    for part in trainer._buffered_inputs[:ACCUMULATE]:
+        trainer.compute_loss(trainer.model, part).backward()
+    return chosen[0].row_N, gradient(trainer.model).cpu()
