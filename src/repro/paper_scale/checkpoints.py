@@ -78,7 +78,7 @@ def _sampled(scale: PaperScale, folder: Path) -> dict[str, Any]:
     return {
         "sets": [Path(file).stem for file in data.get("val_files", [])] or scale.validation_data.value,
         "length": data.get("max_response_length", scale.max_response_tokens.value),
-        "temperature": rollout.get("temperature", scale.temperature.value),
+        "temperature": max(rollout.get("temperature", scale.temperature.value), 0.01),  # 0 is greedy
         "top_p": rollout.get("top_p", scale.top_p.value),
         "template": data.get("apply_chat_template_kwargs") or {},
     }
