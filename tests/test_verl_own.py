@@ -247,6 +247,7 @@ sys.exit(main())
     assert done.returncode == 0 and "platform cpu" in done.stdout, done.stderr[-2000:]
 
 
+@pytest.mark.verl
 def test_one_command_writes_the_run_and_starts_verl_with_it(tmp_path, monkeypatch):
     from repro.verl.launch import launch
     from repro.verl.start import ENVIRONMENT
