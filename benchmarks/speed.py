@@ -77,7 +77,8 @@ def at_commit(name: str, *paths: str) -> Path:
             )
         partial = folder.with_suffix(".partial")
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(partial, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since 3.11.4
+            safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
+            archive.extractall(partial, **safely)
         partial.rename(folder)
     return folder
 
