@@ -208,6 +208,12 @@ def test_a_title_is_no_reason_to_train():
     assert len({s.name for s in stages}) == len(stages) == 15 + each + 2 * len(SETTINGS.arms)
 
 
+def test_no_name_of_params_yaml_is_in_a_shells_command():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
+    commands = [stage.get("do", stage)["cmd"] for stage in stages]
+    assert len(commands) > 15 and not [command for command in commands if "${" in command]
+
+
 def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
     text = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     items = {

@@ -47,12 +47,14 @@ def end_with(owner: int, cleanup: Callable[[], Any] = lambda: None) -> None:
     """Exit when process `owner` is gone, since its result is no longer needed."""
     import psutil
 
-    born = psutil.Process(owner).create_time() if psutil.pid_exists(owner) else 0.0  # a pid may be reused
+    try:
+        process = psutil.Process(owner)
+    except psutil.Error:
+        process = None
 
     def alive() -> bool:
-        try:
-            process = psutil.Process(owner)
-            return process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE
+        try:  # by a time since the machine's start, which no change of its clock moves; a pid may be reused
+            return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
 
