@@ -97,6 +97,10 @@ def test_token_arrays_follow_their_rows():
         lambda values: np.asarray(values),
         lambda values: list(values),
         lambda values: values > 0,
+        lambda values: values == 0,
+        lambda values: values != 0,
+        lambda values: 0.0 in [values],
+        lambda values: float(values),
     ],
 )
 def test_what_was_not_measured_may_be_carried_but_not_read(read):
@@ -105,7 +109,10 @@ def test_what_was_not_measured_may_be_carried_but_not_read(read):
         with pytest.raises(NotMeasured, match=f"{name} was not measured"):
             read(getattr(carried, name))
     again = pickle.loads(pickle.dumps(carried))
-    assert again.row_N.tolist() == [0, 1, 1] and np.isnan(again.entropy_N).all() and np.isnan(again.mean_entropy())
+    assert again.row_N.tolist() == [0, 1, 1] and not again.measured("entropy_N_T")
+    for ask in (lambda: np.argsort(-again.entropy_N), again.mean_entropy):
+        with pytest.raises(NotMeasured, match="entropy_N_T was not measured"):
+            ask()
 
 
 def test_minibatches_are_kept_along_a_chain_until_set_anew():

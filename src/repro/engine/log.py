@@ -60,7 +60,7 @@ def selection_rows(
     if selected is not None:
         np.add.at(times_N, selected.row_N, 1)
         weight_N[selected.row_N] = selected.weights_N
-    entropy_N = rollouts.entropy_N
+    entropy_N = rollouts.entropy_N if rollouts.measured("entropy_N_T") else np.full(n, np.nan)
     return [
         {
             **at,

@@ -35,9 +35,10 @@ class Unmeasured:
             raise AttributeError(name)
         self._read()
 
-    __array__ = __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __bool__ = _read
+    __array__ = __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __bool__ = __float__ = __int__ = _read
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _read
-    __lt__ = __le__ = __gt__ = __ge__ = _read
+    __floordiv__ = __mod__ = __matmul__ = __rmatmul__ = __contains__ = _read
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __hash__ = _read
 
 
 class NoSignal(ValueError):
@@ -163,17 +164,17 @@ class Rollouts:
                 vars(same)[name].flags.writeable = False
         return same
 
+    def measured(self, name: str) -> bool:
+        """Whether the array of this name was measured, for a log that does without it."""
+        return not isinstance(vars(self)[name], Unmeasured)
+
     @property
     def entropy_N(self) -> np.ndarray:
-        """Mean entropy of each response in nats; NaN if it was not measured."""
-        if isinstance(vars(self)["entropy_N_T"], Unmeasured):
-            return np.full(len(self), np.nan)
+        """Mean entropy of each response in nats; NotMeasured if it was not measured."""
         return (self.entropy_N_T * self.response_mask_N_T).sum(1) / self.response_tokens_N
 
     def mean_entropy(self) -> float:
-        """Mean entropy of the response tokens in nats; NaN if it was not measured."""
-        if isinstance(vars(self)["entropy_N_T"], Unmeasured):
-            return float("nan")
+        """Mean entropy of the response tokens in nats; NotMeasured if it was not measured."""
         return float(self.entropy_N_T[self.response_mask_N_T].mean())
 
     @property
