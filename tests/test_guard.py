@@ -69,6 +69,15 @@ def weights_afterwards(rollouts, progress, rng):
     return taken
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def mute(rollouts, progress, rng):
+    raise Mute
+
+
 def beyond(rollouts, progress, rng):
     return rollouts.take([9])
 
@@ -115,7 +124,7 @@ def replaces(rollouts, progress, rng):
         (rows, ["returned list"]),
         (nan_weights, ["weights_N[0] is nan", "finite"]),
         (infinite_weights, ["weights_N[0] is inf", "finite"]),
-        (weights_of_two_axes, ["weights_N should be one real number for each row"]),
+        (weights_of_two_axes, ["weights_N should be a numpy array of 1 axis"]),
         (complex_weights, ["weights_N should be one real number for each row"]),
         (weights_afterwards, ["weights_N[0] is nan", "finite"]),
         (beyond, ["IndexError", "index 9 is out of bounds"]),
@@ -127,6 +136,7 @@ def replaces(rollouts, progress, rng):
         (half_a_step, ["asks for 0.5 mini-batches", "whole number"]),
         (writes, ["read-only", "copy the array first"]),
         (replaces, ["cannot assign to field 'weights_N'"]),
+        (mute, ["Mute: it has no text", "in mute"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -138,6 +148,32 @@ def test_a_wrong_sampler_is_one_sentence(sampler, parts):
     assert sentence.startswith(f"arm mine, step 3: sampler {sampler.__name__}"), sentence
     assert all(part in sentence for part in parts) and "\n" not in sentence and len(sentence) < 400, sentence
     assert all(np.array_equal(before[name], values) for name, values in vars(BATCH).items())  # nothing was spoilt
+
+
+@pytest.mark.parametrize("put", [replace, lambda batch, **arrays: vars(batch).update(arrays) or batch])
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("row_N", list, "row_N should be a numpy array of 1 axis"),
+        ("row_N", lambda values: values[:, None], "row_N should be a numpy array of 1 axis"),
+        ("advantages_N", list, "advantages_N should be a numpy array"),
+        ("response_mask_N_T", lambda values: values.astype(float), "response_mask_N_T is of float64; it should be of"),
+        ("response_mask_N_T", lambda values: values * np.nan, "response_mask_N_T is of float64"),
+        ("response_mask_N_T", lambda values: values.astype(object), "response_mask_N_T is of object"),
+        ("response_mask_N_T", lambda values: values.astype(int), "response_mask_N_T is of int64"),
+        ("entropy_N_T", lambda values: values.astype(str), "entropy_N_T holds"),
+        ("group_weight_N", lambda values: values.astype(str), "group_weight_N should be one real number"),
+        ("group_weight_N", lambda values: values[:, None], "group_weight_N should be a numpy array of 1 axis"),
+        ("group_weight_N", lambda values: -values, "group_weight_N[0] is -1.0; a cost and a weight must be above 0"),
+        ("group_weight_N", lambda values: 0 * values, "group_weight_N[0] is 0.0"),
+        ("group_weight_N", lambda values: values * np.nan, "group_weight_N[0] is nan"),
+    ],
+)
+def test_every_array_that_a_sampler_puts_in_is_held_to_its_form(put, name, change, said):
+    """Whether it is put in by the class, which checks at once, or behind its back."""
+    with pytest.raises(MethodError) as error:
+        select(lambda rollouts, progress, rng: put(rollouts, **{name: change(vars(rollouts)[name])}))
+    assert str(error.value).startswith("arm mine, step 3: sampler <lambda>") and said in str(error.value)
 
 
 def test_a_sampler_that_takes_too_long_is_stopped(monkeypatch):
@@ -211,13 +247,28 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
             "advantage <lambda> returned None; it should return 4 numbers",
         ),
         ({"advantage": lambda r, g: r / 0}, "advantages", "returned inf at place 0"),
-        ({"filter": lambda r, g: [True]}, "kept_groups", "its filter should return one entry per group"),
-        ({"filter": lambda r, g: ["yes", "no"]}, "kept_groups", "its filter should return one entry per group"),
+        (
+            {"filter": lambda r, g: [True]},
+            "kept_groups",
+            "filter <lambda> returned [True]; it should return one entry per group",
+        ),
+        ({"filter": lambda r, g: ["yes", "no"]}, "kept_groups", "it should return one entry per group"),
+        ({"filter": lambda r, g: [[1], [1, 2]]}, "kept_groups", "it should return one entry per group"),
+        ({"filter": lambda r, g: [np.nan, 1]}, "kept_groups", "returned nan at place 0"),
         ({"plan": lambda q, b, rng: 3}, "made_plan", "plan <lambda> returned 3; yield PlannedGroups"),
         ({"plan": lambda q, b, rng: iter([])}, "made_plan", "plan <lambda> ended after 0 groups"),
         ({"plan": lambda q, b, rng: iter([(0, 8)])}, "made_plan", "yields (0, 8); it should yield PlannedGroup"),
         ({"plan": lambda q, b, rng: iter([PlannedGroup(7, 8)])}, "made_plan", "queries are 0 to 3"),
         ({"plan": lambda q, b, rng: iter([PlannedGroup(0, 0)])}, "made_plan", "at least 1 rollout"),
+        ({"plan": lambda q, b, rng: iter([PlannedGroup("a", 8)])}, "made_plan", "should be whole numbers"),
+        ({"plan": lambda q, b, rng: iter([PlannedGroup(0.5, 8)])}, "made_plan", "should be whole numbers"),
+        ({"plan": lambda q, b, rng: iter([PlannedGroup(0, 2.5)])}, "made_plan", "should be whole numbers"),
+        ({"plan": lambda q, b, rng: iter([PlannedGroup(0, None)])}, "made_plan", "should be whole numbers"),
+        (
+            {"plan": lambda q, b, rng: iter([PlannedGroup(0, 17)])},
+            "made_plan",
+            "a group of 17, beyond the 16 rollouts of a step",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")

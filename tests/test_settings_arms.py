@@ -218,8 +218,12 @@ def test_filters_advantages_and_plans_are_tried_too(monkeypatch):
         yield
 
     for name, function, sentence in (
-        ("filters.zero_variance", per_rollout, "arms.zvf: its filter should return one entry per group"),
-        ("filters.zero_variance", lambda rewards_N, group_N: None, "arms.zvf: its filter should return one entry"),
+        ("filters.zero_variance", per_rollout, "; it should return one entry per group, groups in sorted order"),
+        (
+            "filters.zero_variance",
+            lambda rewards_N, group_N: None,
+            "arms.zvf: filter zero_variance returned None",
+        ),
         ("advantages.centred", unknown_group, "arms.dr-grpo: advantage centred: KeyError: 'group'"),
         ("plans.uniform", lazy, "arms.grpo: plan uniform: ValueError: no plan today"),
     ):

@@ -114,8 +114,11 @@ COUNT = number(int, 1, 10**6)
 
 
 def brief(value: Any, most: int = 80) -> str:
-    """repr(value), cut to `most` characters: what a sentence can quote."""
-    text = repr(value)
+    """repr(value) on one line, cut to `most` characters: what a sentence can quote."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = f"a {type(value).__name__}"
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

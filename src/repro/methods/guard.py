@@ -70,7 +70,10 @@ def _read_only(value: Any) -> Any:
 
 
 def _told(error: Exception) -> str:
-    said = " ".join(str(error).split())
+    try:
+        said = " ".join(str(error).split())
+    except Exception:
+        said = "it has no text"
     said = said if len(said) <= 240 else f"{said[:239]}…"
     place = traceback.extract_tb(error.__traceback__)[-1]
     if "read-only" in said:
@@ -126,18 +129,17 @@ def _own_random_numbers(rng: np.random.Generator | int) -> Iterator[None]:
             torch.set_rng_state(before[2])
 
 
-def array_of(part: str, function: Callable, value: Any, shape: tuple[int, ...], *, finite: bool = True) -> np.ndarray:
+def array_of(part: str, function: Callable, value: Any, shape: tuple[int, ...], *, what: str = "") -> np.ndarray:
     """`value` as an array of this shape; MethodError if it is none, or holds a NaN or an infinity."""
+    what = what or f"{shape[0]} numbers, an array"
     try:
         array = np.asarray(value)
         fits = array.shape == shape and array.dtype.kind in "biuf"
     except Exception:
         fits = False
     if not fits:
-        raise MethodError(
-            f"{part} {name_of(function)} returned {brief(value)}; it should return {shape[0]} numbers, an array"
-        )
-    if finite and not np.isfinite(array).all():
+        raise MethodError(f"{part} {name_of(function)} returned {brief(value)}; it should return {what}")
+    if not np.isfinite(array).all():
         where = int(np.flatnonzero(~np.isfinite(array))[0])
         raise MethodError(
             f"{part} {name_of(function)} returned {array[where]} at place {where}; every entry must be a finite number"

@@ -50,9 +50,10 @@ class Method:
     def made_plan(self, step: int, known: Queries, budget: int, rng: np.random.Generator) -> PlanStream:
         """The plan's groups from `step` on, `budget` rollouts a step."""
         with self._at(step):
-            return PlanStream(self._groups(step, call("plan", self.plan, known, budget, rng, rng=rng), len(known)))
+            groups = call("plan", self.plan, known, budget, rng, rng=rng)
+            return PlanStream(self._groups(step, groups, len(known), budget))
 
-    def _groups(self, step: int, groups: Any, queries: int) -> Iterator[PlannedGroup]:
+    def _groups(self, step: int, groups: Any, queries: int, budget: int) -> Iterator[PlannedGroup]:
         """The plan's groups, each checked when its turn comes."""
         with self._at(step):
             try:
@@ -71,8 +72,12 @@ class Method:
                     said = f"ended after {place} groups; it should go on without end, epoch after epoch"
                 elif not isinstance(group, PlannedGroup):
                     said = f"yields {brief(group)}; it should yield PlannedGroup(query, size)"
+                elif not all(_is_whole(number) for number in (group.query, group.size)):
+                    said = f"yields {brief(group)}; its query and size should be whole numbers"
                 elif not (0 <= group.query < queries and group.size >= 1):
-                    said = f"yields {group}; queries are 0 to {queries - 1}, and a group has at least 1 rollout"
+                    said = f"yields {brief(group)}; queries are 0 to {queries - 1}, and a group has at least 1 rollout"
+                elif group.size > budget:
+                    said = f"yields a group of {group.size}, beyond the {budget} rollouts of a step: make it smaller"
                 else:
                     said = ""
                 if said:
@@ -88,10 +93,9 @@ class Method:
     def kept_groups(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
         """keep_Q (bool) of the arm's filter, groups in sorted order."""
         with self._at(step):
-            keep_Q = call("filter", self.filter, rewards_N, group_N)
-            if np.shape(keep_Q) != (len(np.unique(group_N)),) or np.asarray(keep_Q).dtype.kind not in "biuf":
-                raise MethodError("its filter should return one entry per group, groups in sorted order")
-            return np.asarray(keep_Q, bool)
+            keep_Q, groups = call("filter", self.filter, rewards_N, group_N), len(np.unique(group_N))
+            what = "one entry per group, groups in sorted order"
+            return array_of("filter", self.filter, keep_Q, (groups,), what=what).astype(bool)
 
     def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
         """advantages_N."""
@@ -106,3 +110,7 @@ class Method:
                 return apply_chain(self.samplers, rollouts, progress, rng)
             except NoSignal:
                 return None
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -13,6 +13,8 @@ import numpy as np
 
 from repro.errors import Refused
 
+POSITIVE = ("prompt_tokens_N", "response_tokens_N", "weights_N", "group_weight_N")
+
 
 class NotMeasured(Refused, AttributeError):
     """An array of the rollouts that this engine, or this setting of it, does not measure."""
@@ -117,24 +119,30 @@ class Rollouts:
 
     def check(self) -> None:
         """ValueError, with the array and the place, on what is no batch."""
+        for name, values in self._arrays.items():
+            axes = 2 if name.endswith("_N_T") else 1
+            if not isinstance(values, np.ndarray) or values.ndim != axes:
+                raise ValueError(f"rollouts: {name} should be a numpy array of {axes} {'axes' if axes > 1 else 'axis'}")
         lengths = {name: len(values) for name, values in self._arrays.items()}
         n = lengths["advantages_N"]
         if odd := {name: length for name, length in lengths.items() if length != n}:
             raise ValueError(f"rollouts: {odd} do not match advantages_N with {n} rows; every array needs one row each")
         if n == 0:
             raise ValueError("rollouts: the batch is empty; generate at least one group before sampling from it")
-        for name in ("rewards_N", "advantages_N", "weights_N", "prompt_tokens_N", "response_tokens_N"):
+        for name in ("rewards_N", "advantages_N", *POSITIVE):
             values = getattr(self, name)
-            if np.ndim(values) != 1 or np.asarray(values).dtype.kind not in "biuf":
-                raise ValueError(f"rollouts: {name} should be one real number for each row, in an array of one axis")
+            if values.dtype.kind not in "biuf":
+                raise ValueError(f"rollouts: {name} should be one real number for each row")
             if not np.isfinite(values).all():
                 where = int(np.flatnonzero(~np.isfinite(values))[0])
                 raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; every entry must be a finite number")
-        for name in ("prompt_tokens_N", "response_tokens_N", "weights_N"):
+        for name in POSITIVE:
             values = getattr(self, name)
             if (values <= 0).any():
                 where = int(np.flatnonzero(values <= 0)[0])
                 raise ValueError(f"rollouts: {name}[{where}] is {values[where]}; a cost and a weight must be above 0")
+        if self.response_mask_N_T.dtype != bool:
+            raise ValueError(f"rollouts: response_mask_N_T is of {self.response_mask_N_T.dtype}; it should be of bool")
         for name in ("entropy_N_T", "logprob_N_T"):
             if (values := self._arrays.get(name)) is None:
                 continue
@@ -143,7 +151,7 @@ class Rollouts:
                     f"rollouts: {name} has shape {values.shape}, response_mask_N_T {self.response_mask_N_T.shape}; "
                     "they describe the same tokens and must agree"
                 )
-            if not np.isfinite(values).all():
+            if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
                 raise ValueError(f"rollouts: {name} holds a NaN or an infinity; every entry must be a finite number")
 
     def __len__(self) -> int:

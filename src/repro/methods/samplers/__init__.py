@@ -51,7 +51,7 @@ def _wrong(chosen: Rollouts, batch: Rollouts) -> str:
     """What of `chosen` is not of the batch, and the cure; "" if all is."""
     try:
         chosen.check()
-    except (ValueError, TypeError, AttributeError) as error:
+    except Exception as error:
         return f"returned what is no batch: {error}"
     row_M, n = chosen.row_N, len(batch)
     if len(row_M) > MOST * n:
@@ -66,8 +66,6 @@ def _wrong(chosen: Rollouts, batch: Rollouts) -> str:
     mask_M_T = batch.response_mask_N_T[at_M]
     if chosen.response_mask_N_T.shape != mask_M_T.shape or (chosen.response_mask_N_T & ~mask_M_T).any():
         return "selected tokens that the responses do not have; narrow the mask, by `with_mask`"
-    if not np.isfinite(chosen.group_weight_N).all():
-        return "changed group_weight_N to what is not finite; leave it as it is"
     steps = chosen.minibatches
     if steps is not None and not (isinstance(steps, int | np.integer) and 1 <= steps <= MOST * n):
         return f"asks for {brief(steps)} mini-batches; give a whole number of at least 1"
