@@ -146,7 +146,7 @@ def _find(where: str, package: str, name: str) -> Callable:
     except SyntaxError as error:
         place = f"src/repro/methods/{package}/{name}.py" if error.filename is None else error.filename
         raise SettingsError(f"{where}: {place}, line {error.lineno}: {error.msg}; correct the file") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(
             f"{where}: importing src/repro/methods/{package}/{name}.py: {type(error).__name__}: {error}; correct it"
         ) from error

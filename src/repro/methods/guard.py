@@ -57,7 +57,7 @@ def call(part: str, function: Callable, *arguments: Any, rng: np.random.Generato
         raise MethodError(
             f"{part} {name} took more than {SECONDS:.0f} s for one batch: make it faster, or move the work out of it"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit would end the run, with status 0 perhaps, without a word
         raise MethodError(f"{part} {name}: {_told(error)}") from error
 
 
@@ -69,7 +69,7 @@ def _read_only(value: Any) -> Any:
     return view
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     try:
         said = " ".join(str(error).split())
     except Exception:
