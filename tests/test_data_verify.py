@@ -205,6 +205,18 @@ def test_a_call_has_neither_files_nor_network_nor_processes(sandbox, tmp_path, w
     assert secret.stat().st_mode == mode
 
 
+def test_the_working_directory_is_not_read(judges, tmp_path, monkeypatch):
+    """`python -m` puts it on sys.path, of the caller and of the child, and it may be a home folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "token.txt").write_text("secret")
+    with Sandbox(judges, seconds=5, megabytes=1024) as one:
+        assert one.call("same", "same").value == "equal"
+        if "files" not in one.held:
+            pytest.skip("this system does not hold files: docs/cluster.md, Answers")
+        assert "PermissionError" in one.call("read", str(tmp_path / "token.txt")).error
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no reaper for what leaves its parent")
 @pytest.mark.parametrize("closing", [False, True])
 def test_where_nothing_is_held_grandchildren_end_with_their_call(judges, closing, monkeypatch):

@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
@@ -40,6 +41,9 @@ class Answer:
     outcome: Outcome
     value: Any = None
     error: str = ""
+
+
+SOURCES = os.path.realpath(Path(__file__).parents[2])  # where `repro` is imported from
 
 
 class Sandbox:
@@ -123,9 +127,11 @@ class Sandbox:
         raise SandboxFailed(f"the child process for {self.factory} does not start: {answer.error}")
 
     def _spawn(self) -> subprocess.Popen:
-        path = os.pathsep.join(folder for folder in sys.path if folder)
+        here = os.path.realpath(os.curdir)  # on sys.path by `python -m` alone: a home folder, perhaps
+        kept = [each for each in sys.path if each and (os.path.realpath(each) != here or here == SOURCES)]
+        path = os.pathsep.join(kept)
         return subprocess.Popen(
-            [sys.executable, "-m", "repro.data.sandboxed", self.factory, str(self.seconds), str(self.megabytes)],
+            [sys.executable, "-P", "-m", "repro.data.sandboxed", self.factory, str(self.seconds), str(self.megabytes)],
             env={
                 "PATH": os.defpath,
                 "PYTHONPATH": path,
