@@ -137,6 +137,9 @@ def test_the_tour_ends_in_a_page(tour):
     assert sorted(accuracies.split(", ")) == sorted(f"{title} at {accuracy}" for title, accuracy in ends)
     assert re.search(r'aria-label="Shortest trained on \d of 8 responses to one prompt', text)
     assert not re.search(r'(?:src|href)="https?:', text)
+    [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.+?)">', text)
+    assert "default-src 'none'" in policy and "script-src 'none'" in policy
+    assert policy.count("'sha256-") == text.count("<style>") == text.partition("</head>")[0].count("<style>") == 2
     assert "Shortest ends" in printed and page.as_uri() in printed
 
 

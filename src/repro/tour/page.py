@@ -13,6 +13,7 @@ from repro.plots.narrow import stacked
 from repro.plots.style import PHONE_DPI, group_styles, new_figure, to_png, to_svg
 from repro.plots.training import AXES
 from repro.plots.words import in_words, says
+from repro.report.safe import with_policy
 from repro.settings import Settings
 from repro.stats.runs import at_budgets, last_of
 
@@ -29,6 +30,9 @@ def write_page(path: Path, tables: dict[str, pd.DataFrame], settings: Settings, 
     title = f"Does {settings.arms[own].title} beat GRPO?"
     group = one_group(tables, own)
     figure = curves(evaluations, settings)
+    drawing = batch_svg(group, trained_on(group, settings.arms[own].title))
+    before, _, rest = drawing.partition("<style>")  # into the head: the policy allows no style of the body
+    style, _, after = rest.partition("</style>")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         title=title,
@@ -39,11 +43,13 @@ def write_page(path: Path, tables: dict[str, pd.DataFrame], settings: Settings, 
         figure=b64encode(to_svg(figure).encode()).decode(),
         narrow=b64encode(to_png(stacked(figure), PHONE_DPI)).decode(),
         alt=in_words(figure),
-        drawing=batch_svg(group, trained_on(group, settings.arms[own].title)),
+        style=style,
+        drawing=before + after,
         prompt=group["prompt"].iloc[0],
         source=source,
     )
-    return write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    page = with_policy(text)  # a model wrote the responses
+    return write_whole(path, lambda partial: partial.write_text(page, encoding="utf-8"))
 
 
 def curves(evaluations: pd.DataFrame, settings: Settings) -> Figure:
