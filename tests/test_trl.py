@@ -274,6 +274,11 @@ def test_refusals(tmp_path, monkeypatch):
         ("grpo", {}, {"gradient_accumulation_steps": 8}, "is not a multiple of gradient_accumulation_steps"),
         ("grpo", {"samplers": ["cost_awar"]}, {}, r"^ArmTrainer\(samplers=\): .* did you mean 'cost_aware'"),
         ("grpo", {"samplers": [lambda rollouts, progress, rng: None]}, {}, "should return Rollouts"),
+        ("grpo", {"samplers": [dict]}, {}, r"samplers=\): dict cannot be one of its samplers: give a function"),
+        ("zvf", {"refill_rounds": -3}, {}, "refill_rounds is -3: give a whole number of at least 1"),
+        ("zvf", {"refill_rounds": 1.5}, {}, "refill_rounds is 1.5"),
+        ("zvf", {"refill_rounds": "2"}, {}, "refill_rounds is '2'"),
+        ("sgpo", {"profile": 3}, {}, "profile is 3: pass Queries"),
     ]:
         with pytest.raises((SettingsError, TypeError, MethodError), match=words):
             trainer_on_trl(tmp_path, arm, changes=changes, **parts)
@@ -285,6 +290,15 @@ def test_refusals(tmp_path, monkeypatch):
     many = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2))
     with pytest.raises(SettingsError, match="in one process, and there are 2"):
         require_setting(many, planned=False)
+
+
+@pytest.mark.parametrize("reward", [float("inf"), 1e300])
+def test_an_infinite_reward_is_not_dropped(reward, tmp_path):
+    trainer = trainer_on_trl(
+        tmp_path, "grpo", reward=lambda completions, **_: [reward, *[0.0] * (len(completions) - 1)]
+    )
+    with pytest.raises(SettingsError, match=r"rewards of completion 0 sum to inf in TRL's 32-bit numbers: let reward"):
+        trainer.train()
 
 
 def one_query(queries, rollouts_per_step, rng):

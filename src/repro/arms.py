@@ -117,7 +117,10 @@ def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any
     name = getattr(function, "__name__", type(function).__name__)
     if isinstance(part, partial) and not parameters:
         return part
-    signature = inspect.signature(function).parameters.values()
+    try:
+        signature = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise SettingsError(f"{where}: {name} cannot be one of its {package}: give a function, or a name") from None
     keywords = {parameter.name: parameter for parameter in signature if parameter.kind is parameter.KEYWORD_ONLY}
     for key in parameters:
         if key not in keywords:

@@ -5,9 +5,12 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 from datasets import IterableDataset
 
+from repro.errors import brief
 from repro.methods.guard import MethodError
+from repro.methods.plans import Queries
 from repro.settings import Arm, SettingsError
 
 # GRPOConfig's settings of the loss and the advantage, for which the arm has its own.
@@ -47,6 +50,8 @@ def in_its_words(given: Sequence[str]) -> Iterator[None]:
 
 def require_arm(arm: Arm, profile: Any) -> None:
     """SettingsError if the arm needs a profile that is missing, or to profile during training."""
+    if profile is not None and not isinstance(profile, Queries):
+        raise SettingsError(f"profile is {brief(profile)}: pass Queries(prompt_tokens_Q, successes_Q, samples_Q)")
     if arm.profile and arm.profile.again:
         raise SettingsError(
             f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "
@@ -56,6 +61,25 @@ def require_arm(arm: Arm, profile: Any) -> None:
         raise SettingsError(
             f"{arm.title} plans from a profile of the queries: sample {arm.profile.samples} completions of each row of "
             "train_dataset beforehand, and pass profile=Queries(prompt_tokens_Q, successes_Q, samples_Q)"
+        )
+
+
+def require_rounds(refill_rounds: Any) -> None:
+    """SettingsError on what is no number of rounds; None is that of params.yaml."""
+    whole = isinstance(refill_rounds, int | np.integer) and not isinstance(refill_rounds, bool)
+    if refill_rounds is not None and not (whole and refill_rounds >= 1):
+        raise SettingsError(
+            f"refill_rounds is {brief(refill_rounds)}: give a whole number of at least 1, or leave it out"
+        )
+
+
+def require_finite(rewards_N: np.ndarray) -> None:
+    """SettingsError on an infinite reward; NaN says that no function judged a completion."""
+    if np.isinf(rewards_N).any():
+        row = int(np.flatnonzero(np.isinf(rewards_N))[0])
+        raise SettingsError(
+            f"the rewards of completion {row} sum to {rewards_N[row]} in TRL's 32-bit numbers: let reward_funcs return "
+            "numbers of at most 1e38, or None for a completion that they do not judge"
         )
 
 

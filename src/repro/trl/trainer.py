@@ -28,7 +28,15 @@ from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
-from repro.trl.refused import in_its_words, require_arm, require_config, require_setting, require_text
+from repro.trl.refused import (
+    in_its_words,
+    require_arm,
+    require_config,
+    require_finite,
+    require_rounds,
+    require_setting,
+    require_text,
+)
 from repro.trl.slices import Slice, slices_of, wanted_rows
 
 PARTS = ("plan", "reward", "filter", "advantage", "samplers", "objective", "aggregation")
@@ -65,6 +73,7 @@ class ArmTrainer(GRPOTrainer):
             settings = settings.with_arms({"own": {**arm.model_dump(), **title, **own}})
             self.arm, self.profile = settings.arm("own"), profile
             require_arm(self.arm, profile)
+            require_rounds(refill_rounds)
             build("own", self.arm)  # misspelt parts are found before a model is loaded
         super().__init__(*positional, **keywords)
         self.refill_rounds = refill_rounds or settings.engine_of("own").refill_rounds
@@ -183,6 +192,7 @@ class ArmTrainer(GRPOTrainer):
                 del batch.tensors[name]  # nothing was computed
             elif name in batch.tensors:
                 self.ledger.charge_scoring(self.flops, batch.costs_N)
+        require_finite(verdicts_N)
         batch = batch.take(np.flatnonzero(np.isfinite(verdicts_N)))
         if len(batch):
             batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng)
