@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from repro import arms
+from repro.engine.update import silent_without_advantage
 from repro.methods import guard
 from repro.methods.guard import MethodError
 from repro.methods.method import Method
@@ -285,3 +286,26 @@ def test_the_other_parts_of_an_arm_are_held_to_their_word(parts, ask, said):
         made = getattr(method(**parts), ask)(5, *given.get(ask, (verdicts_N, group_N)))
         made.fill_step(16)
     assert str(error.value).startswith("arm mine, step 5: ") and said in str(error.value), str(error.value)
+
+
+def raising(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
+    return logprob_N_T / {}["scale"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        (raising, "objective raising: KeyError: 'scale' (in raising,"),
+        (
+            lambda *tensors: None,
+            "returned None; it should return TokenLoss(loss_N_T, clipped_N_T), tensors",
+        ),
+        (lambda new, old, a, mask: (new.sum(1), mask), "it should return TokenLoss"),
+        (lambda new, old, a, mask: (new * np.nan, mask), "returned a loss with a NaN or an infinity"),
+    ],
+)
+def test_an_objective_is_tried_before_training(objective, said):
+    with pytest.raises(MethodError) as error:
+        silent_without_advantage(method(objective=objective))
+    sentence = str(error.value)
+    assert sentence.startswith("arm mine, step 0: objective ") and said in sentence and "\n" not in sentence

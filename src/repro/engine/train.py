@@ -88,7 +88,7 @@ class Trainer:
             engine.gradient_clip,
             engine.slice_tokens,
             engine.max_new_tokens,
-            every_row=not silent_without_advantage(method.objective),
+            every_row=not silent_without_advantage(method),
         )
         self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
         self.phases: dict[str, float] = defaultdict(float)

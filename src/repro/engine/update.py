@@ -19,6 +19,7 @@ import torch
 from repro.engine.diverged import Diverged
 from repro.engine.ledger import Ledger
 from repro.engine.log_probabilities import Batch, log_probabilities, slices
+from repro.methods.method import Method
 from repro.methods.objectives.aggregate import Aggregation, TokenLoss, token_coefficients
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
@@ -44,11 +45,12 @@ class UpdateSettings:
     every_row: bool = False
 
 
-def silent_without_advantage(objective: Objective) -> bool:
-    """Whether a rollout with advantage 0 has no gradient under `objective`, tried on ratios below, at and above 1."""
+def silent_without_advantage(method: Method) -> bool:
+    """Whether a rollout with advantage 0 has no gradient under the method's objective, tried on ratios below, at and
+    above 1; MethodError if the objective fails there."""
     logprob_N_T = torch.tensor([[-0.1, -1.0, -3.0], [-2.0, -0.5, -1.0]], requires_grad=True)
     old_N_T = torch.tensor([[-0.3, -1.0, -1.0], [-1.9, -2.5, -0.1]])
-    loss_N_T, _ = objective(logprob_N_T, old_N_T, torch.zeros(2), torch.ones(2, 3, dtype=torch.bool))
+    loss_N_T, _ = method.token_loss(0, logprob_N_T, old_N_T, torch.zeros(2), torch.ones(2, 3, dtype=torch.bool))
     if not loss_N_T.requires_grad:
         return True
     [gradient_N_T] = torch.autograd.grad(loss_N_T.sum(), [logprob_N_T])

@@ -145,3 +145,24 @@ def array_of(part: str, function: Callable, value: Any, shape: tuple[int, ...], 
             f"{part} {name_of(function)} returned {array[where]} at place {where}; every entry must be a finite number"
         )
     return array
+
+
+def token_loss(function: Callable, *tensors: Any) -> Any:
+    """function(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T), an objective's TokenLoss; MethodError if it
+    fails, or returns anything but a finite loss and whether it is clipped, for each token."""
+    found = call("objective", function, *tensors)
+    try:
+        loss_N_T, clipped_N_T = found
+        fits = tuple(loss_N_T.shape) == tuple(clipped_N_T.shape) == tuple(tensors[0].shape)
+        finite = fits and bool((abs(loss_N_T) < np.inf).all())
+    except Exception:
+        fits = finite = False
+    name = f"objective {name_of(function)}"
+    if not fits:
+        raise MethodError(
+            f"{name} returned {brief(found)}; it should return TokenLoss(loss_N_T, clipped_N_T), tensors with an entry "
+            "for each token"
+        )
+    if not finite:
+        raise MethodError(f"{name} returned a loss with a NaN or an infinity; it should be finite for each token")
+    return found

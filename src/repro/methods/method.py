@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from repro.errors import brief
-from repro.methods.guard import MethodError, array_of, call, name_of
+from repro.methods.guard import MethodError, array_of, call, name_of, token_loss
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
@@ -110,6 +110,11 @@ class Method:
                 return apply_chain(self.samplers, rollouts, progress, rng)
             except NoSignal:
                 return None
+
+    def token_loss(self, step: int, *tensors: Any) -> Any:
+        """The objective's TokenLoss of (logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T)."""
+        with self._at(step):
+            return token_loss(self.objective, *tensors)
 
 
 def _is_whole(value: Any) -> bool:

@@ -112,7 +112,7 @@ class ArmTrainer(GRPOTrainer):
             self.args.max_grad_norm,
             slice_tokens=0,  # TRL's micro-batches are the slices
             max_tokens=self.max_completion_length,
-            every_row=not silent_without_advantage(self.method.objective),
+            every_row=not silent_without_advantage(self.method),
         )
 
     # one batch: generated, filtered, selected, scored, sliced
