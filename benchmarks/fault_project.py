@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -40,7 +41,10 @@ ROLES = {  # of processes, by a word of their command line
     "stage": "repro.pipeline",
     "atlas": "repro.atlas",
     "verl": "repro.verl",
+    "ray": "ray::",
 }
+# Where a run tells its step: ours, by arm and seed (repro.engine.progress), and verl's.
+TOLD = re.compile(r"(?P<arm>\S+)  seed (?P<seed>\d+)  step +(?P<step>\d+)|\bstep:(?P<of_verl>\d+) - ")
 
 
 class Project:
@@ -183,7 +187,7 @@ def struck(
         time.sleep(0.2)
     if not victims:
         return None  # it ended before, and nothing was killed
-    before, at = project.checkpoints(), time.monotonic() - command.began
+    at = time.monotonic() - command.began
     for victim in victims if role == "all" else victims[-1:]:
         try:
             victim.send_signal(getattr(signal, name))
@@ -193,11 +197,22 @@ def struck(
     if status is None:
         command.process.kill()
     orphans, after = command.left(), project.checkpoints()
-    unfinished = [run for run in before if run.exists() and not (run / "finished.json").exists()]  # others are written
-    lost = max([0, *(before[run] - after.get(run, 0) for run in unfinished if status != 0)])
+    lost = steps_lost(command.said, after) if status != 0 else 0
     said = command.said if status is not None else f"did not end within {LIMIT_SECONDS:g} s\n{command.said}\nhung"
     ended = status != 0
     return Fault(kind, f"{role} of {what}", name, f"{at:.0f} s", ended, said, orphans + (status is None), lost, most)
+
+
+def steps_lost(said: str, kept: dict[Path, int]) -> int | None:
+    """The most steps that a run has told of and has no checkpoint of; None if no run told of a step. A run that has
+    ended has no checkpoint any more, and is none of them."""
+    reached: dict[str, int] = {}
+    for told in TOLD.finditer(said):
+        run = "verl" if told["seed"] is None else f"train-{told['arm']}/seed-{told['seed']}"
+        reached[run] = max(reached.get(run, 0), int(told["step"] or told["of_verl"]))
+    steps = {"/".join(run.parts[-2:]) if run.name.startswith("seed-") else "verl": step for run, step in kept.items()}
+    measured = [max(0, reached[run] - step) for run, step in steps.items() if run in reached]
+    return max(measured, default=None)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -18,7 +18,10 @@ EVERY = SMALL["engine"]["checkpoint_every"]
 STAGES = {  # those that are killed: what they write, and which processes they have
     "train@grpo": (["results/train/grpo"], ["worker", "pool", "kernel", "stage", "first", "all"]),
     "policy": (["results/policy"], ["kernel", "stage", "first", "all"]),
-    "profile": (["results/profile", "results/profile_temperature"], ["worker", "kernel", "stage", "first"]),
+    "profile": (
+        ["results/profile", "results/profile_temperature"],
+        ["worker", "pool", "kernel", "stage", "first", "all"],
+    ),
     "report@grpo": ([], ["kernel", "stage", "first", "all"]),
 }
 ORDER = ("train@grpo", "policy", "train@grpo", "profile", "train@grpo", "report@grpo")

@@ -36,7 +36,7 @@ def _one(rng: np.random.Generator, project: Project, known: dict) -> list[Fault]
         project.done(*command)
         known["seconds"], known["rows"] = time.monotonic() - began, rows(project)
     project.remove("build/verl")
-    role, name = str(rng.choice(["first", "all"])), str(rng.choice(SIGNALS))
+    role, name = str(rng.choice(["first", "ray", "all"])), str(rng.choice(SIGNALS))
     moment = float(rng.uniform(0.1, 1.0)) * known["seconds"]
     fault = struck(project, project.command(*command), "verl", "grpo", role, name, moment, EVERY)
     last = project.command(*command)

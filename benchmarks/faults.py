@@ -55,7 +55,7 @@ class Settled:
 class Fault:
     """One fault and what followed. `at`: the moment; `ended`: whether it ended the command; `said`: what the command
     printed, of which a row keeps the last line; `orphans`: processes that outlived it; `lost`: steps to be made again,
-    of which the checkpoints' distance `most` is allowed."""
+    of which the checkpoints' distance `most` is allowed, None if it was not measured."""
 
     kind: str
     target: str
@@ -64,7 +64,7 @@ class Fault:
     ended: bool
     said: str
     orphans: int = 0
-    lost: int = 0
+    lost: int | None = 0
     most: int = 0
     traceback: bool = False
     same: bool | None = None
@@ -146,7 +146,12 @@ def well(rows: pd.DataFrame) -> pd.Series:
     """Which faults ended as they should."""
     told = ~rows["traceback"].astype(str).eq("True")
     same = ~rows["same"].astype(str).eq("False")
-    return told & same & (rows["orphans"] == 0) & (rows["lost"] <= rows["most"])
+    return told & same & (rows["orphans"] == 0) & (lost_of(rows) <= rows["most"])
+
+
+def lost_of(rows: pd.DataFrame) -> pd.Series:
+    """Steps lost, 0 where that was not measured."""
+    return pd.to_numeric(rows["lost"], errors="coerce").fillna(0)
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -165,7 +170,7 @@ def table(rows: pd.DataFrame) -> str:
         counts = [
             *(len(own), own["traceback"].astype(str).eq("True").sum(), own["orphans"].sum()),
             *(
-                (own["lost"] - own["most"]).clip(lower=0).sum(),
+                (lost_of(own) - own["most"]).clip(lower=0).sum(),
                 compared.sum(),
                 own["same"].astype(str).eq("False").sum(),
             ),

@@ -3,11 +3,13 @@
 import re
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from benchmarks import fault_files, fault_runs, faults
+from benchmarks.fault_project import steps_lost
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 
@@ -70,3 +72,13 @@ def test_a_row_that_is_not_well_is_seen():
     assert not well(row.settled(faults.Settled(same=False)))
     table = faults.table(pd.DataFrame([asdict(row.settled(faults.Settled(same=False)))]))
     assert "| run | SIGKILL, a process | 1 | 0 | 0 | 0 | 1 | 1 |" in table
+
+
+def test_the_steps_lost_are_those_told_of_beyond_the_checkpoint():
+    said = "grpo  seed 0  step   7/12  accuracy 0.500\ngrpo  seed 1  step   3/12\ngrpo  seed 0  step   9/12, about 3 s"
+    kept = {Path("build/train-grpo/seed-0"): 6, Path("build/train-grpo/seed-1"): 4}
+    assert steps_lost(said, kept) == 3
+    assert steps_lost("x step:2 - loss:0.1\ny step:3 - loss:0.2", {Path("build/verl/grpo"): 1}) == 2
+    assert steps_lost("starting the workers, 30 s", kept) is None and steps_lost(said, {}) is None
+    row = faults.Fault("stage", "a process", "SIGKILL", "3 s", True, "a sentence", lost=None, most=2)
+    assert faults.well(pd.DataFrame([asdict(row)])).all()
