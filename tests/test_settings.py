@@ -207,6 +207,10 @@ def test_a_slip_in_a_scale_that_is_not_chosen_is_found_too():
         ("scale: [cpu\nseeds: 3\n", ["params.yaml", "not valid YAML", "line 2"]),
         ("", ["params.yaml"]),
         ("- scale\n", ["params.yaml"]),
+        *(
+            (f"scale: {tagged}\n", ["params.yaml is not valid YAML", "remove the tag"])
+            for tagged in ("!!timestamp foo", "!!int [1]", "!!int {a: 1}", "!!float [1]", "!!set [0]", "!!map [1]")
+        ),
     ],
 )
 def test_a_file_that_is_no_mapping(tmp_path, text, parts):

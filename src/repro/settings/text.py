@@ -39,6 +39,9 @@ def read_mapping(path: Path) -> Any:
         if isinstance(error, SettingsError):
             raise
         raise SettingsError(f"{path.name} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+    except (AttributeError, TypeError) as error:  # PyYAML's, where an explicit tag does not fit
+        why = "a tag (!!int, !!set, …) stands before a value of another kind; remove the tag"
+        raise SettingsError(f"{path.name} is not valid YAML: {why}") from error
 
 
 def _text(path: Path) -> str:
