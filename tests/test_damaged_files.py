@@ -17,7 +17,7 @@ from repro.errors import sentence
 from repro.evaluation.questions import load_questions
 from repro.evaluation.store import Store
 from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
-from repro.pipeline import lock, stage
+from repro.pipeline import closure, lock, stage
 from repro.policy.model import SHIPPED, load_policy
 from repro.training import GROUPS, profile_seconds, start_evaluation
 from repro.verl import questions
@@ -75,6 +75,12 @@ def declared(place: Path) -> tuple[Path, Callable]:
     return place / "dvc.yaml", lambda: (stage._declared.cache_clear(), stage.all_stages(SETTINGS))
 
 
+def notebook(place: Path) -> tuple[Path, Callable]:
+    shutil.copy(paths.NOTEBOOKS / "jobs/train.ipynb", place)
+    path = place / "train.ipynb"
+    return path, lambda: (closure.notebook_modules(path), closure.notebook_hash(path), closure.heading(path))
+
+
 def dumped(place: Path) -> tuple[Path, Callable]:
     path = place / "settings.json"
     path.write_text(SETTINGS.model_dump_json())
@@ -94,7 +100,7 @@ def damaged(good: bytes) -> dict[str, bytes]:
     return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", "[" * 100_000, '"x"')}
 
 
-READERS = (groups, seconds, profile, asked, own, evaluation, locked, declared, dumped, tokenizer)
+READERS = (groups, seconds, profile, asked, own, evaluation, locked, declared, notebook, dumped, tokenizer)
 
 
 @pytest.mark.parametrize("made", READERS, ids=lambda made: made.__name__)
@@ -115,6 +121,22 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
             refused += 1
     assert refused >= 6
     stage._declared.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        (3, "is no notebook with cells: restore it"),
+        ({"cell_type": "code", "source": 3}, "is no notebook with cells: restore it"),
+        ({"cell_type": "code", "source": [1]}, "is no notebook with cells: restore it"),
+        ({"cell_type": "code", "source": "", "metadata": 3}, "is no notebook with cells: restore it"),
+        ({"cell_type": "code", "source": ["%time\n", "x = 1\n", "x = ("]}, "n.ipynb, code cell 1, line 2: "),
+    ],
+)
+def test_a_broken_cell_of_a_notebook_is_one_sentence(cell, said, tmp_path):
+    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [cell]}))
+    with pytest.raises(Unreadable, match=said):
+        closure.notebook_modules(tmp_path / "n.ipynb")
 
 
 def test_a_table_or_an_object_that_lacks_what_is_read_is_another_one(tmp_path):

@@ -58,30 +58,50 @@ def closure(modules: Iterable[str], source: Path = SOURCE) -> list[Path]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(place: Path | str) -> Iterator[None]:
     """Errors of syntax and encoding, with the file's name."""
     try:
         yield
     except SyntaxError as error:
-        raise Unreadable(f"{path}, line {error.lineno}: {error.msg}; correct the file") from None
+        raise Unreadable(f"{place}, line {error.lineno}: {error.msg}; correct the file") from None
     except ValueError as error:  # not UTF-8, or a NUL
-        raise Unreadable(f"{path} is not Python source ({error}); correct the file") from None
+        raise Unreadable(f"{place} is not Python source ({error}); correct the file") from None
 
 
 def _cells(notebook: Path) -> list[dict[str, Any]]:
     """The cells of a notebook, at least one."""
-    cells = read_json(notebook, "restore the notebook, as with `git checkout`")
-    cells = cells.get("cells") if isinstance(cells, dict) else None
-    if not isinstance(cells, list) or not cells or not all({"cell_type", "source"} <= set(cell) for cell in cells):
+    content = read_json(notebook, "restore the notebook, as with `git checkout`")
+    cells = content.get("cells") if isinstance(content, dict) else None
+    if not isinstance(cells, list) or not cells or not all(map(_is_cell, cells)):
         raise Unreadable(f"{notebook} is no notebook with cells: restore it, as with `git checkout`")
     return cells
 
 
+def _is_cell(cell: Any) -> bool:
+    if not isinstance(cell, dict) or "cell_type" not in cell or not isinstance(cell.get("metadata", {}), dict):
+        return False
+    source = cell.get("source")
+    return isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
+
+
+def notebook_modules(notebook: Path) -> set[str]:
+    """The modules of `repro` that a notebook's cells import."""
+    modules: set[str] = set()
+    for number, code in enumerate(_code(notebook), 1):
+        with _naming(f"{notebook}, code cell {number}"):
+            modules |= imported_modules(code)
+    return modules
+
+
 def notebook_code(notebook: Path) -> str:
     """The code cells of a notebook as one text, without IPython magics."""
-    cells = [cell for cell in _cells(notebook) if cell["cell_type"] == "code"]
-    lines = [line for cell in cells for line in "".join(cell["source"]).splitlines()]
-    return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
+    return "\n".join(_code(notebook))
+
+
+def _code(notebook: Path) -> list[str]:
+    """The code of each code cell, without IPython magics."""
+    cells = ["".join(cell["source"]).splitlines() for cell in _cells(notebook) if cell["cell_type"] == "code"]
+    return ["\n".join(line for line in lines if not line.lstrip().startswith(("%", "!"))) for lines in cells]
 
 
 def heading(notebook: Path) -> str:

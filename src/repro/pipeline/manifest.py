@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import arms, paths
-from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash, text_hash
+from repro.pipeline.closure import closure, code_hash, notebook_hash, notebook_modules, text_hash
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings, SettingsError
 from repro.stats import panel
@@ -27,7 +27,7 @@ def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
     values that a stage reads are included, and a new section of params.yaml affects only the stages that read it.
     """
     notebook = "code" not in stage.meta
-    modules = imported_modules(notebook_code(stage.notebook)) if notebook else set(stage.meta["code"])
+    modules = notebook_modules(stage.notebook) if notebook else set(stage.meta["code"])
     modules |= {"repro", *stage.meta.get("also", ())} | set(stage.methods(settings))
     packages = {parent for module in modules for parent in _parents(module)}
     digest = text_hash if stage.meta.get("docstrings") else code_hash
