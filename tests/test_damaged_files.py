@@ -17,6 +17,7 @@ from repro.errors import sentence
 from repro.evaluation.questions import load_questions
 from repro.evaluation.store import Store
 from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
+from repro.paper_scale import scales
 from repro.pipeline import closure, lock, stage
 from repro.policy.model import SHIPPED, load_policy
 from repro.training import GROUPS, profile_seconds, start_evaluation
@@ -81,6 +82,11 @@ def notebook(place: Path) -> tuple[Path, Callable]:
     return path, lambda: (closure.notebook_modules(path), closure.notebook_hash(path), closure.heading(path))
 
 
+def table_of_a_paper(place: Path) -> tuple[Path, Callable]:
+    shutil.copy(scales.FILES[0], place)
+    return place / scales.FILES[0].name, lambda: scales.read(place / scales.FILES[0].name)
+
+
 def dumped(place: Path) -> tuple[Path, Callable]:
     path = place / "settings.json"
     path.write_text(SETTINGS.model_dump_json())
@@ -100,7 +106,8 @@ def damaged(good: bytes) -> dict[str, bytes]:
     return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", "[" * 100_000, '"x"')}
 
 
-READERS = (groups, seconds, profile, asked, own, evaluation, locked, declared, notebook, dumped, tokenizer)
+READERS = (groups, seconds, profile, asked, own, evaluation, locked, declared, notebook)
+READERS += (table_of_a_paper, dumped, tokenizer)
 
 
 @pytest.mark.parametrize("made", READERS, ids=lambda made: made.__name__)
@@ -137,6 +144,28 @@ def test_a_broken_cell_of_a_notebook_is_one_sentence(cell, said, tmp_path):
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [cell]}))
     with pytest.raises(Unreadable, match=said):
         closure.notebook_modules(tmp_path / "n.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [
+        ("foreach: ${arms}", "foreach: ${nope.x}", r"dvc.yaml: '\$\{nope.x\}' names nothing in params.yaml"),
+        ("foreach: ${arms}", "foreach: 3", "dvc.yaml: 3 names nothing in params.yaml"),
+        ("results/train/${key}", "results/train/${nope}", r"'results/train/\$\{nope\}' names nothing in params.yaml"),
+        ("    deps:\n", "    deps: 3\n    was:\n", "dvc.yaml declares no stages .*policy is not whole"),
+        ("    meta:\n", "    meta: 3\n    was:\n", "dvc.yaml declares no stages .*policy is not whole"),
+    ],
+)
+def test_an_edit_of_dvc_yaml_that_makes_no_stages_is_one_sentence(good, bad, said, tmp_path, monkeypatch):
+    path, read = declared(tmp_path)
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    text = path.read_text()
+    place = text.index(good, text.index("  policy:\n"))
+    path.write_text(text[:place] + text[place:].replace(good, bad, 1))
+    with pytest.raises(Unreadable, match=said):
+        read()
+    monkeypatch.undo()
+    stage._declared.cache_clear()
 
 
 def test_a_table_or_an_object_that_lacks_what_is_read_is_another_one(tmp_path):

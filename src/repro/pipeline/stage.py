@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from repro import paths
+from repro.errors import brief
 from repro.files import Unreadable
 from repro.paper_scale import SCALES, find
 from repro.paper_scale.at_scale import settings_at
@@ -119,7 +120,9 @@ def _declared() -> dict[str, dict[str, Any]]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
         found = {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
         for kind, entry in found.items():
-            if not {"cmd", "deps", "outs"} <= set(entry.get("do", entry)):
+            whole = entry.get("do", entry)
+            lists = [whole.get("deps"), whole.get("outs")]
+            if "cmd" not in whole or not isinstance(whole["meta"], dict) or not all(map(_is_list_of_paths, lists)):
                 raise ValueError(f"{kind} is not whole")
         return found
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -127,12 +130,25 @@ def _declared() -> dict[str, dict[str, Any]]:
         raise Unreadable(f"{path} declares no stages ({why}): restore it, as with `git checkout dvc.yaml`") from error
 
 
-def _items(foreach: str, settings: Settings) -> list[str]:
+def _is_list_of_paths(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(path, str) or (isinstance(path, dict) and path) for path in value)
+
+
+def _items(foreach: Any, settings: Settings) -> list[str]:
     """The keys that DVC finds at `${a.b}`."""
     value: Any = settings
-    for part in foreach.strip("${}").split("."):
-        value = getattr(value, part)
-    return list(value if isinstance(value, Mapping) else type(value).model_fields)
+    try:
+        for part in foreach.strip("${}").split("."):
+            value = getattr(value, part)
+        return list(value if isinstance(value, Mapping) else type(value).model_fields)
+    except AttributeError as error:
+        raise _names_nothing(foreach) from error
+
+
+def _names_nothing(template: Any) -> Unreadable:
+    """The words for a template of dvc.yaml that has no value."""
+    why = f"{brief(template)} names nothing in params.yaml"
+    return Unreadable(f"{paths.ROOT / 'dvc.yaml'}: {why}: correct it, or restore it by `git checkout dvc.yaml`")
 
 
 def _make(kind: str, item: str | None, settings: Settings) -> Stage:
@@ -160,7 +176,12 @@ def _fill(value: Any, values: Mapping[str, str]) -> Any:
         return {key: _fill(inner, values) for key, inner in value.items()}
     if isinstance(value, list):
         return [_fill(inner, values) for inner in value]
-    return re.sub(r"\$\{([\w.]+)\}", lambda match: values[match[1]], value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return re.sub(r"\$\{([\w.]+)\}", lambda match: values[match[1]], value)
+    except KeyError as error:
+        raise _names_nothing(value) from error
 
 
 def _read(name: str, settings: Settings, item: str | None) -> Any:
