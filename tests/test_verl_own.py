@@ -16,6 +16,7 @@ from repro import settings as settings_module
 from repro.engine.backends.load import fetch
 from repro.paths import ROOT
 from repro.settings import SettingsError
+from repro.verl import compose as composing
 from repro.verl import own, questions, ready, sums
 from repro.verl.identity import BLOCK, PLACES, hash_rows, hash_weights
 from repro.verl.own import Own
@@ -29,6 +30,14 @@ def write_lines(path: Path, count: int = 40) -> str:
     lines = [json.dumps({"prompt": f"What is {n} + 1?", "answer": n + 1}) for n in range(count)]
     path.write_text("\n".join(lines) + "\n")
     return str(path)
+
+
+@pytest.mark.parametrize("text", ["- 1\n", "3\n", "a: [", "!!timestamp foo\n", "defaults: 3\n"])
+def test_a_damaged_base_configuration_is_one_sentence(text, tmp_path, monkeypatch):
+    (tmp_path / "repro_trainer.yaml").write_text(text)
+    monkeypatch.setattr(composing, "FOLDER", tmp_path)
+    with pytest.raises(SettingsError, match=r"repro_trainer\.yaml does not go with verl's defaults .*: restore it"):
+        composing.compose([])
 
 
 def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Own:

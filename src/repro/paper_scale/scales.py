@@ -1,15 +1,35 @@
 """The papers' tables, read from configs/papers/scales, and as DataFrames to look at."""
 
-import pandas as pd
-import yaml
+from pathlib import Path
 
+import pandas as pd
+from pydantic import ValidationError
+
+from repro.files import Unreadable
 from repro.paper_scale.schema import Paper, PaperScale
 from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
+from repro.settings.text import read_mapping
 
 FILES = sorted((CONFIGS / "papers" / "scales").glob("*.yaml"))
-PAPERS = {path.stem: Paper.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES}
-SCALES: dict[str, PaperScale] = {scale.name: scale for paper in PAPERS.values() for scale in paper.build()}
+
+
+def read(path: Path) -> tuple[Paper, list[PaperScale]]:
+    """A paper's table and its scales; Unreadable, in one sentence, if the file is cut or no such table."""
+    try:
+        paper = Paper.model_validate(read_mapping(path))
+        return paper, paper.build()
+    except (ValidationError, TypeError) as error:  # the latter where what should be merged is no mapping
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        why = " ".join([*map(str, first["loc"]), first["msg"]])
+        raise Unreadable(
+            f"{path} holds no scales of a paper ({why}): restore the file, as with `git checkout`"
+        ) from None
+
+
+_READ = {path.stem: read(path) for path in FILES}
+PAPERS: dict[str, Paper] = {stem: paper for stem, (paper, _) in _READ.items()}
+SCALES: dict[str, PaperScale] = {scale.name: scale for _, scales in _READ.values() for scale in scales}
 
 
 def find(name: str) -> PaperScale:

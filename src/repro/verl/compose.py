@@ -49,7 +49,13 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
     except ImportError as error:
         raise SettingsError(f"this runs on verl, which is not installed ({error}): `make extra-verl`") from error
     with initialize_config_dir(str(FOLDER), version_base=None):
-        defaults = put_together(BASE)
+        try:
+            defaults = put_together(BASE)
+        except Exception as error:  # of PyYAML, OmegaConf or Hydra
+            why = " ".join(str(error).split())[:200]
+            raise SettingsError(
+                f"{FOLDER / BASE}.yaml does not go with verl's defaults ({why}): restore it, as with `git checkout`"
+            ) from error
         try:
             config = put_together(BASE, overrides=list(overrides))
         except HydraException as error:
