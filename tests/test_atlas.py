@@ -124,6 +124,10 @@ def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_
         ({"panels": {"main": {**DESIGN["panels"]["main"], "seeds": [-1]}}}, ["panels.main.seeds.0"]),
         ({"settings": {"engine": {"stepz": 1}}}, ["engine.stepz"]),
         ({"polices": {}}, ["polices"]),
+        *(
+            ({"panels": {name: DESIGN["panels"]["main"]}}, [f"panels.{name[:9]}"])
+            for name in ("-x", "--help", "1e5", "x" * 65)
+        ),
     ],
 )
 def test_a_wrong_design_is_one_sentence(place, monkeypatch, capsys, change, words):

@@ -13,10 +13,10 @@ from repro import paths
 from repro import settings as settings_module
 from repro.experiments.rates.sensitivity import RATE
 from repro.settings import Settings, SettingsError, nearest
+from repro.settings.fields import NAMES, Name
 from repro.settings.text import read_mapping
 
 Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
-Name = Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]  # names become names of files
 
 
 class Section(BaseModel):
@@ -119,8 +119,9 @@ def load(path: Path | None = None) -> Design:
         design = Design.model_validate(read_mapping(path))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise SettingsError(f"{path.name}: {where}: {' '.join(first['msg'].split())}") from None
+        where, message = ".".join(map(str, first["loc"])), " ".join(first["msg"].split())
+        message = NAMES if first["type"] == "string_pattern_mismatch" else message
+        raise SettingsError(f"{path.name}: {where}: {message.removeprefix('Value error, ')}") from None
     for name, panel in design.panels.items():
         for policy in panel.policies:
             if policy not in design.policies:

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 LARGEST = 10**6  # of any count
 SMALLEST = 1e-15  # of any number above 0; its inverse is the largest of any
 ENTRIES = 2**28  # of any array: 2 GiB in double precision
-NAME = r"^[a-z0-9][a-z0-9_-]*$"
+NAME = r"^[a-z][a-z0-9_-]*$"  # to YAML 1.2, by which DVC reads the file, 1e5 and 0o17 are numbers
+NAMES = "a name is at most 64 lower-case letters, digits, hyphens and underscores, and begins with a letter"
 
 
 def _distinct(values: list[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from repro.errors import brief
 from repro.paths import PARAMS
 from repro.settings.errors import SettingsError, nearest
-from repro.settings.fields import NAME
+from repro.settings.fields import NAME, NAMES
 from repro.settings.schema import Settings
 from repro.settings.text import read_mapping
 from repro.settings.theory import Theory
@@ -47,10 +47,7 @@ def parse(raw: dict[str, Any]) -> Settings:
         raise SettingsError(f"params.yaml: scale: there is no scale {brief(scale)}{nearest(str(scale), scales)}")
     for name, entry in scales.items():
         if not isinstance(name, str) or len(name) > 64 or not re.fullmatch(NAME, name):
-            raise SettingsError(
-                f"params.yaml: {brief(name)} in scales: a name is at most 64 lower-case letters, digits, hyphens and "
-                "underscores"
-            )
+            raise SettingsError(f"params.yaml: {brief(name)} in scales: {NAMES}")
         if "scale" in _mapping(entry, f"scales.{name}"):
             raise SettingsError(f"params.yaml: scales.{name}.scale: a scale cannot choose another; remove the key")
     plain = {key: value for key, value in raw.items() if key != "scales"}
@@ -114,7 +111,7 @@ def _sentence(error: ValidationError) -> str:
         return " ".join(first["msg"].split())[:150]
     if first["loc"][-1] == "[key]" or place == "scale":
         where = ".".join(str(part) for part in first["loc"][:-2]) or place
-        return f"{given} in {where}: a name is at most 64 lower-case letters, digits, hyphens and underscores"
+        return f"{given} in {where}: {NAMES}"
     if first["type"] == "string_pattern_mismatch":
         return f"{place} is {given}: it should be one line of text, without a blank at its start"
     if first["type"] == "float_type" and isinstance(first["input"], str) and "e" in first["input"]:
