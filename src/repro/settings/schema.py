@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from repro.errors import brief
 from repro.settings.arm import Arm
@@ -181,11 +181,21 @@ class Evaluation(Section):
     temperature: Temperature
 
 
-class Statistics(Section):
-    """`levels`: fractions of the baseline's rise from start to peak at which costs are compared. `confidence`: of all
-    intervals. `resamples`: number of resamples wherever some are drawn; `seed`: theirs."""
+def _whole_percent(level: float) -> float:
+    if level != round(level, 2):
+        raise ValueError(f"{level} is no whole percent; write it with two decimals, as 0.95")
+    return level
 
-    levels: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Distinct, Field(min_length=1)]
+
+Level = Annotated[float, Field(gt=0, le=1), AfterValidator(_whole_percent)]
+
+
+class Statistics(Section):
+    """`levels`: fractions of the baseline's rise from start to peak at which costs are compared, in whole percents,
+    which name the columns. `confidence`: of all intervals. `resamples`: number of resamples wherever some are drawn;
+    `seed`: theirs."""
+
+    levels: Annotated[list[Level], Distinct, Field(min_length=1)]
     resamples: Annotated[int, Field(ge=100, le=10**6)]
     confidence: Annotated[float, Field(gt=0, lt=1)]
     seed: Seed
