@@ -62,6 +62,11 @@ DESIGN = {
 }
 
 
+def panel(**changes) -> dict:
+    """A design whose panel `main` has these instead."""
+    return {"panels": {"main": {**DESIGN["panels"]["main"], **changes}}}
+
+
 def trained_here(runs, say):
     """As train_runs, in this process, without the seconds in which workers import; test_runs.py compares the bits."""
     for run in runs:
@@ -119,11 +124,20 @@ def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"panels": {"main": {**DESIGN["panels"]["main"], "arms": ["grpoo"]}}}, ["panels.main", "'grpoo'", "'grpo'"]),
-        ({"panels": {"main": {**DESIGN["panels"]["main"], "policies": ["c"]}}}, ["panels.main", "policy 'c'"]),
-        ({"panels": {"main": {**DESIGN["panels"]["main"], "seeds": [-1]}}}, ["panels.main.seeds.0"]),
+        (panel(arms=["grpoo"]), ["panels.main", "'grpoo'", "'grpo'"]),
+        (panel(policies=["c"]), ["panels.main", "policy 'c'"]),
+        (panel(seeds=[-1]), ["panels.main.seeds.0"]),
         ({"settings": {"engine": {"stepz": 1}}}, ["engine.stepz"]),
         ({"polices": {}}, ["polices"]),
+        ({"groups": {"two": ["grpo"], "zvf": ["grpo"]}}, ["groups.zvf has the name of an arm"]),
+        (panel(arms=[], rates={"two": [0.1]}), ["panels.main.rates: two is a group"]),
+        (panel(arms=[], rates={"grpo": []}), ["panels.main.rates.grpo"]),
+        (panel(arms=[], rates={"grpo": [0.1, 0.1]}), ["panels.main.rates.grpo", "0.1 is there twice"]),
+        (panel(policies=["a", "a"]), ["panels.main.policies", "'a' is there twice"]),
+        (panel(vary={"engine.kl": [0, 0.0]}), ["panels.main: vary.engine.kl: 0 is there twice"]),
+        *((panel(seeds=seeds), ["panels.main.seeds"]) for seeds in ([0, 0], ["1"], [True], [1.0], [2**32])),
+        *((panel(stop_at=value), ["panels.main.stop_at"]) for value in (1e300, True)),
+        *((panel(temperatures=of), ["panels.main.temperatures"]) for of in ({1e9: 1}, {1e-9: 1}, {1.0: 10**9})),
         *(
             ({"panels": {name: DESIGN["panels"]["main"]}}, [f"panels.{name[:9]}"])
             for name in ("-x", "--help", "1e5", "x" * 65)

@@ -1,11 +1,14 @@
 """Learning rates: which is best, and what the atlas must hold for it."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from repro import paths
 from repro.experiments.rates.sensitivity import NoRuns, best_rates, held_out, mean_areas, policies, sensitivity
+from repro.files import Unreadable
 
 
 def table_of(areas: dict) -> pd.DataFrame:
@@ -39,6 +42,25 @@ def test_the_atlas_in_git_names_rates_that_were_tried():
 def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
     with pytest.raises(NoRuns, match="make atlas PANEL=tuning"):
+        sensitivity()
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("runs", lambda runs: pd.concat([runs, runs]), r"runs\.parquet has tuning/.* twice: `git checkout atlas/data`"),
+        ("runs", lambda runs: runs.drop(columns="varied"), "it has no column varied"),
+        ("runs", lambda runs: runs.assign(varied="{"), "what tuning/.* varied is no engine.learning_rate: `git"),
+        ("runs", lambda runs: runs.assign(varied="{}"), "what tuning/.* varied is no engine.learning_rate: `git"),
+        ("curves", lambda curves: curves.drop(columns="accuracy"), "it has no column accuracy"),
+    ],
+)
+def test_damaged_runs_are_one_sentence_and_no_rate(table, change, said, tmp_path, monkeypatch):
+    shutil.copytree(paths.ATLAS_DATA / "tuning", tmp_path / "tuning")
+    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    for path in (tmp_path / "tuning").glob(f"{table}*.parquet"):
+        change(pd.read_parquet(path)).to_parquet(path)
+    with pytest.raises(Unreadable, match=said):
         sensitivity()
 
 

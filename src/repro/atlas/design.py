@@ -7,22 +7,17 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from repro import paths
 from repro import settings as settings_module
+from repro.errors import brief
 from repro.experiments.rates.sensitivity import RATE
 from repro.settings import Settings, SettingsError, nearest
-from repro.settings.fields import NAMES, Name
+from repro.settings.fields import NAMES, Count, Distinct, LearningRate, Name, Section, Seeds, Temperature
 from repro.settings.text import read_mapping
 
 Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
-
-
-class Section(BaseModel):
-    """Unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Panel(Section):
@@ -39,19 +34,22 @@ class Panel(Section):
 
     question: str
     repeats: Name | None = None
-    arms: list[str] = []
-    rates: dict[Name, list[Annotated[float, Field(gt=0)]]] = {}
-    policies: list[Name] = Field(min_length=1)
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
-    vary: dict[str, list[Any]] = {}
-    settings: Changes = {}
-    stop_at: Annotated[float, Field(gt=0)] | None = None
-    temperatures: dict[Annotated[float, Field(gt=0)], Annotated[int, Field(ge=1)]] = {}
+    arms: list[str] = Field(default_factory=list)
+    rates: dict[Name, Annotated[list[LearningRate], Distinct, Field(min_length=1)]] = Field(default_factory=dict)
+    policies: Annotated[list[Name], Distinct, Field(min_length=1)]
+    seeds: Annotated[Seeds, Distinct]
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    settings: Changes = Field(default_factory=dict)
+    stop_at: Annotated[float, Field(ge=0.01, le=1000)] | None = None
+    temperatures: dict[Temperature, Count] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def consistent(self):
         if bool(self.arms) == bool(self.rates):
             raise ValueError("it needs either arms or rates")
+        for key, values in self.vary.items():
+            if twice := [value for value in values if values.count(value) > 1]:
+                raise ValueError(f"vary.{key}: {brief(twice[0])} is there twice; remove one")
         if self.temperatures and self.stop_at:
             raise ValueError(
                 "temperatures: the weights kept are those after engine.steps, so stop_at cannot be set too"
@@ -121,13 +119,18 @@ def load(path: Path | None = None) -> Design:
         first = error.errors()[0]
         where, message = ".".join(map(str, first["loc"])), " ".join(first["msg"].split())
         message = NAMES if first["type"] == "string_pattern_mismatch" else message
-        raise SettingsError(f"{path.name}: {where}: {message.removeprefix('Value error, ')}") from None
+        where = f"{' '.join(where.split())[:100]}: " if where else ""
+        raise SettingsError(f"{path.name}: {where}{message.removeprefix('Value error, ')}") from None
     for name, panel in design.panels.items():
         for policy in panel.policies:
             if policy not in design.policies:
                 near = nearest(policy, design.policies)
                 raise SettingsError(f"{path.name}: panels.{name}: there is no policy {policy!r}{near}")
         known = settings_of(design, Cell(name, panel.policies[0], "", 0)).all_arms
+        if same := [group for group in design.groups if group in known]:
+            raise SettingsError(f"{path.name}: groups.{same[0]} has the name of an arm; give it another")
+        if groups := [group for group in panel.rates if group in design.groups]:
+            raise SettingsError(f"{path.name}: panels.{name}.rates: {groups[0]} is a group; give each arm its rates")
         for arm in arms_of(design, panel):
             if arm not in known:
                 near = nearest(arm, [*known, *design.groups])

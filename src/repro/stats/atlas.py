@@ -12,25 +12,28 @@ ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds")
 
 
-def load(table: str, panel: str | None = None, root: Path | None = None) -> pd.DataFrame:
+def load(table: str, panel: str | None = None, root: Path | None = None, columns: Sequence[str] = ()) -> pd.DataFrame:
     """One table of all panels, or of one: runs (a row per run: panel, policy, arm, seed, what was varied, machine),
     curves (a row per evaluation), steps (per training step), batches (per logged batch, before selection), questions
     (per held-out query at the end), temperatures (per held-out query and temperature, of some panels), seconds (CPU
-    seconds by phase). atlas/README.md describes the columns. Empty where nothing has been made yet."""
+    seconds by phase). atlas/README.md describes the columns. Empty where nothing has been made yet;
+    Unreadable where a file lacks one of `columns`."""
     if table not in TABLES:
         raise ValueError(f"the atlas has no table {table!r}; it has {', '.join(TABLES)}")
     folders = sorted((root or paths.ATLAS_DATA).glob(panel or "*"))
-    parts = [part for folder in folders if (part := _of_panel(table, folder)) is not None]
+    parts = [part for folder in folders if (part := _of_panel(table, folder, columns)) is not None]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"run": pd.Series(dtype=str)})
 
 
-def _of_panel(table: str, folder: Path) -> pd.DataFrame | None:
+def _of_panel(table: str, folder: Path, columns: Sequence[str] = ()) -> pd.DataFrame | None:
     """A panel's table, of all shards; None where none has been made. Unreadable, a ValueError, names the first run
-    that has not as many rows as `runs` says."""
+    that has not as many rows as `runs` says, or that is there twice."""
     cure = "git checkout atlas/data"
-    parts = [read_parquet(path, cure, ["run"]) for path in sorted(folder.glob(f"{table}*.parquet"))]
+    parts = [read_parquet(path, cure, ["run", *columns]) for path in sorted(folder.glob(f"{table}*.parquet"))]
     whole = pd.concat(parts, ignore_index=True) if parts else None
     if table == "runs":
+        if whole is not None and len(twice := whole["run"][whole["run"].duplicated()]):
+            raise Unreadable(f"{folder / table}.parquet has {twice.iloc[0]} twice: `{cure}`")
         return whole
     runs = _of_panel("runs", folder)
     if runs is not None and ROWS + table in runs:
