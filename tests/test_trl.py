@@ -268,6 +268,7 @@ def test_refusals(tmp_path, monkeypatch):
         ("sgpo", {}, {}, "pass profile="),
         ("sgpo-again-1", {}, {}, "profile the queries during training"),
         ("costaware", {}, {}, "there is no arm 'costaware'"),
+        ("", {}, {}, "there is no arm ''"),
         ("grpo", {}, {"loss_type": "grpo"}, "loss_type='grpo'. would have no effect"),
         ("grpo-kl-decay", {}, {}, "give it GRPOConfig.weight_decay=0.1, beta=0.001."),
         ("d3s-32", {}, {}, "num_generations=32"),

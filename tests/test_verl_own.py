@@ -230,6 +230,9 @@ def test_the_command_checks_without_ray_and_a_preset_needs_a_gpu(tmp_path, monke
         main(["--arm", "zvf", "--model", "my/model"])
     with pytest.raises(SettingsError, match="--data goes with --model"):
         main(["--arm", "zvf", "--data", data])
+    for option in ("--model", "--preset"):
+        with pytest.raises(SettingsError, match=f"{option} is empty: name one"):
+            main(["--arm", "zvf", option, ""])
 
 
 @pytest.mark.verl

@@ -125,6 +125,8 @@ def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> i
     from repro.pipeline.stage import stage as find_stage
 
     kind, _, item = options.stage.partition("@")
+    if item and options.item:
+        raise settings_module.SettingsError(f"{options.stage} names its item: leave out {options.item}")
     stage = find_stage(kind, settings, options.item or item or None)
     if options.command == "why":
         now = manifest(stage, settings)

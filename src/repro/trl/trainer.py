@@ -66,7 +66,7 @@ class ArmTrainer(GRPOTrainer):
         settings = load()
         own = {part: keywords.pop(part) for part in PARTS if part in keywords}
         if not isinstance(arm, Arm):
-            arm = settings.arm(arm or settings.baseline)
+            arm = settings.arm(settings.baseline if arm is None else arm)
         title = {"title": "the arm"} if own else {}
         self.given = list(own)
         with in_its_words(self.given):

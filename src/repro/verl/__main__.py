@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from repro.engine.workers import end_with
 
         end_with(os.getppid())
+    for option in ("model", "preset"):
+        if getattr(chosen, option) == "":
+            raise SettingsError(f"--{option} is empty: name one, or leave it out to train the small policy")
     if chosen.model or chosen.preset:
         if chosen.until:
             raise SettingsError("--until goes without --model: give the number of steps as --steps")
