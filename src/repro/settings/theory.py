@@ -1,10 +1,21 @@
 """The parameters of the theory notebooks, one section for each notebook `theory/<name>.ipynb`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from repro.settings.fields import LARGEST, Count, Exponent, NonNegative, Positive, Section, Seed, Share, require_room
+from repro.settings.fields import (
+    LARGEST,
+    SMALLEST,
+    Count,
+    Exponent,
+    NonNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
+    require_room,
+)
 
 
 class Study(Section):
@@ -38,6 +49,17 @@ class SgdTheory(Study):
             if low > high:
                 raise ValueError(f"{name}_low {low} is above {name}_high {high}; swap them")
         return self
+
+    @model_validator(mode="after")
+    def enough_points(self):
+        return _determined(self)
+
+
+def _determined(study: Any) -> Any:
+    """The study; ValueError if its points do not determine the minimiser of least squares."""
+    if study.n_points < study.dimension:
+        raise ValueError(f"n_points {study.n_points} is below dimension {study.dimension}; raise it")
+    return study
 
 
 class SgdRegimesTheory(Study):
@@ -81,7 +103,7 @@ class ProxyTheory(Study):
     cost_high: Positive
     n_instances: Count
     n_draws: Annotated[int, Field(ge=2, le=LARGEST)]
-    n_groups: Count
+    n_groups: Annotated[int, Field(ge=32, le=LARGEST)]  # fewer pairs may all be silent
     group_size: Annotated[int, Field(ge=2, le=LARGEST)]
     beta: Annotated[float, Field(gt=0, le=1)]
     seed: Seed
@@ -106,6 +128,18 @@ class LowerBoundTheory(Study):
     n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
     seed: Seed
 
+    @model_validator(mode="after")
+    def a_bound_follows(self):
+        """There must be a mean slope, at most lipschitz/2, above epsilon + its standard deviation, less a tenth for
+        the steps in which `repro.theory.lower_bound` tries them. SGD takes (lipschitz/epsilon)² steps and more."""
+        needed = self.epsilon + self.lipschitz / self.n_components**0.5
+        if 0.45 * self.lipschitz <= needed or self.epsilon < self.lipschitz / 100:
+            raise ValueError(
+                f"epsilon {self.epsilon} at lipschitz {self.lipschitz} and n_components {self.n_components} gives no "
+                "bound above zero, or takes hours to simulate: take about a twentieth of lipschitz, and 1000 components"
+            )
+        return self
+
 
 class SubsetTheory(Study):
     """Parameters of notebooks/theory/subset.ipynb, all ours; the paper gives no instances. `tail`: exponent of the
@@ -113,7 +147,7 @@ class SubsetTheory(Study):
 
     n_components: Annotated[int, Field(ge=2, le=16)]  # all subsets are enumerated
     n_instances: Count
-    tail: Positive
+    tail: Annotated[float, Field(ge=0.1, le=1 / SMALLEST)]  # draws of a lower one overflow
     n_points: Annotated[int, Field(ge=2, le=LARGEST)]
     dimension: Annotated[int, Field(ge=2, le=LARGEST)]
     budgets: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2)]
@@ -125,7 +159,7 @@ class SubsetTheory(Study):
     def budgets_rise_from_zero(self):
         if self.budgets[0] != 0 or any(a >= b for a, b in zip(self.budgets, self.budgets[1:], strict=False)):
             raise ValueError(f"theory.subset.budgets {self.budgets} must start with 0.0 and increase; sort them")
-        return self
+        return _determined(self)
 
 
 class VarianceTheory(Study):
