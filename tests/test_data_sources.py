@@ -218,6 +218,7 @@ def test_a_file_cut_short_and_rows_without_an_answer(mirror, tmp_path):
         ("test.jsonl", '{"problem": "p", "solution": "s"}\n', "no column answer and no id, but problem, solution"),
         ("test.jsonl", '{"problem": "p", "ans', "cannot be read"),
         ("test.jsonl", "[1]\n", "a row is list"),
+        ("test.jsonl", '{"problem": "p", "answer": 1e400, "id": 1}\n', r"row 1 of .*jsonl .*infinite, or too large"),
         ("test.parquet", "version https://git-lfs.github.com/spec/v1\n", "cannot be read"),
         ("test.txt", "p", "is none of"),
         ("test.json", "[]", "no row with a question"),

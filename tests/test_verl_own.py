@@ -60,6 +60,21 @@ def test_own_questions_are_lines_or_verls_rows_with_their_place(tmp_path):
     assert len({row["extra_info"]["question"] for row in sums.rows()}) == 300
 
 
+@pytest.mark.parametrize(
+    ("prompt", "answer", "why"),
+    [
+        ("a", "Infinity", "no finite number"),
+        ("a", "1e400", "no finite number"),
+        ("a", '" "', "text or a number"),
+        ("", "1", "`prompt` is empty"),
+    ],
+)
+def test_an_answer_or_a_prompt_that_says_nothing_is_refused(prompt, answer, why, tmp_path):
+    (tmp_path / "bad.jsonl").write_text(f'{{"prompt": "a", "answer": 2}}\n{{"prompt": "{prompt}", "answer": {answer}}}')
+    with pytest.raises(SettingsError, match=rf"bad\.jsonl, line 2: give .*{why}"):
+        questions.load(str(tmp_path / "bad.jsonl"))
+
+
 def test_bad_data_are_named_with_their_line(tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"prompt": "1 + 1?", "answer": 2}\n{"prompt": "2 + 2?"}\n')

@@ -3,6 +3,7 @@ r"""Unusual column formats, one small function each: from the value in a row to 
 An answer is the content of `\boxed{}`: no dollar signs, no working, no thousands commas.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,11 +18,13 @@ BOX = r"\boxed"
 
 def plain(value: Any) -> str:
     """Text, stripped; a whole number without a fraction (27.0 becomes 27); "" for a missing value or NaN. TypeError for
-    what is neither, ValueError for half a character, which no file can hold."""
+    what is neither, ValueError for infinity, and for half a character, which no file can hold."""
     if value is None or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"{type(value).__name__} where text is expected")
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError("a number that is infinite, or too large")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = str(value).strip()

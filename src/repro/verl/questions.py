@@ -1,6 +1,7 @@
 """One's own questions as verl's rows: a parquet in verl's format, or JSON lines with `prompt` and `answer`."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,12 @@ def _json_row(line: str, index: int, path: Path) -> dict[str, Any]:
         entry = json.loads(line)
         prompt, answer, source = entry["prompt"], entry["answer"], entry.get("data_source", path.stem)
         asked = messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
-        if isinstance(answer, bool) or not isinstance(answer, str | int | float) or answer != answer:
+        if isinstance(answer, bool) or not isinstance(answer, str | int | float) or not str(answer).strip():
             raise TypeError("`answer` is text or a number")
+        if isinstance(answer, float) and not math.isfinite(answer):
+            raise ValueError("`answer` is no finite number")
+        if not asked[-1]["content"].strip():
+            raise ValueError("`prompt` is empty")
         if not isinstance(source, str):
             raise TypeError("`data_source` is text")
         line.encode(), asked[-1]["content"].encode(), str(answer).encode()  # half a character cannot be written
