@@ -293,7 +293,15 @@ def test_every_end_of_a_response_and_a_change_of_weights_are_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [["--samples", "0"], ["--k", "9", "--samples", "8"], ["--temperature", "0"], ["--top-p", "0"]]
+    "options",
+    [
+        ["--samples", "0"],
+        ["--k", "9", "--samples", "8"],
+        ["--temperature", "0"],
+        ["--top-p", "0"],
+        ["--template", '{"x": NaN}'],
+        ["--template", '{"x": 1e400}'],
+    ],
 )
 def test_impossible_options_are_refused(options, capsys):
     with pytest.raises(SystemExit):

@@ -20,6 +20,20 @@ from repro.tour.sampler import sampler_in
 from repro.tour.terminal import HEIGHT, WIDTH, Curves, chart
 
 
+def test_a_path_is_no_markup_of_the_terminal(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise SettingsError("that far")
+
+    monkeypatch.setattr("repro.training.train", stop)
+    file = tmp_path / "x[" / "b]" / "own.py"  # closes a tag that is not open
+    file.parent.mkdir(parents=True)
+    file.write_text("def mine(r, p, rng): return r\n")
+    console = Console(record=True, width=1000)
+    with pytest.raises(SettingsError, match="that far"):
+        command.tour(file, console)
+    assert f"Your sampler: {file}" in console.export_text()
+
+
 def test_the_file_defines_one_sampler(tmp_path):
     assert sampler_in(ROOT / "examples" / "own_sampler.py").__name__ == "shortest"
     file = tmp_path / "mine.py"

@@ -74,6 +74,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def _options(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
+        json.dumps(value, allow_nan=False)  # as the results will hold it
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

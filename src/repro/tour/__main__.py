@@ -13,6 +13,7 @@ import webbrowser
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from repro import settings as settings_module
 from repro.errors import command
@@ -45,7 +46,7 @@ def tour(file: Path, console: Console) -> int:
     console.print(
         f"[bold]{', '.join(arm.title for arm in settings.arms.values())}[/bold]: {runs} runs of a small policy"
     )
-    console.print(f"that adds in writing, {settings.engine.workers} at a time. Your sampler: {file}\n")
+    console.print(f"that adds in writing, {settings.engine.workers} at a time. Your sampler: {escape(str(file))}\n")
     from repro.policy.model import SHIPPED
     from repro.training import train
 

@@ -47,7 +47,7 @@ class Curves:
     def say(self, line: str) -> None:
         """Print a line, unless the curves show what it says."""
         if not self.console.is_terminal:
-            self.console.print(line, highlight=False)
+            self.console.print(line, highlight=False, markup=False)
 
     def watch(self, event: Progress) -> None:
         """Take one event of training."""
