@@ -103,7 +103,7 @@ class ProxyTheory(Study):
     cost_high: Positive
     n_instances: Count
     n_draws: Annotated[int, Field(ge=2, le=LARGEST)]
-    n_groups: Annotated[int, Field(ge=32, le=LARGEST)]  # fewer pairs may all be silent
+    n_groups: Annotated[int, Field(ge=16, le=LARGEST)]  # fewer may all be silent
     group_size: Annotated[int, Field(ge=2, le=LARGEST)]
     beta: Annotated[float, Field(gt=0, le=1)]
     seed: Seed
