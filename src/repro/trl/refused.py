@@ -50,8 +50,6 @@ def in_its_words(given: Sequence[str]) -> Iterator[None]:
 
 def require_arm(arm: Arm, profile: Any) -> None:
     """SettingsError if the arm needs a profile that is missing, or to profile during training."""
-    if profile is not None and not isinstance(profile, Queries):
-        raise SettingsError(f"profile is {brief(profile)}: pass Queries(prompt_tokens_Q, successes_Q, samples_Q)")
     if arm.profile and arm.profile.again:
         raise SettingsError(
             f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "
@@ -64,8 +62,10 @@ def require_arm(arm: Arm, profile: Any) -> None:
         )
 
 
-def require_rounds(refill_rounds: Any) -> None:
-    """SettingsError on what is no number of rounds; None is that of params.yaml."""
+def require_given(profile: Any, refill_rounds: Any) -> None:
+    """SettingsError on what is no profile, or no number of rounds; None stands for neither."""
+    if profile is not None and not isinstance(profile, Queries):
+        raise SettingsError(f"profile is {brief(profile)}: pass Queries(prompt_tokens_Q, successes_Q, samples_Q)")
     whole = isinstance(refill_rounds, int | np.integer) and not isinstance(refill_rounds, bool)
     if refill_rounds is not None and not (whole and refill_rounds >= 1):
         raise SettingsError(

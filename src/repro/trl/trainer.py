@@ -33,7 +33,7 @@ from repro.trl.refused import (
     require_arm,
     require_config,
     require_finite,
-    require_rounds,
+    require_given,
     require_setting,
     require_text,
 )
@@ -72,8 +72,8 @@ class ArmTrainer(GRPOTrainer):
         with in_its_words(self.given):
             settings = settings.with_arms({"own": {**arm.model_dump(), **title, **own}})
             self.arm, self.profile = settings.arm("own"), profile
+            require_given(profile, refill_rounds)
             require_arm(self.arm, profile)
-            require_rounds(refill_rounds)
             build("own", self.arm)  # misspelt parts are found before a model is loaded
         super().__init__(*positional, **keywords)
         self.refill_rounds = refill_rounds or settings.engine_of("own").refill_rounds
