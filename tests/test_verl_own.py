@@ -32,6 +32,7 @@ def write_lines(path: Path, count: int = 40) -> str:
     return str(path)
 
 
+@pytest.mark.verl
 @pytest.mark.parametrize("text", ["- 1\n", "3\n", "a: [", "!!timestamp foo\n", "defaults: 3\n"])
 def test_a_damaged_base_configuration_is_one_sentence(text, tmp_path, monkeypatch):
     (tmp_path / "repro_trainer.yaml").write_text(text)
