@@ -163,9 +163,11 @@ def test_the_ledger_adds_up(tables, project):
     kept, chosen = selection.groupby("step"), selection.query("times_trained > 0").groupby("step")
     # The policy that sampled reads everything, since `top_tokens` reads entropies; the reference, what was chosen.
     assert scored.tolist() == (kept["cost"].sum() + chosen["cost"].sum()).tolist()
-    assert (chosen["cost"].sum().to_numpy() <= trained).all() and (trained < paper).all()  # copies are read once
+    assert (chosen["cost"].sum().to_numpy() <= trained).all() and (trained <= paper).all()
     assert (chosen.size().to_numpy() <= steps["computed_rollouts"]).all()
-    assert (steps["computed_rollouts"] < steps["selected_rollouts"]).all()
+    # Copies are read once; by chance, a step may have none in any of its mini-batches.
+    copies = steps["selected_rollouts"] - steps["computed_rollouts"]
+    assert (copies >= 0).all() and ((copies > 0) == (trained < paper)).all()
     profile = pd.read_parquet(project / "build/verl/everything" / f"seed-{SEED}" / "profile" / "profile.parquet")
     assert steps["profile_tokens"][0] == profile["response_tokens"].sum()
     kept_tokens = selection.query("step == 0")["response_tokens"].sum()
