@@ -134,6 +134,7 @@ def test_the_policy_is_profiled_again_and_that_is_paid_for(tables):
 
 
 def test_the_selection_is_that_of_the_same_sampler_on_the_same_batch(tables):
+    most = 0
     for step, rows in tables["selection"].groupby("step"):
         prompt_N = rows["cost"] - rows["response_tokens"]
         batch = Rollouts.from_batch(
@@ -150,7 +151,8 @@ def test_the_selection_is_that_of_the_same_sampler_on_the_same_batch(tables):
         weight_N = np.zeros(len(rows))
         weight_N[chosen.row_N] = chosen.weights_N
         assert rows["weight"].to_numpy() == pytest.approx(weight_N, rel=1e-12)
-        assert (times_N > 1).any()
+        most = max(most, times_N.max())
+    assert most > 1  # with replacement, so that weights and counts above are not all of single draws
 
 
 def test_the_ledger_adds_up(tables, project):
