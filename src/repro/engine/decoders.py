@@ -29,6 +29,7 @@ class LeanDecoder:
 
     def prefill(self, ids_Q_P: torch.Tensor, lengths_Q: torch.Tensor) -> torch.Tensor:
         lean, (rows, self.end) = self.lean, ids_Q_P.shape
+        lean.reach(self.end)
         self.lengths_B = lengths_Q
         self.state = torch.empty(len(self.weights), 2, rows, lean.key_heads, self.end, lean.width)
         column_P = torch.arange(self.end)
@@ -48,6 +49,7 @@ class LeanDecoder:
         return lean.logits(x_S_D.unflatten(0, (rows, -1))[:, -1])
 
     def spread(self, query_N: torch.Tensor, room: int) -> None:
+        self.lean.reach(self.end + room)
         layers, two, _, heads, _, width = self.state.shape
         prompts = self.state
         self.state = prompts.new_empty(layers, two, len(query_N), heads, self.end + room, width)

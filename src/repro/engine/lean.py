@@ -101,6 +101,11 @@ class Lean:
         half = self.width // 2
         return torch.complex(cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous())
 
+    def reach(self, length: int) -> None:
+        """Be ready for sequences of this length, which may exceed the model's own maximum."""
+        if length > len(self.rotation_L_W):
+            self.rotation_L_W = self._rotation(length)
+
     def weights(self) -> list[Weights]:
         """Read once per optimiser step; differentiable where gradients are on."""
         return [self._layer(layer.self_attn, layer.mlp, layer) for layer in self.body.layers]
@@ -122,8 +127,6 @@ class Lean:
     def run(self, weights: list[Weights], ids_S: torch.Tensor, position_S: torch.Tensor, attend: Attend):
         """x_S_D before the last norm."""
         queries, keys = self.heads * self.width, self.key_heads * self.width
-        if (last := int(position_S.max())) >= len(self.rotation_L_W):  # the model's own maximum stops nobody
-            self.rotation_L_W = self._rotation(2 * last)
         rotation_S_1_W = self.rotation_L_W[position_S][:, None]
         embedding = self.body.embed_tokens
         x_S_D = F.embedding(ids_S, embedding.weight, embedding.padding_idx)

@@ -75,6 +75,7 @@ def _packed(lean: Lean, batch: Batch, rows: np.ndarray, pad: int, temperature: f
         predicts.append((inside_R_L & (column_L >= prompt_M[block, None] - 1)).flatten())
         targets.append(ids_R_L1[:, 1:].flatten())
         shapes.append((len(ids_R_L1), length))
+    lean.reach(max(length for _, length in shapes))
     x_S_D = lean.run(lean.weights(), torch.cat(ids), torch.cat(positions), lean.causal(shapes))
     predict_K = torch.cat(predicts).nonzero()[:, 0]
     logits_K_V = lean.logits(x_S_D[predict_K]) / temperature

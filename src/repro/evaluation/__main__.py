@@ -19,6 +19,7 @@ from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
 from repro.evaluation.run import Evaluation, Sampling, evaluate
 from repro.evaluation.store import Store
+from repro.settings.fields import COLDEST
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=number(int, 1, 256), default=1, help="threads of the engine on a CPU")
     parser.add_argument("--samples", type=COUNT, default=32, help="responses per question; default: %(default)s")
     parser.add_argument("--max-new-tokens", type=COUNT, default=4096, help="default: %(default)s")
-    parser.add_argument("--temperature", type=number(float, 0.01, 100), default=1.0, help="default: %(default)s")
+    parser.add_argument("--temperature", type=number(float, COLDEST, 100), default=1.0, help="default: %(default)s")
     parser.add_argument("--top-p", type=number(float, 1e-6, 1), default=1.0, help="nucleus sampling; default: off")
     parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--k", type=COUNT, nargs="+", help="k of pass@k; default: powers of two up to --samples")

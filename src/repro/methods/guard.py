@@ -129,6 +129,11 @@ def _own_random_numbers(rng: np.random.Generator | int) -> Iterator[None]:
             torch.set_rng_state(before[2])
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number of Python's or numpy's, and no truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def array_of(part: str, function: Callable, value: Any, shape: tuple[int, ...], *, what: str = "") -> np.ndarray:
     """`value` as an array of this shape; MethodError if it is none, or holds a NaN or an infinity."""
     what = what or f"{shape[0]} numbers, an array"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from repro.errors import brief
-from repro.methods.guard import MethodError, array_of, call, name_of, token_loss
+from repro.methods.guard import MethodError, array_of, call, is_whole, name_of, token_loss
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
@@ -72,7 +72,7 @@ class Method:
                     said = f"ended after {place} groups; it should go on without end, epoch after epoch"
                 elif not isinstance(group, PlannedGroup):
                     said = f"yields {brief(group)}; it should yield PlannedGroup(query, size)"
-                elif not all(_is_whole(number) for number in (group.query, group.size)):
+                elif not all(is_whole(number) for number in (group.query, group.size)):
                     said = f"yields {brief(group)}; its query and size should be whole numbers"
                 elif not (0 <= group.query < queries and group.size >= 1):
                     said = f"yields {brief(group)}; queries are 0 to {queries - 1}, and a group has at least 1 rollout"
@@ -115,7 +115,3 @@ class Method:
         """The objective's TokenLoss of (logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T)."""
         with self._at(step):
             return token_loss(self.objective, *tensors)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

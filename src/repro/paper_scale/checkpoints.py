@@ -22,6 +22,7 @@ import yaml
 from repro.files import read_parquet
 from repro.paper_scale.schema import PaperScale
 from repro.settings import SettingsError
+from repro.settings.fields import COLDEST
 from repro.verl.composed import FILE
 from repro.verl.peaks import SOURCES, peaks
 
@@ -78,7 +79,7 @@ def _sampled(scale: PaperScale, folder: Path) -> dict[str, Any]:
     return {
         "sets": [Path(file).stem for file in data.get("val_files", [])] or scale.validation_data.value,
         "length": data.get("max_response_length", scale.max_response_tokens.value),
-        "temperature": max(rollout.get("temperature", scale.temperature.value), 0.01),  # 0 is greedy
+        "temperature": max(rollout.get("temperature", scale.temperature.value), COLDEST),
         "top_p": rollout.get("top_p", scale.top_p.value),
         "template": data.get("apply_chat_template_kwargs") or {},
     }

@@ -13,7 +13,8 @@ from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overrides import overrides
 from repro.paper_scale.schema import PaperScale, Value
 from repro.settings import Settings, SettingsError, validated
-from repro.verl.compose import compose
+from repro.settings.fields import COLDEST
+from repro.verl.compose import compose, key_of
 from repro.verl.loss import AGGREGATIONS
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def settings_of(scale: PaperScale, settings: Settings, arm: str, config: "DictCo
     own = {name: value for name, value in own.items() if value and value > 0}  # -1: never
     sampled = config.actor_rollout_ref.rollout.val_kwargs
     evaluated = {"samples": sampled.n, "final_samples": sampled.n} if SAMPLES in given else {}
-    evaluated |= {"temperature": max(sampled.temperature, 0.01)} if HEAT in given else {}  # the least of our settings
+    evaluated |= {"temperature": max(sampled.temperature, COLDEST)} if HEAT in given else {}
     if not own and not evaluated:
         return at_scale
     plain = at_scale.model_dump()
@@ -91,4 +92,4 @@ def settings_of(scale: PaperScale, settings: Settings, arm: str, config: "DictCo
 
 
 def _keys(more: Sequence[str]) -> set[str]:
-    return {entry.partition("=")[0].lstrip("+~") for entry in more}
+    return set(map(key_of, more))

@@ -16,7 +16,7 @@ from repro.files import NotThere, read_parquet, write_parquet, write_text
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overridden import overridden, settings_of
 from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
-from repro.paper_scale.prepare import prepare, rows_of, tell_difference, training_rows
+from repro.paper_scale.prepare import prepare, rows_of, tell_difference
 from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
 from repro.paper_scale.schema import PaperScale
@@ -25,12 +25,12 @@ from repro.verl import best, ready
 from repro.verl.compose import check, compose, refuse, template_of
 from repro.verl.composed import begun_with, record
 from repro.verl.identity import identified
-from repro.verl.questions import question_of
+from repro.verl.questions import question_of, short_enough
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
 
 TIMED = "seconds"  # the table that differs from run to run
-OURS = {  # what verl reads is the arm's plan, and the scale's sets
+INSTEAD = {  # what verl reads is the arm's plan, and the scale's sets
     "data.train_files": "the arm's plan is written there: --data names the folder of the prepared data sets",
     "data.val_files": "the scale's validation sets are read there: --data names the folder of the prepared data sets",
 }
@@ -79,7 +79,7 @@ def run(
     begun_with(config, folder)
     tell_difference(scale, len(sets[0]))
     template = template_of(config)
-    rows = training_rows(scale, data, tokenizer_of(model), template)
+    rows = short_enough(sets[0], tokenizer_of(model), scale.max_prompt_tokens.value, template)
     if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
         profile = folder / "profile"  # that of the run being resumed
     if at_scale.arm(arm).profile and profile is None:
@@ -92,7 +92,7 @@ def run(
 
 def at_hand(scale: PaperScale, settings: Settings, arm: str, more: Sequence[str]) -> tuple[PaperScale, Settings]:
     """The scale and the settings with what `more` overrides; reading overrides takes verl."""
-    refuse(more, OURS)
+    refuse(more, INSTEAD)
     if not more:
         return scale, settings_at(scale, settings)
     scale = overridden(scale, settings, arm, more)

@@ -34,7 +34,8 @@ Source = Annotated[str, Field(pattern=r"^\S[^\x00-\x1f\x7f]*$", max_length=1000)
 Positive = Annotated[float, Field(ge=SMALLEST, le=1 / SMALLEST)]
 NonNegative = Annotated[float, Field(ge=0, le=1 / SMALLEST)]
 Exponent = Annotated[float, Field(gt=0, le=20)]  # of e, or what is one in effect
-Temperature = Annotated[float, Field(ge=0.01, le=100)]
+COLDEST = 0.01  # the least temperature; verl's 0, greedy, is told as this
+Temperature = Annotated[float, Field(ge=COLDEST, le=100)]
 LearningRate = Annotated[float, Field(gt=0, le=10)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Distinct = AfterValidator(_distinct)

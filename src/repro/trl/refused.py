@@ -9,7 +9,7 @@ import numpy as np
 from datasets import IterableDataset
 
 from repro.errors import brief
-from repro.methods.guard import MethodError
+from repro.methods.guard import MethodError, is_whole
 from repro.methods.plans import Queries
 from repro.settings import Arm, SettingsError
 
@@ -66,8 +66,7 @@ def require_given(profile: Any, refill_rounds: Any) -> None:
     """SettingsError on what is no profile, or no number of rounds; None stands for neither."""
     if profile is not None and not isinstance(profile, Queries):
         raise SettingsError(f"profile is {brief(profile)}: pass Queries(prompt_tokens_Q, successes_Q, samples_Q)")
-    whole = isinstance(refill_rounds, int | np.integer) and not isinstance(refill_rounds, bool)
-    if refill_rounds is not None and not (whole and refill_rounds >= 1):
+    if refill_rounds is not None and not (is_whole(refill_rounds) and refill_rounds >= 1):
         raise SettingsError(
             f"refill_rounds is {brief(refill_rounds)}: give a whole number of at least 1, or leave it out"
         )

@@ -22,17 +22,17 @@ WHOLE = {  # the least of each; -1: never
     **{f"{ROLLOUT}.n": 1, f"{ROLLOUT}.val_kwargs.n": 1, f"{ACTOR}.ppo_mini_batch_size": 1},
 }
 POSITIVE = (f"{ROLLOUT}.temperature", f"{ACTOR}.optim.lr")
-OURS = {  # what verl reads is the arm's plan of them
-    "data.train_files": "the arm's plan of your questions is written there: name the questions as --data",
-    "data.val_files": "the held-out questions are written there: name them as --validation, beside --data",
-}
+
+
+def key_of(entry: str) -> str:
+    """The key of an override, KEY=VALUE, without Hydra's sign for one that is new or goes."""
+    return entry.partition("=")[0].lstrip("+~")
 
 
 def refuse(overrides: Sequence[str], instead: Mapping[str, str]) -> None:
     """SettingsError on an override of a key of `instead`, which has no effect or the wrong one, with what to do."""
     for entry in overrides:
-        key = entry.partition("=")[0].lstrip("+~")
-        if key in instead:
+        if (key := key_of(entry)) in instead:
             raise SettingsError(f"{entry}: {instead[key]}")
 
 

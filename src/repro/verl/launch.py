@@ -7,9 +7,8 @@ from pathlib import Path
 from repro.evaluation.model import tokenizer_of
 from repro.paths import ROOT
 from repro.settings import Settings, SettingsError, load
-from repro.verl import own, ready
+from repro.verl import own, ready, start
 from repro.verl.own import Own, Prepared
-from repro.verl.start import use_cpu
 from repro.verl.version import require_plugin, require_verl
 
 RUNS = Path("runs", "own")
@@ -25,7 +24,7 @@ def launch(chosen: argparse.Namespace) -> Path | None:
         raise SettingsError(f"name your {'model' if not model else 'data'} too: --model MODEL --data FILE")
     cpu = _on_cpu(chosen)
     if cpu and not chosen.check:
-        use_cpu()
+        start.use_cpu()
     overrides = tuple(chosen.overrides)
     if bad := [entry for entry in overrides if "=" not in entry]:
         raise SettingsError(f"{bad[0]}: write a verl setting as KEY=VALUE")
@@ -92,10 +91,8 @@ def _processes(chosen: argparse.Namespace, cpu: bool) -> tuple[int, int]:
 
 
 def _train(prepared: Prepared) -> None:
-    from repro.verl.start import run
-
     if prepared.own.cpu:
         require_plugin()
-        run(own.write(prepared))
+        start.run(own.write(prepared))
     else:
-        run(ready.on_cluster(own.write(prepared)))
+        start.run(ready.on_cluster(own.write(prepared)))

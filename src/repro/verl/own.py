@@ -24,7 +24,7 @@ from repro.settings import Settings, SettingsError, nearest, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.text import read_mapping
 from repro.verl import best, questions
-from repro.verl.compose import OURS, check, compose, refuse, template_of
+from repro.verl.compose import check, compose, key_of, refuse, template_of
 from repro.verl.composed import begun_with, record
 from repro.verl.config import TEXT_AGENT, cpu_overrides
 from repro.verl.data import plan_table, planned_groups
@@ -35,6 +35,10 @@ from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm, check_conf
 PRESETS = CONFIGS / "verl" / "presets"
 ROUNDS = 4  # a filter's plan has four times as many groups as the run needs; verl starts over where it runs out
 GROUP = "actor_rollout_ref.rollout.n"
+INSTEAD = {  # keys whose files this module writes
+    "data.train_files": "the arm's plan of your questions is written there: name the questions as --data",
+    "data.val_files": "the held-out questions are written there: name them as --validation, beside --data",
+}
 SIZES = {  # for a first run; verl's own train_batch_size of 1024 prompts, one rollout each, has no groups
     "data.train_batch_size": 128,
     "data.max_prompt_length": 1024,
@@ -91,7 +95,7 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
 
     SettingsError in one sentence where verl, the arm or the data do not allow it; nothing is written.
     """
-    refuse(own.overrides, OURS)
+    refuse(own.overrides, INSTEAD)
     arm = _group_of(own, settings)
     entry = settings.arm(own.arm).model_copy(update={"plan": arm})
     method = build(own.arm, entry)
@@ -229,7 +233,7 @@ def _lengths(sizes: Any, train: Sequence[Any]) -> list[str]:
 
 def _best(own: Own, config: Any, held_out: Sequence[Mapping[str, Any]]) -> None:
     """The best checkpoint is that of the first held-out source, unless a preset or the command line says otherwise."""
-    said = [*own.preset.get("overrides", {}), *(entry.partition("=")[0].lstrip("+") for entry in own.overrides)]
+    said = [*own.preset.get("overrides", {}), *map(key_of, own.overrides)]
     if "repro.best" not in said:
         config.repro.best = held_out[0]["data_source"]
 
