@@ -14,6 +14,7 @@ from repro.experiments.language_model import plot as figures
 from repro.experiments.language_model import summary as study
 from repro.experiments.language_model.profile import profile_language_model
 from repro.experiments.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
+from repro.methods.sgpo_rule import fitted_population
 from repro.policy.model import load_policy
 from repro.tasks.word_problems import (
     answered_number,
@@ -188,7 +189,9 @@ def test_the_study_of_a_profile_by_hand(made, monkeypatch):
     np.testing.assert_allclose(table["mean"], [1 / 6, 3 / 6, 5 / 6, 2 / 6])  # Beta(1 + s, 5 − s)
     assert table["low"].iloc[0] == pytest.approx(1 - 0.975 ** (1 / 5)) and (table["low"] < table["mean"]).all()
     assert table["kept"].tolist() == [True, True, False, True]  # at least one unsolvable query stays
-    assert table.loc[[0, 1, 3], "group_size"].tolist() == [32, 2, 4]
+    alpha, beta = fitted_population(np.array([0, 2, 4, 1]), 4)  # the plan's own prior
+    means = [(alpha + successes) / (alpha + beta + 4) for successes in (0, 2, 1)]
+    assert table.loc[[0, 1, 3], "group_size"].tolist() == [int(np.ceil(1 / mean)) for mean in means] == [9, 3, 4]
     columns = ["family", "difficulty", "successes", "question", "answer", "right", "wrong"]
     assert study.examples(made, table)[columns].to_numpy().tolist() == [
         ["sum", "never solved", 0, "1 + 1", "2", "", "r0"],
@@ -208,4 +211,4 @@ def test_figures_count_every_query(made):
     assert sum(bar.get_height() for bar in bars) == 4 and len(bars) == 2 * 5
     assert figures.uncertainty(table, "?").axes[0].get_ylabel() == "success probability"
     heights = [bar.get_height() for bar in figures.allocation(table, 8, "?").axes[0].patches]
-    assert heights == [8, 8, 8, 0, 8, 32, 4, 2, 0, 0]
+    assert heights == [8, 8, 8, 0, 8, 9, 4, 3, 0, 0]

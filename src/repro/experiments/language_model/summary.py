@@ -20,7 +20,7 @@ from repro.theory.group_size import Population, compare
 MADE_BY = "dvc repro profile_language_model"
 CONFIDENCE = 0.95
 DIFFICULTIES = {"never solved": 0.0, "seldom": 0.1, "half the time": 0.5, "mostly": 0.9, "always": 1.0}
-PLANS = ("uniform", "filter", "allocation", "sgpo", "shrunken", "equal", "best")  # of the theory's
+PLANS = ("uniform", "filter", "allocation", "bayes", "sgpo", "shrunken", "equal", "best")  # of the theory's
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,7 @@ def per_query(study: Study, rules: Mapping[str, float], rollouts_per_step: int, 
     columns = (study.queries[name] for name in ("question", "answer", "family"))
     queries = [Query(*row, {}) for row in zip(*columns, strict=True)]
     parameters = {name: rules[name] for name in ("smallest", "largest", "unsolvable_share")}
+    parameters["allocation"] = "shrunken"  # by the posterior mean, as the study's sGPO
     # No query gets more than the largest group, so these steps contain the whole first epoch.
     steps = 1 + 2 * len(queries) * int(rules["largest"]) // rollouts_per_step
     table = plan_table(profile, queries, parameters, rollouts_per_step, steps, np.random.default_rng(seed))

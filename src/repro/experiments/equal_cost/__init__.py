@@ -1,0 +1,1 @@
+"""Methods compared for the same cost, over base policies and seeds."""

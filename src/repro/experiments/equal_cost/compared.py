@@ -1,0 +1,118 @@
+"""Differences to the baseline for the same FLOPs, over base policies and seeds: at one learning rate for all, and at a
+rate of each arm's own."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import false_discovery_control
+
+from repro.experiments.rates.sensitivity import RATE, NoRuns
+from repro.settings import Statistics
+from repro.stats import atlas
+from repro.stats.multiplicity import holm
+from repro.stats.nested import Nested
+from repro.stats.outcomes import at_shares, compare, outcomes
+
+SHARED, OWN = "budget", ("tuned", "tuned-objectives")  # panels: at the rate of params.yaml, at rates of their own
+COLUMNS = {
+    "runs": ("panel", "policy", "arm", "seed", "varied"),
+    "curves": ("share", "accuracy", "flops", "trained_tokens", "paper_tokens", "diverged"),
+}
+MARGIN = 0.01  # differences within it count as none
+REPEATED = 5  # seeds of the study that a prediction interval is about
+
+
+def runs(panels: Sequence[str], rate: float) -> pd.DataFrame:
+    """A row per run: panel, policy, arm, seed, its learning rate, what `repro.stats.outcomes` reads off its curve, and
+    paper_tokens_at_1, the tokens as the papers count them when the budget is spent. `rate`: of runs that vary none."""
+    tables = [[atlas.load(table, panel, columns=COLUMNS[table]) for table in COLUMNS] for panel in panels]
+    found = []
+    for table, curves in tables:
+        if len(table):
+            tokens = at_shares(curves, [1.0], "paper_tokens")[1.0].rename("paper_tokens_at_1")
+            found.append(table.merge(outcomes(curves).join(tokens), left_on="run", right_index=True))
+    if not found:
+        raise NoRuns(f"atlas/data has no run of panel {panels[0]}: `make atlas PANEL={panels[0]}`")
+    whole = pd.concat(found, ignore_index=True)
+    return whole.assign(rate=[json.loads(varied).get(RATE, rate) for varied in whole["varied"]])
+
+
+def at_best(shared: pd.DataFrame, own: pd.DataFrame, best: Mapping[str, float]) -> pd.DataFrame:
+    """The runs of each arm at its best rate, from either table; arms without any are left out."""
+    both = pd.concat([shared, own], ignore_index=True)
+    return both[both["rate"] == both["arm"].map(best)]
+
+
+def answers(
+    table: pd.DataFrame, measure: str, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
+) -> pd.DataFrame:
+    """A row per arm (the index) of `families`, of those that `table` has:
+
+    family                            its key in `families`. Arms of the first are corrected by Holm, so that one false
+                                      answer among them is unlikely; of each other, by the false discovery rate
+    difference, _low, _high           arm less baseline, mean over base policies and seeds, and its interval
+    adjusted                          p of no difference, corrected within the family
+    predicted_low, predicted_high     where a study of REPEATED seeds on another base policy will find it
+    detectable                        the least difference found four times in five, uncorrected
+    agree                             base policies on which the difference has the sign of the mean
+    answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
+                                      ±MARGIN; else open
+    """
+    arms = {arm: family for family, members in families.items() for arm in members if arm in set(table["arm"])}
+    fit = compare(table, measure, list(arms), baseline)
+    low_A, high_A = fit.interval(statistics.confidence)
+    predicted = fit.prediction(statistics.confidence, REPEATED)
+    rows = pd.DataFrame(
+        {
+            "family": list(arms.values()),
+            "difference": fit.estimate_A,
+            "difference_low": low_A,
+            "difference_high": high_A,
+            "adjusted": _adjusted(fit, list(arms.values())),
+            "predicted_low": predicted[0],
+            "predicted_high": predicted[1],
+            "detectable": fit.detectable(statistics.confidence, 0.8),
+            "agree": (np.sign(fit.own_A_P) == np.sign(fit.estimate_A)[:, None]).sum(1),
+        },
+        index=pd.Index(arms, name="arm"),
+    )
+    return rows.assign(answer=[_answer(row, statistics.confidence) for row in rows.itertuples()])
+
+
+def by_policy(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str) -> pd.DataFrame:
+    """Arms × base policies: mean differences over seeds."""
+    wide = table.pivot_table(index=["policy", "seed"], columns="arm", values=measure)
+    return wide[list(arms)].sub(wide[baseline], axis=0).groupby("policy").mean().T
+
+
+def along(
+    panels: Sequence[str], of: pd.DataFrame, arms: Sequence[str], baseline: str, shares: Sequence[float], confidence: float
+) -> pd.DataFrame:
+    """Arm, share, difference, _low, _high: the difference to the baseline when each share of the budget is spent, over
+    the runs that `of` lists, of `panels`."""
+    curves = pd.concat([atlas.load("curves", panel) for panel in panels], ignore_index=True)
+    accuracy = at_shares(curves[curves["run"].isin(of["run"])], shares)
+    wide = of[["run", "policy", "arm", "seed"]].join(accuracy, on="run")
+    rows = []
+    for share in shares:
+        fit = compare(wide, share, arms, baseline)
+        low_A, high_A = fit.interval(confidence)
+        named = {"difference": fit.estimate_A, "difference_low": low_A, "difference_high": high_A}
+        rows.append(pd.DataFrame({"arm": list(arms), "share": share, **named}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
+    p_A, adjusted_A = fit.p_values(), np.empty(len(families))
+    for place, family in enumerate(dict.fromkeys(families)):
+        own_A = np.array(families) == family
+        adjusted_A[own_A] = holm(p_A[own_A]) if place == 0 else false_discovery_control(p_A[own_A])
+    return adjusted_A
+
+
+def _answer(row, confidence: float) -> str:
+    if row.adjusted < 1 - confidence:
+        return "higher" if row.difference > 0 else "lower"
+    return "equal" if -MARGIN <= row.difference_low and row.difference_high <= MARGIN else "open"
