@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from repro import paths
-from repro.experiments.rates.sensitivity import NoRuns, best_rates, held_out, mean_areas, policies, sensitivity
+from repro.experiments.rates.sensitivity import best_rates, held_out, mean_areas, policies, sensitivity
 from repro.files import Unreadable
+from repro.stats.atlas import NoRuns
 
 
 def table_of(areas: dict) -> pd.DataFrame:

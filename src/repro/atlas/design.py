@@ -12,10 +12,10 @@ from pydantic import Field, ValidationError, model_validator
 from repro import paths
 from repro import settings as settings_module
 from repro.errors import brief
-from repro.experiments.rates.sensitivity import RATE
 from repro.settings import Settings, SettingsError, nearest
 from repro.settings.fields import NAMES, Count, Distinct, LearningRate, Name, Section, Seeds, Temperature
 from repro.settings.text import read_mapping
+from repro.stats.atlas import RATE
 
 Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
 

@@ -36,13 +36,35 @@ RATIO_AXES = {
 
 
 @dataclass(frozen=True)
+class Look:
+    """Colours of the points, a column for each panel: of line and edge, and of the inside."""
+
+    edge: pd.DataFrame
+    inside: pd.DataFrame
+
+    @classmethod
+    def of(
+        cls, rows: pd.DataFrame, columns: list["Column"], edge: pd.Series, filled: pd.Series | None = None
+    ) -> "Look":
+        """The same edge in every panel; the inside white but for rows that are `filled`, or else reached."""
+        whole = pd.Series(True, rows.index)
+        full = {c.name: rows.get(f"{c.name}_reached", whole) if filled is None else filled for c in columns}
+        inside = {name: edge.where(of.astype(bool), "white") for name, of in full.items()}
+        return cls(pd.DataFrame(dict.fromkeys(full, edge)), pd.DataFrame(inside))
+
+
+@dataclass(frozen=True)
 class Column:
-    """One panel: `name`, `name_low`, `name_high` of the summary, a line at `reference`; `log`: a log axis."""
+    """One panel: `name`, `name_low`, `name_high` of the summary, a line at `reference`; `log`: a log axis. `name_each`,
+    if there is one, has a list of values in every row: grey dots. `absent`: what stands where there is no value.
+    `alike`: its unit is that of all others, so the axes are the same."""
 
     name: str
     label: str
     reference: float
     log: bool = False
+    absent: str = " undefined"
+    alike: bool = False
 
 
 def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
@@ -51,7 +73,9 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
     label = f"final held-out accuracy minus {settings.arm(settings.baseline).title}'s"
     colors = others["resolved"].map({"more": BETTER, "less": WORSE}).fillna(PLAIN)
     filled = others["resolved"].isin(["more", "less"])
-    figure = _forest(others, [Column("difference", label, 0.0)], colors, filled, title, WIDTH)
+    columns = [Column("difference", label, 0.0)]
+    look = Look.of(others, columns, colors, filled)
+    figure = _forest(others, columns, look, title, WIDTH)
     marks = {
         "higher, resolved": (BETTER, BETTER),
         "lower, resolved": (WORSE, WORSE),
@@ -61,9 +85,8 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
     counted = f"{higher} of {len(others)} arms end significantly higher, {lower} significantly lower; {{}}"
     _say(figure, others, "difference", counted, "+.3f")
     said = {"difference": [interval(*ends, "+.3f") for ends in _ends(others, "difference")]}
-    columns = [Column("difference", label, 0.0)]
     note = "Filled: significant after Holm's correction. An arrow: beyond the axis."
-    return _answering(_with_legend(figure, marks), others, columns, colors, filled, said, note)
+    return _answering(_with_legend(figure, marks), others, columns, look, said, note)
 
 
 def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: str) -> Figure:
@@ -75,7 +98,8 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
     others = summary[summary["arm"] != settings.baseline]
     names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}
     columns = [Column(name, RATIO_AXES[axis], 1.0, log=True) for axis, name in names.items() if name in others]
-    figure = _forest(others, columns, pd.Series(BETTER, others.index), None, title, 9.6)
+    look = Look.of(others, columns, pd.Series(BETTER, others.index))
+    figure = _forest(others, columns, look, title, 9.6)
     marks = {
         "reached": (BETTER, BETTER),
         "not reached: a lower bound": (BETTER, "white"),
@@ -90,20 +114,46 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
         counted = f"{len(reached)} of {len(others)} arms reach the level; relative to the baseline, in {cost}, {{}}"
         _say(figure, reached, shown.name, counted, ".2f")
     note = "Open arrow: not reached, a lower bound. An interval that ends at the edge goes on, or its end is not known."
-    return _answering(figure, others, columns, pd.Series(BETTER, others.index), None, said, note)
+    return _answering(figure, others, columns, look, said, note)
 
 
 def pass_at_k(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
     """pass@k of the final policies, one column per k, with a line at the baseline's."""
     base = summary.set_index("arm").loc[settings.baseline]
     columns = [Column(f"pass_{k}", f"pass@{k}", float(base[f"pass_{k}"])) for k in KS if np.isfinite(base[f"pass_{k}"])]
-    colors = pd.Series(np.where(summary["arm"] == settings.baseline, "0.1", BETTER), summary.index)
-    figure = _forest(summary, columns, colors, None, title, 9.0)
+    look = Look.of(
+        summary, columns, pd.Series(np.where(summary["arm"] == settings.baseline, "0.1", BETTER), summary.index)
+    )
+    figure = _forest(summary, columns, look, title, 9.0)
     said = {c.name: [interval(*ends) for ends in _ends(summary, c.name)] for c in columns}
     if columns:
         _say(figure, summary, columns[-1].name, f"{columns[-1].label}: {{}}", ".3f")
     figure = _with_legend(figure, {settings.arm(settings.baseline).title: ("0.1", "")})
-    return _answering(figure, summary, columns, colors, None, said)
+    return _answering(figure, summary, columns, look, said)
+
+
+def answers(
+    rows: pd.DataFrame, columns: list[Column], margin: float, title: str, finding: str, width: float = 9.6
+) -> Figure:
+    """Differences with their `{name}_answer`, a panel for each column: higher and lower are filled, equal within
+    `margin` (the grey band) is grey, open white."""
+    looks = {"higher": (BETTER, BETTER), "lower": (WORSE, WORSE), "equal": (PLAIN, "0.75"), "open": (PLAIN, "white")}
+    marked = {c.name: rows[f"{c.name}_answer"].fillna("open").map(looks) for c in columns}
+    look = Look(*(pd.DataFrame({name: pair.str[i] for name, pair in marked.items()}) for i in (0, 1)))
+    figure = _forest(rows, columns, look, title, width)
+    for ax in figure.axes:
+        ax.axvspan(-margin, margin, color="0.9", zorder=0)
+    said = {
+        c.name: [
+            f"{interval(*ends, '+.3f')}, {answer}"
+            for ends, answer in zip(_ends(rows, c.name), rows[f"{c.name}_answer"], strict=True)
+        ]
+        for c in columns
+    }
+    marks = {"higher": looks["higher"], "lower": looks["lower"], f"equal within {margin:g}": looks["equal"]}
+    note = f"Filled: higher or lower after correction; grey: equal within {margin:g}; white: open."
+    figure = _with_legend(says(figure, finding), {**marks, "open": looks["open"]})
+    return _answering(figure, rows, columns, look, said, note)
 
 
 def _ends(rows: pd.DataFrame, name: str) -> np.ndarray:
@@ -124,8 +174,7 @@ def _answering(
     figure: Figure,
     rows: pd.DataFrame,
     columns: list[Column],
-    colors: pd.Series,
-    filled: pd.Series | None,
+    look: Look,
     said: dict[str, list[str]],
     note: str = "",
 ) -> Figure:
@@ -134,18 +183,16 @@ def _answering(
         return figure
     parts, limits = [], {}
     for column in columns:
-        limits[column.name] = _limits(rows, [other for other in columns if other.log] or [column])
+        limits[column.name] = _limits(rows, _alike(column, columns))
         least, most = limits[column.name]
         value, low, high = _ends(rows, column.name).T
         reached = rows.get(f"{column.name}_reached", pd.Series(True, rows.index)).to_numpy(bool)
         opened = rows.get(f"{column.name}_open", pd.Series(False, rows.index)).to_numpy(bool)
-        full = reached if filled is None else filled.to_numpy(bool)
-        colour = [to_hex(color) for color in colors]
         part = {
             "arm": rows["title"], "group": rows["group"], "panel": column.name, "reference": column.reference,
             "value": value, "said": said[column.name],
             "low": np.where(reached, low, np.nan), "high": np.where(reached, np.where(opened, most, high), np.nan),
-            "colour": colour, "fill": np.where(full, colour, "white"),
+            "colour": look.edge[column.name].map(to_hex), "fill": look.inside[column.name].map(to_hex),
         }  # fmt: skip
         part["shape"] = np.select(
             [value < least, (value > most) | ~reached], ["triangle-left", "triangle-right"], "circle"
@@ -171,15 +218,13 @@ def reach(distances: np.ndarray) -> tuple[float, float]:
     return float(min(kept.min(initial=0.0), 0.0)), float(max(kept.max(initial=0.0), 0.0))
 
 
-def _forest(
-    rows: pd.DataFrame, columns: list[Column], colors: pd.Series, filled: pd.Series | None, title: str, width: float
-) -> Figure:
+def _forest(rows: pd.DataFrame, columns: list[Column], look: Look, title: str, width: float) -> Figure:
     places, headings = _places(rows)
     height = 1.6 + ROW * (len(places) + len(headings))
     figure, axes = new_figure(height, 1, max(1, len(columns)), width=width, sharey=True)
-    limits = {column.name: _limits(rows, [other for other in columns if other.log] or [column]) for column in columns}
+    limits = {column.name: _limits(rows, _alike(column, columns)) for column in columns}
     for ax, column in zip(axes[0], columns, strict=False):
-        _panel(ax, rows, column, limits[column.name], places, colors, filled)
+        _panel(ax, rows, column, limits[column.name], places, look)
     first = axes[0, 0]
     ticks = [*places, *headings]
     first.set_yticks(ticks, [*rows["title"], *headings.values()])
@@ -202,6 +247,11 @@ def _places(rows: pd.DataFrame) -> tuple[list[int], dict[int, str]]:
         places.append(line)
         line += 1
     return places, headings
+
+
+def _alike(column: Column, columns: list[Column]) -> list[Column]:
+    """The columns with which one shares its axis."""
+    return [other for other in columns if other.log or other.alike] or [column]
 
 
 def _limits(rows: pd.DataFrame, columns: list[Column]) -> tuple[float, float]:
@@ -232,29 +282,28 @@ def _panel(
     column: Column,
     limits: tuple[float, float],
     places: list[int],
-    colors: pd.Series,
-    filled: pd.Series | None,
+    look: Look,
 ) -> None:
     ax.axvline(column.reference, color="0.1", linewidth=1.2)
     for place in places:
         if place % 2:
             ax.axhspan(place - 0.5, place + 0.5, color=STRIPE, zorder=0, linewidth=0)
     for place, (index, row) in zip(places, rows.iterrows(), strict=True):
-        full = row.get(f"{column.name}_reached", True) if filled is None else filled[index]
-        _row(ax, row, column, limits, place, colors[index], bool(full))
+        edge, inside = look.edge.at[index, column.name], look.inside.at[index, column.name]
+        _row(ax, row, column, limits, place, edge, inside)
     ax.set_xlabel(column.label)
     _axis(ax, column, *limits)
 
 
 def _row(
-    ax: Axes, row: pd.Series, column: Column, limits: tuple[float, float], place: int, color: str, full: bool
+    ax: Axes, row: pd.Series, column: Column, limits: tuple[float, float], place: int, color: str, inside: str
 ) -> None:
     """Draw one arm: its interval and point, or an arrow towards it."""
     value, low, high = (row[f"{column.name}{end}"] for end in ("", "_low", "_high"))
     left, right = limits
     reached = bool(row.get(f"{column.name}_reached", True))
     if not np.isfinite(value):
-        ax.text(column.reference, place, " undefined", fontsize=9, color="0.4", va="center")
+        ax.text(column.reference, place, column.absent, fontsize=9, color="0.4", va="center")
         return
     if not left <= value <= right:
         number = f"{'' if reached else '≥ '}{value:.2g}"
@@ -268,8 +317,9 @@ def _row(
         arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.0, "linestyle": ":"}
         coordinates = {"xycoords": ("axes fraction", "data"), "textcoords": "data"}
         ax.annotate("", (1.0, place), (start, place), **coordinates, arrowprops=arrow)
-    face = color if full else "white"
-    ax.plot(value, place, "o", color=color, markerfacecolor=face, markersize=6.5, markeredgewidth=1.6, zorder=3)
+    if each := row.get(f"{column.name}_each", ()):
+        ax.plot(each, [place] * len(each), "o", color="0.6", markersize=3.5, zorder=2.5)
+    ax.plot(value, place, "o", color=color, markerfacecolor=inside, markersize=6.5, markeredgewidth=1.6, zorder=3)
 
 
 def _axis(ax: Axes, column: Column, left: float, right: float) -> None:

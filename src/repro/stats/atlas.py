@@ -6,10 +6,16 @@ from pathlib import Path
 import pandas as pd
 
 from repro import paths
+from repro.errors import Refused
 from repro.files import Unreadable, read_parquet
 
 ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
+RATE = "engine.learning_rate"  # what the panels of tuning vary
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds")
+
+
+class NoRuns(Refused):
+    """One sentence: the atlas lacks the runs that a table is made of."""
 
 
 def load(table: str, panel: str | None = None, root: Path | None = None, columns: Sequence[str] = ()) -> pd.DataFrame:

@@ -33,6 +33,14 @@ def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
 
+def at_shares(curves: pd.DataFrame, shares: Sequence[float], measure: str = "accuracy") -> pd.DataFrame:
+    """Runs × shares: `measure` when each share of the budget was spent, linear between evaluations and constant after
+    the last."""
+    ordered = curves.sort_values(["run", "share"], kind="stable").groupby("run", sort=False)
+    rows = {run: np.interp(shares, own["share"], own[measure]) for run, own in ordered}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(shares)).rename_axis("run")
+
+
 def paired(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str) -> np.ndarray:
     """differences_A_P_S of `measure`, arm less baseline, on the policies and seeds that all of them have.
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control
 
-from repro.experiments.rates.sensitivity import RATE, NoRuns
 from repro.settings import Statistics
 from repro.stats import atlas
+from repro.stats.atlas import RATE, NoRuns
 from repro.stats.multiplicity import holm
 from repro.stats.nested import Nested
 from repro.stats.outcomes import at_shares, compare, outcomes
@@ -88,11 +87,11 @@ def by_policy(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: 
 
 
 def along(
-    panels: Sequence[str], of: pd.DataFrame, arms: Sequence[str], baseline: str, shares: Sequence[float], confidence: float
+    of: pd.DataFrame, arms: Sequence[str], baseline: str, shares: Sequence[float], confidence: float
 ) -> pd.DataFrame:
-    """Arm, share, difference, _low, _high: the difference to the baseline when each share of the budget is spent, over
-    the runs that `of` lists, of `panels`."""
-    curves = pd.concat([atlas.load("curves", panel) for panel in panels], ignore_index=True)
+    """Arm, share, difference, _low, _high: the difference to the baseline when each share of the budget is spent. `of`:
+    rows of `runs`."""
+    curves = pd.concat([atlas.load("curves", panel) for panel in of["panel"].unique()], ignore_index=True)
     accuracy = at_shares(curves[curves["run"].isin(of["run"])], shares)
     wide = of[["run", "policy", "arm", "seed"]].join(accuracy, on="run")
     rows = []
@@ -105,6 +104,8 @@ def along(
 
 
 def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
+    from scipy.stats import false_discovery_control  # a second of imports
+
     p_A, adjusted_A = fit.p_values(), np.empty(len(families))
     for place, family in enumerate(dict.fromkeys(families)):
         own_A = np.array(families) == family
@@ -115,4 +116,4 @@ def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
 def _answer(row, confidence: float) -> str:
     if row.adjusted < 1 - confidence:
         return "higher" if row.difference > 0 else "lower"
-    return "equal" if -MARGIN <= row.difference_low and row.difference_high <= MARGIN else "open"
+    return "equal" if row.difference_low >= -MARGIN and row.difference_high <= MARGIN else "open"

@@ -4,21 +4,16 @@ import json
 
 import pandas as pd
 
-from repro.errors import Refused
 from repro.files import Unreadable
 from repro.stats import atlas
+from repro.stats.atlas import RATE, NoRuns
 from repro.stats.outcomes import outcomes
 
-RATE = "engine.learning_rate"  # what these panels vary
 PANELS = ("tuning", "tuning-edges")
 READ = {
     "runs": ("panel", "policy", "arm", "varied"),
     "curves": ("share", "accuracy", "flops", "trained_tokens", "paper_tokens", "diverged"),
 }
-
-
-class NoRuns(Refused):
-    """One sentence: the atlas lacks the runs that a table is made of."""
 
 
 def sensitivity() -> pd.DataFrame:

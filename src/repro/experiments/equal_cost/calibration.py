@@ -1,0 +1,46 @@
+"""Do the intervals hold? One part of the runs predicts the rest."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pandas as pd
+
+from repro.stats.nested import nested
+
+
+def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFrame:
+    """A row per kind of interval (the index): cases, arms times cuts, and `contained`, the share of them in which the
+    interval from one part contains the mean difference of the other.
+
+    other seeds          prediction, from more than half of a base policy's seeds: its other seeds
+    other policy         prediction, from all base policies but one: the one left out
+    one policy, predicted   prediction, from one base policy's seeds as if base policies did not differ: another one
+    one policy, mean        confidence interval, from one base policy's seeds: another one
+
+    The last two are what a study on one base policy says about another. ValueError with fewer than three base policies.
+    """
+    d_A_P_S = np.asarray(differences_A_P_S, float)
+    _, policies, seeds = d_A_P_S.shape
+    if policies < 3:
+        raise ValueError(f"calibration: runs on {policies} base policies; it takes three, to leave one out")
+    hits: dict[str, list[np.ndarray]] = {name: [] for name in ("other seeds", "other policy", *ONE)}
+    for policy in range(policies):
+        for part in map(list, combinations(range(seeds), seeds // 2 + 1)):
+            rest = [seed for seed in range(seeds) if seed not in part]
+            fit = nested(d_A_P_S[:, [policy]][:, :, part])
+            hits["other seeds"].append(_in(fit.prediction(confidence, len(rest)), d_A_P_S[:, policy, rest].mean(1)))
+        fit = nested(np.delete(d_A_P_S, policy, axis=1))
+        hits["other policy"].append(_in(fit.prediction(confidence, seeds), d_A_P_S[:, policy].mean(1)))
+    for one, other in permutations(range(policies), 2):
+        fit, mean_A = nested(d_A_P_S[:, [one]]), d_A_P_S[:, other].mean(1)
+        for name, ends in zip(ONE, (fit.prediction(confidence, seeds), fit.interval(confidence)), strict=True):
+            hits[name].append(_in(ends, mean_A))
+    rows = {name: {"cases": np.size(found), "contained": np.mean(found)} for name, found in hits.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+ONE = ("one policy, predicted", "one policy, mean")
+
+
+def _in(ends: tuple[np.ndarray, np.ndarray], mean_A: np.ndarray) -> np.ndarray:
+    return (ends[0] <= mean_A) & (mean_A <= ends[1])

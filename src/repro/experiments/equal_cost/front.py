@@ -1,0 +1,75 @@
+"""The comparison for the same FLOPs as one table and one figure, for the report and the front page: a function of the
+atlas's runs and of params.yaml."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from repro.experiments.equal_cost import compared, plot
+from repro.paths import ATLAS_DESIGN
+from repro.settings import Settings
+from repro.settings.text import read_mapping
+from repro.stats.tables import intervals
+
+ALIKE, OWN = "one rate for all", "each at its best rate"
+# Headings of the groups in the design.
+FAMILIES = {"Primaries": "primaries", "Controls": "controls-to-tune", "Objectives": "objectives"}
+SHOWN = ("Primaries", "Controls")  # on the front page
+MEASURE = "at_1"  # accuracy when the budget is spent, by the question of panel `budget`
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs and answers by rate, ALIKE and OWN; `titles` of all arms; `families`: their arms, the design's."""
+
+    runs: Mapping[str, pd.DataFrame]
+    answers: Mapping[str, pd.DataFrame]
+    families: Mapping[str, list[str]]
+    titles: Mapping[str, str]
+
+
+def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Comparison:
+    """The comparison by MEASURE. `rate`: the one for all. `best`: each arm's own."""
+    groups = read_mapping(ATLAS_DESIGN)["groups"]
+    families = {name: groups[group] for name, group in FAMILIES.items()}
+    shared = compared.runs([compared.SHARED], rate)
+    own = compared.at_best(shared, compared.runs(compared.OWN, rate), best)
+    answers = {
+        name: compared.answers(runs, MEASURE, families, settings.baseline, settings.statistics)
+        for name, runs in ((ALIKE, shared), (OWN, own))
+    }
+    arms = pd.concat([shared, own])["arm"].unique()
+    known = {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
+    return Comparison({ALIKE: shared, OWN: own}, answers, families, known)
+
+
+def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
+    """Primaries and controls: accuracy and difference at their best rate, the answer, the difference at the rate for
+    all."""
+    alike, own = comparison.answers[ALIKE], comparison.answers[OWN]
+    own = own[own["family"].isin(SHOWN)]
+    mean = comparison.runs[OWN].groupby("arm")[["rate", MEASURE]].mean()
+    said = {name: pd.Series(intervals(of, "difference", "+.3f"), of.index) for name, of in comparison.answers.items()}
+    arms = [baseline, *own.index]
+    rows = {
+        "arm": [comparison.titles[arm] for arm in arms],
+        "learning rate": mean.loc[arms, "rate"].map("{:g}".format),
+        "accuracy": mean.loc[arms, MEASURE].map("{:.3f}".format),
+        "difference": said[OWN].reindex(arms).fillna("baseline"),
+        "answer": own["answer"].reindex(arms).fillna(""),
+        "difference at one rate": said[ALIKE].reindex(arms).fillna("–"),
+        "answer there": alike["answer"].reindex(arms).fillna(""),
+    }
+    return pd.DataFrame(rows)
+
+
+def figure(comparison: Comparison, baseline: str, families: Sequence[str] = tuple(FAMILIES)) -> Figure:
+    """The answers at both rates, base policies as dots."""
+    drawn = {}
+    for name, of in comparison.answers.items():
+        kept = of[of["family"].isin(families)]
+        drawn[name] = (kept, compared.by_policy(comparison.runs[name], MEASURE, list(kept.index), baseline))
+    title = "Which methods end higher for the same FLOPs?"
+    return plot.answers(drawn, comparison.titles, comparison.titles[baseline], title)

@@ -1,0 +1,114 @@
+"""Methods compared for the same cost: what is read off runs, the answers, and whether intervals hold."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import false_discovery_control
+
+from repro import paths
+from repro.experiments.equal_cost import compared
+from repro.experiments.equal_cost.calibration import calibration
+from repro.settings import Statistics
+from repro.stats.atlas import RATE, NoRuns
+from repro.stats.multiplicity import holm
+from repro.stats.outcomes import compare
+
+STATISTICS = Statistics(confidence=0.95, levels=[0.9], resamples=100, seed=0)
+FAMILIES = {"first": ["up", "level"], "second": ["down", "wild", "absent"]}
+
+
+def runs_of(effects: dict[str, tuple[float, float]], seed: int = 0) -> pd.DataFrame:
+    """{arm: (mean difference to the baseline, its scatter)}, four base policies of five seeds."""
+    rng, rows = np.random.default_rng(seed), []
+    for policy in "abcd":
+        for number in range(5):
+            base = rng.normal(0.4, 0.02)
+            rows.append({"policy": policy, "arm": "grpo", "seed": number, "at_1": base})
+            for arm, (mean, scatter) in effects.items():
+                rows.append({"policy": policy, "arm": arm, "seed": number, "at_1": base + rng.normal(mean, scatter)})
+    return pd.DataFrame(rows)
+
+
+EFFECTS = {"up": (0.05, 0.01), "level": (0.0, 0.004), "down": (-0.1, 0.02), "wild": (0.0, 0.08)}
+
+
+def test_answers_follow_the_interval_and_the_corrected_p():
+    table = runs_of(EFFECTS)
+    found = compared.answers(table, "at_1", FAMILIES, "grpo", STATISTICS)
+    assert list(found.index) == ["up", "level", "down", "wild"]  # `absent` has no runs
+    assert list(found["answer"]) == ["higher", "equal", "lower", "open"]
+    fit = compare(table, "at_1", list(found.index), "grpo")
+    p_A = fit.p_values()
+    assert found["adjusted"].to_numpy() == pytest.approx([*holm(p_A[:2]), *false_discovery_control(p_A[2:])])
+    assert found.loc["up", "agree"] == 4
+    assert (found["predicted_low"] < found["difference_low"]).all()
+
+
+def test_a_single_policys_means_are_differences_over_its_seeds():
+    table = runs_of(EFFECTS)
+    own = compared.by_policy(table, "at_1", ["up"], "grpo")
+    of_c = table[table["policy"] == "c"].set_index(["arm", "seed"])["at_1"]
+    assert own.loc["up", "c"] == pytest.approx((of_c["up"] - of_c["grpo"]).mean())
+
+
+@pytest.fixture
+def atlas_of_two(tmp_path, monkeypatch):
+    """Two panels: each run climbs from 0.2 by its seed's slope per share of the budget, to a share of 1.5."""
+    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    for panel, varied in {"budget": {}, "tuned": {RATE: 1e-4}}.items():
+        (tmp_path / panel).mkdir()
+        runs, curves = [], []
+        for policy, arm, seed in [(p, a, s) for p in "ab" for a in ("grpo", "zvf") for s in (0, 1)]:
+            name = f"{panel}/{policy}/{arm}/{seed}"
+            facts = {"run": name, "panel": panel, "policy": policy, "arm": arm, "seed": seed}
+            runs.append(facts | {"varied": json.dumps(varied)})
+            slope = 0.1 + 0.1 * (arm == "zvf") + 0.02 * seed
+            for share in (0.0, 0.75, 1.5):
+                spent = {"flops": share, "trained_tokens": 10 * share, "paper_tokens": 20 * share}
+                curves.append(
+                    {"run": name, "share": share, "accuracy": 0.2 + slope * share, "diverged": False, **spent}
+                )
+        pd.DataFrame(runs).to_parquet(tmp_path / panel / "runs.parquet")
+        pd.DataFrame(curves).to_parquet(tmp_path / panel / "curves.parquet")
+
+
+def test_runs_are_read_at_their_rate_and_at_the_budget(atlas_of_two):
+    shared, own = compared.runs(["budget"], 2e-4), compared.runs(["tuned"], 2e-4)
+    assert set(shared["rate"]) == {2e-4} and set(own["rate"]) == {1e-4}
+    zvf = shared.set_index("run").loc["budget/a/zvf/1"]
+    assert zvf["at_1"] == pytest.approx(0.42) and zvf["at_1.5"] == pytest.approx(0.53)
+    assert zvf["paper_tokens_at_1"] == pytest.approx(20)
+    both = compared.at_best(shared, own, {"grpo": 1e-4, "zvf": 2e-4})
+    assert set(both.loc[both["arm"] == "grpo", "panel"]) == {"tuned"}
+    assert set(both.loc[both["arm"] == "zvf", "panel"]) == {"budget"}
+
+
+def test_the_difference_along_the_budget_grows_with_it(atlas_of_two):
+    both = compared.at_best(
+        compared.runs(["budget"], 2e-4), compared.runs(["tuned"], 2e-4), {"grpo": 1e-4, "zvf": 2e-4}
+    )
+    found = compared.along(both, ["zvf"], "grpo", [0.5, 1.5], 0.95)
+    assert found["difference"].to_numpy() == pytest.approx([0.05, 0.15])
+
+
+def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    with pytest.raises(NoRuns, match="make atlas PANEL=budget"):
+        compared.runs(["budget"], 2e-4)
+
+
+def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
+    """Of 30 atlases in which base policies differ by as much as five seeds' means or more."""
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(30):
+        own_A_P = rng.normal(0, 0.03, (11, 4))
+        base_P_S = rng.normal(0, 0.02, (4, 5))
+        rows.append(calibration(own_A_P[..., None] + rng.normal(0, 0.02, (11, 4, 5)) - base_P_S, 0.95)["contained"])
+    held = pd.DataFrame(rows).mean()
+    assert held["other seeds"] == pytest.approx(0.95, abs=0.03)
+    assert held["other policy"] == pytest.approx(0.95, abs=0.03)
+    assert held["one policy, mean"] < held["one policy, predicted"] < 0.8
+    with pytest.raises(ValueError, match="runs on 2 base policies"):
+        calibration(np.zeros((3, 2, 5)), 0.95)
