@@ -13,6 +13,7 @@ from repro.plots.narrow import stacked
 from repro.plots.style import PHONE_DPI, group_styles, new_figure, to_png, to_svg
 from repro.plots.training import AXES
 from repro.plots.words import in_words, says
+from repro.report.html import TEMPLATE as REPORTS
 from repro.report.safe import with_policy
 from repro.settings import Settings
 from repro.stats.runs import at_budgets, last_of
@@ -33,8 +34,9 @@ def write_page(path: Path, tables: dict[str, pd.DataFrame], settings: Settings, 
     drawing = batch_svg(group, trained_on(group, settings.arms[own].title))
     before, _, rest = drawing.partition("<style>")  # into the head: the policy allows no style of the body
     style, _, after = rest.partition("</style>")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    loader = jinja2.FileSystemLoader([TEMPLATE.parent, REPORTS])  # the second: tables scroll as in reports
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = environment.get_template(TEMPLATE.name).render(
         title=title,
         answer=answer(ends, settings, own),
         rows=rows(ends, tables["steps"], settings),
