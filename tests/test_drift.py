@@ -173,11 +173,17 @@ def test_the_end_of_training_against_resampling_and_the_figures():
         half = 12.706205 * abs(np.diff(last[name] - first[name]).item()) / 2  # t of two seeds
         assert [row["excess_low"], row["excess_high"]] == pytest.approx([row["excess"] - half, row["excess"] + half])
     titles = {BASE: "base policy", "grpo": "GRPO"}
-    axes = figures.over_training(summary, titles, STATISTICS, "?").axes
+    figure = figures.over_training(summary, titles, STATISTICS, "?")
+    axes, means = figure.axes, summary.groupby("step")["spearman"].mean()
     assert len(axes) == 4 and axes[0].containers[0].lines[0].get_ydata()[0] == pytest.approx(first["spearman"].mean())
-    assert len(figures.by_initial(study.by_initial(table), titles, STATISTICS, "?").axes) == 1
+    columns = figure.interactive["columns"]
+    assert columns["line"]["words"] == ["resampled", "GRPO"] and columns["x"][:6] == [0, 8, 16] * 2
+    assert columns["y"][:6] == pytest.approx([*[means[0]] * 3, *means], abs=1e-3)
+    by_initial = figures.by_initial(study.by_initial(table), titles, STATISTICS, "?")
+    assert len(by_initial.axes) == 1 and by_initial.interactive["columns"]["x"][:5] == [0, 0.25, 0.5, 0.75, 1]
     runs = pd.concat([curve("once", seed, [1.0, 2.0], [0.2, 0.3]) for seed in (0, 1)])
-    assert len(figures.reprofiled(runs, TITLES, STATISTICS, "?").axes) == 2
+    figure = figures.reprofiled(runs, TITLES, STATISTICS, "?")
+    assert len(figure.axes) == 2 and figure.interactive["columns"]["x"][-1] == 2.0  # FLOPs, not 10⁹ of them
 
 
 @pytest.fixture

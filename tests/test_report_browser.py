@@ -26,7 +26,7 @@ CURVES = pd.DataFrame(
         for step in range(5)
     ]
 )
-ENDS = pd.DataFrame({"arm": ARMS[1:], "group": ["Filters", "Subsets", "Filters"], "panel": "d", "zero": 0.0})
+ENDS = pd.DataFrame({"arm": ARMS[1:], "group": ["Filters", "Subsets", "Filters"], "panel": "d", "reference": 0.0})
 ENDS = ENDS.assign(
     value=[0.1, -0.4, 0.05], low=[0.0, -0.5, -0.1], high=[0.2, -0.3, 0.2], said=["+0.1", "-0.4", "+0.05"]
 )
@@ -50,21 +50,17 @@ def curves():
 def ends():
     figure, axes = new_figure(3.0)
     axes[0, 0].plot(ENDS["value"], range(3), "o")
-    look, limits = {name: name for name in ("colour", "fill", "shape")}, {"d": (-0.2, 0.3)}
-    columns = {"value": "value", "by": "arm", "low": "low", "high": "high", "reference": "zero", "said": "said"}
-    return rows(
-        figure, ENDS, **columns, look=look, limits=limits, choices={"panel": {"d": "difference"}}, group="group"
-    )
+    choices = {"panel": {"d": "difference"}}
+    return rows(figure, ENDS, by="arm", limits={"d": (-0.2, 0.3)}, choices=choices, group="group")
 
 
 def ratios():
-    """Two panels of positive values, one shown at a time, on a logarithmic axis."""
+    """Three panels, one shown at a time: two of positive values on a logarithmic axis, one on a linear axis."""
     table = pd.concat([ENDS.assign(value=value, low=value / 2, high=value * 2, panel=value) for value in (0.5, 1.5)])
-    table = table.assign(panel=table["panel"].astype(str), one=1.0).reset_index(drop=True)
-    look, limits = {name: name for name in ("colour", "fill", "shape")}, {"0.5": (0.1, 4), "1.5": (0.1, 4)}
-    columns = {"value": "value", "by": "arm", "low": "low", "high": "high", "reference": "one", "said": "said"}
-    choices = {"panel": {"0.5": "tokens", "1.5": "FLOPs"}}
-    return rows(new_figure(3.0)[0], table, **columns, look=look, limits=limits, choices=choices, log=True)
+    table = pd.concat([table.assign(panel=table["panel"].astype(str), reference=1.0), ENDS.assign(value=-0.5)])
+    limits, choices = {"0.5": (0.125, 4), "1.5": (0.125, 4), "d": (-1, 1)}, {"0.5": "tokens", "1.5": "FLOPs", "d": "d"}
+    table = table.reset_index(drop=True)
+    return rows(new_figure(3.0)[0], table, by="arm", limits=limits, choices={"panel": choices}, log=["0.5", "1.5"])
 
 
 def shown(figure):
@@ -204,6 +200,11 @@ def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
     other.locator("select[name=panel]").select_option("1.5")
     page.wait_for_timeout(300)
     assert place.bounding_box()["x"] > before + 100  # a log axis: 1.5 is three times 0.5
+    labels = other.locator(".role-axis-label text")
+    assert {"0.125", "0.25", "0.5", "1", "2", "4"} <= set(labels.all_text_contents())
+    other.locator("select[name=panel]").select_option("d")
+    page.wait_for_timeout(300)
+    assert {"-1", "-0.5", "0", "0.5", "1"} <= {text.replace("−", "-") for text in labels.all_text_contents()}  # linear
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -10,6 +10,7 @@ from scipy import stats
 from repro import settings as settings_module
 from repro.experiments.regimes import summary as regimes
 from repro.experiments.regimes.mixes import advantage_length, length_difficulty, spearman
+from repro.experiments.regimes.plot import differences
 from repro.experiments.regimes.summary import agreement, at_equal_tokens, kendall, outcomes, paired
 from repro.settings import Statistics
 from repro.stats.tables import ratio
@@ -165,6 +166,10 @@ def test_the_comparison_ranks_and_corrects_over_all_mixes(monkeypatch):
     expected = 0.1 + (noise["d3s"] - noise["grpo"]).mean()
     assert table.loc[("default", "d3s"), "difference_steps"] == pytest.approx(expected)
     assert (table["budget"] == 100).all() and (table["budget_step"] == 10).all()
+    mixes = pd.DataFrame({"mix": list(ends), "groups_without_signal": 0.5, "length_difficulty": 0.0})
+    points = differences(table.reset_index(), mixes, settings, "?").interactive["columns"]
+    fills = [points["fill"]["words"][place] for place in points["fill"]["at"]]
+    assert points["value"][1] == pytest.approx(expected, rel=1e-3) and fills[:4] == ["white", *[fills[1]] * 2, "white"]
     pairs = regimes.differences(evaluations, arms, 0.95)
     above = pairs[(pairs["low"] > 0) & (pairs["measure"] == "steps")]
     assert list(zip(above["mix"], above["arm"], above["other"], strict=True)) == [

@@ -202,9 +202,7 @@ def _answering(
     return answering_rows(
         figure,
         pd.concat(parts, ignore_index=True),
-        value="value", by="arm", low="low", high="high", reference="reference", said="said",
-        look={name: name for name in ("colour", "fill", "shape")},
-        limits=limits, choices={"panel": labels}, group="group", log=columns[0].log, note=note,
+        by="arm", limits=limits, choices={"panel": labels}, group="group", log=columns[0].log, note=note,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ once its reader scrolls there: values under the pointer, a choice of lines, and 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from repro.plots.style import COLORS
 BASE = "#1a1a1a"  # the baseline's line
 FEW = 3  # lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
 HEIGHT, ROW = 340, 17  # pixels, of a drawing of lines and of a row
+LOOK = ("colour", "fill", "shape")  # of a row's point
 DIGITS = 4  # significant ones, so that a page of many curves stays small
 Choices = Mapping[str, Mapping[str, str]]
 NUMBERS = {"titleFontWeight": "normal", "labelFlush": False, "grid": True}
@@ -40,38 +41,42 @@ def lines(
     base: str | None = None,
     groups: Mapping[str, str] | None = None,
     shown: Sequence[str] | None = None,
+    band: str = "interval",
+    note: str = "",
 ) -> Figure:
     """`figure`, with a line for each value of `by`, a band from `low` to `high`, and points that say their numbers.
 
     `choices`: {column: {value: label}}; the reader picks one of the values of each, the first to begin with. `labels`:
     what a point's numbers are called. `base`: the line in black. `groups`: {line: heading} in the list of lines.
-    `shown`: the lines to begin with, by default the first seven; any other can be added.
+    `shown`: the lines to begin with, by default the first seven; any other can be added. `band`: what the reader is
+    told that `low` to `high` is. `note`: what the axes and lines mean.
     """
     names = list(dict.fromkeys(table[by]))
     first = [name for name in (shown or names) if name != base][: len(COLORS)]
     colours = {base: BASE} if base in names else {}
     colours |= dict(zip(first, COLORS, strict=False))
     picked = dict(choices or {})
-    spec = _line_spec(picked, (by, *labels), interval=low is not None)
+    spec = _line_spec(picked, (by, *labels), band if low is not None else "")
     spec["params"] += [{"name": "colours", "value": colours}, {"name": "few", "value": len(colours) <= FEW}]
     entries = [{"name": name, "group": (groups or {}).get(name, "")} for name in names]
     columns = {"line": by, "x": x, "y": y, "low": low or y, "high": high or y}
     kept = {name: table[column] for name, column in columns.items()}
-    return _attach(figure, spec, table, kept, picked, {"lines": entries, "palette": list(COLORS)})
+    return _attach(figure, spec, table, kept, picked, {"lines": entries, "palette": list(COLORS), "note": note})
 
 
-def _line_spec(picked: Choices, titles: tuple[str, str, str], *, interval: bool) -> dict[str, Any]:
-    """The drawing of `lines`. `titles`: what a point calls its line, its x and its y."""
+def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict[str, Any]:
+    """The drawing of `lines`. `titles`: what a point calls its line, its x and its y; `band`: and its low to high."""
     number = {"type": "quantitative", "title": None}
     # A field's tooltip would do, but Vega-Lite looks for words in the wrong place where points answer from a distance.
     row = "(datum.datum || datum)"
-    numbers = [f"{row}.line", f"format({row}.x, '.4~s')", f"format({row}.y, '.4~g')"]
+    numbers = [f"{row}.line", _short(f"{row}.x", ".4"), f"format({row}.y, '.4~g')"]
     said = dict(zip(titles, numbers, strict=True))
-    said |= {"interval": f"format({row}.low, '.4~g') + ' to ' + format({row}.high, '.4~g')"} if interval else {}
+    ends = f"format({row}.low, '.4~g') + ' to ' + format({row}.high, '.4~g')"
+    said |= {band: f"isValid({row}.low) && isValid({row}.high) ? {ends} : 'not known'"} if band else {}
     tooltip = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
     near = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout", "fields": ["line"]}
     is_near = {"param": "near", "empty": False}
-    band = {"condition": [{**is_near, "value": 0.25}, {"test": "few", "value": 0.13}], "value": 0}
+    shade = {"condition": [{**is_near, "value": 0.25}, {"test": "few", "value": 0.13}], "value": 0}
     return {
         **_frame(picked, {"type": "fit", "contains": "padding"}, HEIGHT),
         "transform": [
@@ -80,7 +85,7 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], *, interval: bool)
             {"calculate": "colours[datum.line]", "as": "colour"},
         ],
         "encoding": {
-            "x": {"field": "x", **number, "axis": {"format": "~s", "tickCount": 5, **NUMBERS}},
+            "x": {"field": "x", **number, "axis": {"labelExpr": _short("datum.value"), "tickCount": 5, **NUMBERS}},
             "y": {"field": "y", **number, "scale": {"zero": False}, "axis": {"tickCount": 5, **NUMBERS}},
             "detail": {"field": "line", "type": "nominal"},
             "color": {"field": "colour", "type": "nominal", "scale": None},
@@ -88,7 +93,7 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], *, interval: bool)
         "layer": [
             {
                 "mark": {"type": "area"},
-                "encoding": {"y": {"field": "low", **number}, "y2": {"field": "high"}, "opacity": band},
+                "encoding": {"y": {"field": "low", **number}, "y2": {"field": "high"}, "opacity": shade},
             },
             {"mark": {"type": "line", "strokeWidth": 2}},
             {
@@ -100,55 +105,68 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], *, interval: bool)
     }
 
 
+def _short(value: str, digits: str = "") -> str:
+    """The expression that writes a number: 1.5k, but 0.2 where the units of physics would have 200m."""
+    return f"format({value}, abs({value}) < 1 ? '{digits}~g' : '{digits}~s')"
+
+
 def rows(
     figure: Figure,
     table: pd.DataFrame,
     *,
-    value: str,
     by: str,
-    low: str,
-    high: str,
-    reference: str,
-    said: str,
-    look: Mapping[str, str],
     limits: Mapping[str, tuple[float, float]],
     choices: Choices | None = None,
     group: str | None = None,
-    log: bool = False,
+    log: bool | Collection[str] = False,
     note: str = "",
+    order: str = "as declared",
 ) -> Figure:
-    """`figure`, with a row for each value of `by`: a point with its interval beside a `reference`, `said` in words.
+    """`figure`, with a row for each value of `by`: a point at `value` with its interval beside a reference.
 
-    `look`: the columns of `table` that hold each point's `colour`, `fill` and `shape`. `limits`: of the axis, {value of
-    the first of `choices`, "" where there is none: (least, most)}, to which intervals are cut; a point beyond them
-    should have an arrow for a shape. `group`: a column by which the reader can leave out rows. `note`: what the marks
-    mean.
+    `table` has the columns `value`, `low`, `high`, `reference`, `said` (the value in words) and, of each point,
+    `colour`, `fill` and `shape`. `limits`: of the axis, {value of the first of `choices`, "" where there is none:
+    (least, most)}, to which intervals are cut; a point beyond them should have an arrow for a shape. `group`: a column
+    by which the reader can leave out rows. `log`: whether the axis is logarithmic, or for which of the first of
+    `choices` it is. `note`: what the marks mean. `order`: what the order of `table` is called; the other is that of the
+    values.
     """
     picked = dict(choices or {})
     panel = next(iter(picked), None)
-    ends = np.array([limits[key] for key in (table[panel] if panel else [""] * len(table))], float).reshape(-1, 2)
-    kept = {"line": table[by], "value": table[value], "reference": table[reference], "said": table[said]}
-    kept |= {name: table[column].clip(*ends.T) for name, column in (("at", value), ("low", low), ("high", high))}
-    kept |= {"place": pd.Series(range(len(table))), **{name: table[column] for name, column in look.items()}}
+    panels = table[panel] if panel else pd.Series("", table.index)
+    logs = {key: log if isinstance(log, bool) else key in log for key in limits}
+    ends = np.array([limits[key] for key in panels], float).reshape(-1, 2)
+    at = {"at": table["value"], "low": table["low"], "high": table["high"]}
+    at = {name: column.clip(*ends.T) for name, column in at.items()} | {"reference": table["reference"]}
+    kept = {"line": table[by], **{name: table[name] for name in ("value", "said", *LOOK)}}
+    kept |= {name: _on_axis(column, panels.map(logs).astype(bool)) for name, column in at.items()}
+    kept["place"] = pd.Series(range(len(table)))
     more: dict[str, Any] = {"note": note} if note else {}
-    orders: dict[str, Mapping[str, str]] = {"order": {"declared": "as declared", "value": "by value"}}
+    orders: dict[str, Mapping[str, str]] = {"order": {"declared": order, "value": "by value"}}
     if group:
         kept["group"] = table[group]
         orders["group"] = {"": "every group", **{name: name for name in dict.fromkeys(table[group])}}
         counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
         more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
-    scale = {"type": "log"} if log else {"type": "linear", "zero": False}
-    scale |= {"nice": False, "domain": {"expr": f"limits[pick_{panel}]" if panel else "limits['']"}}
-    spec = _row_spec(picked, ROW * table[by].nunique(), scale, by, bool(group))
+    spec = _row_spec(picked, ROW * table[by].nunique(), f"pick_{panel}" if panel else "''", by, bool(group))
     spec["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
-    spec["params"].append({"name": "limits", "value": {key: list(pair) for key, pair in limits.items()}})
+    placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in limits.items()}
+    spec["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
     return _attach(figure, spec, table, kept, picked, more, orders)
 
 
-def _row_spec(picked: Choices, height: int, scale: dict[str, Any], by: str, grouped: bool) -> dict[str, Any]:
-    """The drawing of `rows`: the reference, intervals, and points that say their numbers."""
+def _on_axis(values: pd.Series, in_log: pd.Series) -> pd.Series:
+    """Where `in_log` the logarithms to base 2: the axis is linear, since a reader's choice cannot change its kind."""
+    return values.where(~in_log, np.log2(values.where(in_log)))
+
+
+def _row_spec(picked: Choices, height: int, panel: str, by: str, grouped: bool) -> dict[str, Any]:
+    """The drawing of `rows`: the reference, intervals, and points that say their numbers. `panel`: the expression of
+    the panel that is shown."""
+    scale = {"type": "linear", "zero": False, "nice": False, "domain": {"expr": f"limits[{panel}]"}}
     numeric = {"type": "quantitative", "title": None, "scale": scale}
-    axis = {**NUMBERS, "orient": "top", "tickCount": 5, "format": "~g", "labelSeparation": 8}
+    label = f"logs[{panel}] ? format(pow(2, datum.value), '.3~r') : format(datum.value, '~g')"
+    axis = {**NUMBERS, "orient": "top", "tickCount": 5, "labelExpr": label, "labelSeparation": 8}
     names = {"labelLimit": 170, "ticks": False, "domain": False, "grid": True}
     sort = {"field": "rank", "op": "min", "order": "ascending"}
     as_given = {"type": "nominal", "scale": None}

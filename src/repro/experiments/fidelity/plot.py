@@ -10,8 +10,13 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 from repro.engine.snapshots import BASE
 from repro.experiments.fidelity.probe import pearson
 from repro.experiments.fidelity.proxies import PROXIES, UNIFORM
-from repro.plots.style import arm_styles, new_figure
+from repro.plots.interactive import lines, rows
+from repro.plots.style import COLORS, arm_styles, new_figure
 from repro.plots.words import says
+
+# A proxy's measures, and the measures of one over training.
+PANELS = {"product": "cost of draws, 1 is ideal", "pearson_signal": "correlation, where A ≠ 0"}
+COURSES = {"pearson": "correlation", "chi2": "cost-biased χ²"}
 
 
 def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figure:
@@ -19,8 +24,7 @@ def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figu
     coloured by the arm that trained it; a bar at their mean. `table`: repro.experiments.fidelity.probe's summary."""
     names = [*PROXIES, UNIFORM]
     figure, axes = new_figure(1.3 + 0.46 * len(names), 1, 2, sharey=True)
-    panels = {"pearson_signal": "correlation, where A ≠ 0", "product": "cost of draws, 1 is ideal"}
-    for ax, (measure, label) in zip(axes[0], panels.items(), strict=True):
+    for ax, (measure, label) in zip(axes[0], reversed(PANELS.items()), strict=True):
         for offset, (arm, style) in zip(_offsets(len(titles)), _styles(titles).items(), strict=True):
             runs = table[table["arm"] == arm]
             place = runs["proxy"].map(names.index) + offset
@@ -37,7 +41,39 @@ def by_proxy(table: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figu
     figure.suptitle(title, x=0.01, ha="left")
     labels = {name: proxy.label for name, proxy in PROXIES.items()} | {UNIFORM: "uniform"}
     cost = ", ".join(f"{labels[name]} {mean:.2f}" for name, mean in means.sort_values().items())
-    return says(figure, f"mean cost of draws, the ideal being 1: {cost}")
+    says(figure, f"mean cost of draws, the ideal being 1: {cost}")
+    return _answering(figure, table, titles, labels)
+
+
+def _answering(figure: Figure, table: pd.DataFrame, titles: Mapping[str, str], labels: Mapping[str, str]) -> Figure:
+    """`figure` with its drawing: one measure at a time, the mean over all checkpoints or those of one arm and their
+    range."""
+    parts = []
+    for policy in ("", *titles):
+        runs = table[table["arm"] == policy] if policy else table
+        for panel in PANELS:
+            spans = runs.groupby("proxy")[panel].agg(["mean", "min", "max"]).reindex([*labels]).dropna()
+            spans = spans.set_axis(["value", "low", "high"], axis=1).rename_axis("proxy").reset_index()
+            parts.append(spans.assign(panel=panel, checkpoints=policy))
+    points = pd.concat(parts, ignore_index=True)
+    said = [f"{row.value:.2f}, from {row.low:.2f} to {row.high:.2f}" for row in points.itertuples()]
+    points = points.assign(said=said, reference=1.0, colour=COLORS[0], fill=COLORS[0])
+    limits = {panel: _limits(points[points["panel"] == panel]) for panel in PANELS}
+    beyond = points["value"] > points["panel"].map(limits).str[1]
+    return rows(
+        figure,
+        points.assign(proxy=points["proxy"].map(labels), shape=np.where(beyond, "triangle-right", "circle")),
+        by="proxy", limits=limits, log=["product"],
+        choices={"panel": PANELS, "checkpoints": {"": "all", **titles}},
+        note="Points: means over checkpoints; lines: from the least to the greatest; black: the norm itself.",
+    )  # fmt: skip
+
+
+def _limits(points: pd.DataFrame) -> tuple[float, float]:
+    """From the least to the greatest that is finite, with the norm's own 1."""
+    ends = points[["low", "high"]].to_numpy(float)
+    ends = np.append(ends[np.isfinite(ends)], 1.0)
+    return float(ends.min()) - 0.05, 1.05 * float(ends.max())
 
 
 def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Sequence[str], title: str) -> Figure:
@@ -49,20 +85,34 @@ def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Seque
         runs = table[table["arm"].isin([BASE, arm])]
         for name, style in arm_styles(proxies).items():
             by_step = runs[runs["proxy"] == name].pivot(index="step", columns="seed", values=["pearson", "chi2"])
-            for ax, measure in zip(axes[:, column], ("pearson", "chi2"), strict=True):
+            for ax, measure in zip(axes[:, column], COURSES, strict=True):
                 ax.plot(by_step[measure], color=style["color"], linewidth=0.7, alpha=0.4)
                 ax.plot(by_step[measure].mean(axis=1), label=PROXIES[name].label, **style)
         axes[0, column].set_title(titles[arm], loc="left")
         axes[1, column].set_xlabel("training step")
         axes[1, column].set_xticks(sorted(runs["step"].unique()))
-    axes[0, 0].set_ylabel("correlation")
-    axes[1, 0].set_ylabel("cost-biased χ²")
+    for ax, label in zip(axes[:, 0], COURSES.values(), strict=True):
+        ax.set_ylabel(label)
     axes[1, 0].set_ylim(bottom=0)
     _legend_below(figure, axes)
     figure.suptitle(title, x=0.01, ha="left")
     last = table[table["step"] == table["step"].max()].groupby("proxy")[["pearson", "chi2"]].mean().loc[[*proxies]]
     ends = (f"{PROXIES[row.Index].label} {row.pearson:.2f} and {row.chi2:.2f}" for row in last.itertuples())
-    return says(figure, f"correlation and χ² at the last step: {'; '.join(ends)}")
+    says(figure, f"correlation and χ² at the last step: {'; '.join(ends)}")
+    parts = []
+    for arm in arms:
+        runs = table[table["arm"].isin([BASE, arm]) & table["proxy"].isin(proxies)]
+        for measure in COURSES:
+            spans = runs.groupby(["proxy", "step"])[measure].agg(["mean", "min", "max"]).loc[[*proxies]].reset_index()
+            parts.append(spans.assign(measure=measure, arm=arm))
+    courses = pd.concat(parts, ignore_index=True)
+    return lines(
+        figure,
+        courses.assign(proxy=courses["proxy"].map({name: PROXIES[name].label for name in proxies})),
+        x="step", y="mean", by="proxy", low="min", high="max", band="seeds",
+        choices={"measure": COURSES, "arm": {arm: titles[arm] for arm in arms}}, labels=("step", "value"),
+        note="Over training steps: the mean over seeds; shaded: from the least of them to the greatest.",
+    )  # fmt: skip
 
 
 def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:

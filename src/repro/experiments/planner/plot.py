@@ -5,10 +5,13 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
+from repro.plots.interactive import lines, rows
 from repro.plots.style import COLORS, MARKERS, new_figure
 from repro.plots.words import says
 
 PHASES = {"generate": "", "score": "///", "train": "...", "other": "xx"}
+RATIOS = {"hours_ratio": "hours", "trained_ratio": "trained tokens, as verl computes them"}
+SHAPES = ("circle", "square")  # the first of MARKERS, as a drawing calls them
 
 
 def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
@@ -42,9 +45,7 @@ def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title:
     names = [titles[arm] for arm in ordered["arm"]]
     figure, axes = new_figure(0.28 * len(ordered) + 1.6)
     ax = axes[0, 0]
-    for place, (column, label) in enumerate(
-        {"hours_ratio": "hours", "trained_ratio": "trained tokens, as verl computes them"}.items()
-    ):
+    for place, (column, label) in enumerate(RATIOS.items()):
         ends = ordered[f"{column}_low"], ordered[f"{column}_high"]
         ax.hlines(names, *ends, color=COLORS[place], linewidth=1.5)
         face = COLORS[place] if place == 0 else "white"  # filled or hollow: distinguishable in grey too
@@ -56,7 +57,23 @@ def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title:
     figure.legend(loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left")
     ends = (f"{titles[row.arm]} {row.hours_ratio:.2f}" for row in ordered.iloc[[0, -1]].itertuples())
-    return says(figure, f"hours relative to {titles[baseline]}, least and most: {', '.join(ends)}")
+    says(figure, f"hours relative to {titles[baseline]}, least and most: {', '.join(ends)}")
+    return _answering(figure, ordered.assign(arm=names))
+
+
+def _answering(figure: Figure, ordered: pd.DataFrame) -> Figure:
+    """`figure` with its drawing: one ratio at a time."""
+    parts, limits = [], {}
+    for place, column in enumerate(RATIOS):
+        ends = ordered[[column, f"{column}_low", f"{column}_high"]].set_axis(["value", "low", "high"], axis=1)
+        limits[column] = (min(1.0, float(ends.min(axis=None))) - 0.03, max(1.0, float(ends.max(axis=None))) + 0.03)
+        said = [f"{row.value:.2f}, draws from {row.low:.2f} to {row.high:.2f}" for row in ends.itertuples()]
+        fill = COLORS[place] if place == 0 else "white"
+        look = {"colour": COLORS[place], "fill": fill, "shape": SHAPES[place]}
+        parts.append(ends.assign(arm=ordered["arm"], panel=column, said=said, reference=1.0, **look))
+    points = pd.concat(parts, ignore_index=True)
+    note = "Relative to the baseline, the black line. Lines: the range over draws of batches."
+    return rows(figure, points, by="arm", limits=limits, choices={"panel": RATIOS}, note=note, order="by hours")
 
 
 def lengths(
@@ -83,4 +100,14 @@ def lengths(
     figure.suptitle(title, x=0.01, ha="left")
     reached = table.groupby(["scale", "arm"])["hours"].max()
     ends = (f"{arm} {reached[scale, arm]:.0f} of {hours:.0f}" for (scale, arm), hours in stated.items())
-    return says(figure, f"hours predicted at the greatest length, of the paper's: {', '.join(ends)}")
+    says(figure, f"hours predicted at the greatest length, of the paper's: {', '.join(ends)}")
+    named = table.assign(
+        run=[f"{arm}: {names[scale]}" for scale, arm in zip(table["scale"], table["arm"], strict=True)]
+    )
+    span = table["response_tokens"].agg(["min", "max"]).to_numpy()
+    papers = [pd.DataFrame({"run": f"the paper, {arm}", "response_tokens": span, "hours": hours})
+              for (_, arm), hours in stated.items()]  # fmt: skip
+    columns = ["run", "response_tokens", "hours"]
+    curves = pd.concat([named.sort_values("response_tokens", kind="stable")[columns], *papers], ignore_index=True)
+    note = "Hours over the mean response in tokens."
+    return lines(figure, curves, x="response_tokens", y="hours", by="run", labels=("tokens", "hours"), note=note)

@@ -9,15 +9,19 @@ from matplotlib.ticker import MaxNLocator
 
 from repro.experiments.regimes.mixes import titles
 from repro.experiments.regimes.summary import MEASURES
+from repro.plots.forest import reach
+from repro.plots.interactive import rows as answering_rows
 from repro.plots.style import COLORS, new_figure
 from repro.plots.words import says
 from repro.settings import Settings
+from repro.stats.tables import interval
 
 # Filled and open, round and square, solid and dashed: distinguishable without colour.
 MARKS = {
     "steps": {"color": COLORS[0], "marker": "o", "markerfacecolor": COLORS[0], "linestyle": "-"},
     "tokens": {"color": COLORS[1], "marker": "s", "markerfacecolor": "white", "linestyle": "--"},
 }
+SHAPES = {"steps": "circle", "tokens": "square"}  # the markers' names in a drawing
 
 
 def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, title: str) -> Figure:
@@ -53,7 +57,34 @@ def differences(table: pd.DataFrame, mixes: pd.DataFrame, settings: Settings, ti
         title_fontsize=13,
     )
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return says(figure, "; ".join(_resolved(table, measure, settings) for measure in MEASURES))
+    says(figure, "; ".join(_resolved(table, measure, settings) for measure in MEASURES))
+    return _answering(figure, table, settings)
+
+
+def _answering(figure: Figure, table: pd.DataFrame, settings: Settings) -> Figure:
+    """`figure` with its drawing: one mix and one measure at a time, all on the same axis."""
+    others, parts = table[table["arm"] != settings.baseline], []
+    for measure, mark in MARKS.items():
+        ends = others[[f"difference_{measure}{end}" for end in ("", "_low", "_high")]].set_axis(
+            ["value", "low", "high"], axis=1
+        )
+        filled = others[f"resolved_{measure}"].isin(["more", "less"])
+        part = {"mix": others["mix"], "arm": [settings.arm(arm).title for arm in others["arm"]], "measure": measure}
+        part |= {"said": [interval(*row, "+.3f") for row in ends.to_numpy(float)], "reference": 0.0}
+        part |= {"colour": mark["color"], "fill": np.where(filled, mark["color"], "white"), "shape": SHAPES[measure]}
+        parts.append(ends.assign(**part))
+    points = pd.concat(parts, ignore_index=True)
+    least, most = reach(points[["value", "low", "high"]].to_numpy(float))
+    margin = 0.05 * (most - least) or 0.05
+    points["shape"] = points["shape"].mask(points["value"] < least - margin, "triangle-left")
+    points["shape"] = points["shape"].mask(points["value"] > most + margin, "triangle-right")
+    return answering_rows(
+        figure,
+        points,
+        by="arm", limits=dict.fromkeys(titles(settings), (least - margin, most + margin)),
+        choices={"mix": titles(settings), "measure": MEASURES},
+        note="Filled: significant after Holm's correction over all arms and mixes. An arrow: beyond the axis.",
+    )  # fmt: skip
 
 
 def _resolved(table: pd.DataFrame, measure: str, settings: Settings) -> str:
