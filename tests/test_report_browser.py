@@ -183,6 +183,24 @@ def test_a_point_says_its_numbers_and_the_reader_chooses_lines_and_measure(opene
     assert figure.locator(".lines option").all_inner_texts() == ["add …", "ZVF", "PODS"]
 
 
+def test_every_choice_of_a_figure_is_reached_by_keys_and_named(opened):
+    page = opened()
+    figure = drawn(page, 1)
+    focused = (
+        "(e => [e.tagName, e.labels?.[0]?.firstChild.data ?? e.ariaLabel ?? e.textContent])(document.activeElement)"
+    )
+    figure.locator("select").first.focus()
+    reached = [page.evaluate(focused)]
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(focused))
+    assert reached == [["SELECT", "measure "], ["BUTTON", "GRPO"], ["BUTTON", "ZVF"], ["SELECT", "add a line"]]
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate(focused) == ["BUTTON", "ZVF"]  # the next of the list, which is made anew
+
+
 def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
     page = opened()
     figure = drawn(page, 2)
@@ -227,6 +245,8 @@ def test_print_and_a_page_without_the_library_show_the_picture(opened, folder, b
     page.emulate_media(media="print")
     assert figure.locator("picture").is_visible() and not figure.locator(".drawing").is_visible()
     assert not page.locator(".sieve").is_visible()
+    boxes = "[...document.querySelectorAll('.table')].map(box => getComputedStyle(box).overflowX)"
+    assert set(page.evaluate(boxes)) == {"visible"}  # a box that scrolls is cut on paper
     (tmp_path / "r.html").write_bytes((folder / "r.html").read_bytes())
     alone = browser.new_page()
     alone.goto((tmp_path / "r.html").as_uri())

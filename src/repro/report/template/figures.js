@@ -43,8 +43,11 @@ document.addEventListener("DOMContentLoaded", () => {
         const swatch = made("i", {});
         swatch.style.background = colours[name];
         const chip = made("button", { type: "button", title: "leave out" }, swatch, name);
-        chip.addEventListener("click", () =>
-          show(Object.fromEntries(Object.entries(colours).filter(([other]) => other !== name))));
+        chip.addEventListener("click", () => {
+          const place = [...list.children].indexOf(chip); // the list is made anew: the focus goes on to the next of it
+          show(Object.fromEntries(Object.entries(colours).filter(([other]) => other !== name)));
+          (list.children[place] ?? add).focus();
+        });
         return chip;
       }));
       const groups = new Map();
