@@ -325,6 +325,12 @@ def test_the_answer_comes_first_and_tagged_sections_have_pages_of_their_own(tmp_
         section("Ratios", "page:cost"),
         code("figure", figure, tags=["answer"]),
         section("Last"),
+        new_markdown_cell("## Emptied"),
+        code("more", shown({"text/markdown": "More."}), tags=["answer"]),
+        code("write()"),
+        new_markdown_cell("## Kept"),
+        code("more", shown({"text/markdown": "More."}), tags=["answer"]),
+        code("rest", shown({"text/plain": "rest"})),
     )
     made = render(notebook, tmp_path / "r.html", "Title", {}, group="results")
     assert [path.name for path in made] == ["r.html", "r-cost.html", "r-claims.html"]
@@ -336,6 +342,7 @@ def test_the_answer_comes_first_and_tagged_sections_have_pages_of_their_own(tmp_
         "More of this report",
         "Ends",
         "Last",
+        "Kept",  # and none below which nothing is left
     ]
     assert [a["href"] for a in first.find(class_="parts").find_all("a")] == ["r-cost.html", "r-claims.html"]
     assert cost.h1.get_text() == "Costs" and cost.main.find("h2", id="Ratios") and "On Ratios." in cost.main.get_text()

@@ -3,6 +3,7 @@ and a check that nothing is loaded."""
 
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from repro.report.captions import add_captions, words_of
@@ -29,6 +30,7 @@ def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
     soup = BeautifulSoup(text, "html.parser")
     for element in soup.body.find_all(INERT):
         element.decompose()
+    _drop_emptied(soup)
     _list_contents(soup)
     _answer_first(soup)
     for number, image in enumerate(soup.find_all("img"), 1):
@@ -134,6 +136,16 @@ def _numbered(what: str, number: int, element: "Tag") -> str:
     count."""
     heading = element.find_previous(lambda tag: tag.name in ("h1", "h2", "h3") and not tag.find_parent("nav"))
     return f"{what} {number}" + (f": {words_of(heading)}" if heading else "")
+
+
+def _drop_emptied(soup: "BeautifulSoup") -> None:
+    """Take out headings below which nothing but folded code is left once the answer has gone to the top."""
+    for heading in soup.main.select("section.text > :is(h2, h3):only-child"):
+        siblings = heading.parent.find_next_siblings("section")
+        below = list(takewhile(lambda section: not section.find(["h2", "h3"]), siblings))
+        left = [section for section in below if "first" not in section["class"]]
+        if len(left) < len(below) and not any(section.select(":scope > :not(details)") for section in left):
+            heading.parent.decompose()
 
 
 def _list_contents(soup: "BeautifulSoup") -> None:
