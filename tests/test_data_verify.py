@@ -103,9 +103,27 @@ def make():
             time.sleep(60)
         if what == "mode":
             os.chmod(truth, 0o777)
-        return "equal" if what == truth else "different"
+        if what == "take over":
+            take_over()
+        return compare(what, truth)
 
     return act
+
+
+def compare(what, truth):
+    return "equal" if what == truth else "different"
+
+
+def take_over():
+    """Every function that decides a result, the judge's and those around it, now and for later calls."""
+    import json
+
+    import __main__
+
+    globals()["compare"] = lambda *_: "equal"
+    json.dumps = lambda content: '["value", "equal", ""]'
+    json.loads = lambda text: ["take over", "take over"]
+    __main__.Runner._run = __main__.Runner.call = lambda *_: ["value", "equal", ""]
 
 
 def make_unconfined():
@@ -226,7 +244,7 @@ def test_where_nothing_is_held_grandchildren_end_with_their_call(judges, closing
         assert one.held == ()
         if not closing:
             left = one.call("grandchild").value
-            assert one.call("count").value == 3  # the call's own process goes on
+            assert one.call("count").value == 1
         else:
             keeper = psutil.Process(one._child.pid)
             monkeypatch.setattr(sandbox_module, "MORE_SECONDS", -3.0)  # the caller gives up, not the keeper
@@ -245,13 +263,26 @@ def wait_for(condition, seconds=20.0):
         time.sleep(0.02)
 
 
-def test_one_child_serves_until_it_is_replaced(sandbox):
-    first = sandbox.call("count").value
-    assert sandbox.call("count").value == first + 1
-    sandbox.call("exit")
-    assert sandbox.call("count").value == 1
+def test_one_child_serves_all_calls_until_it_has_to_be_replaced(sandbox):
+    sandbox.call("same", "same")
+    child = sandbox._child.pid
+    for what in ("count", "exit", "sleep", "count"):
+        sandbox.call(what)
+    assert sandbox._child.pid == child
     sandbox.close()
-    assert sandbox.call("count").value == 1
+    assert sandbox.call("same", "same").value == "equal" and sandbox._child.pid != child
+
+
+def test_a_call_changes_nothing_for_the_next(sandbox):
+    assert [sandbox.call("count").value for _ in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("factory", ["make", "make_unconfined"])
+def test_an_answer_that_takes_over_its_process_decides_its_own_result_alone(judges, factory):
+    with Sandbox(judges.replace("make", factory), seconds=5, megabytes=1024) as one:
+        assert one.call("a", "b").value == "different"
+        assert one.call("take over", "b").value == "equal"  # docs/cluster.md, Answers
+        assert [one.call(*each).value for each in ("ab", "aa", "ab")] == ["different", "equal", "different"]
 
 
 def test_prints_do_not_stand_between_the_answers(sandbox):

@@ -1,10 +1,10 @@
 """One function in a child process, with limits on the time, the memory and the size of the result of each call.
 
 For code that may hang, exhaust memory, crash or be made to do something else by a language model's output. The child
-(repro.data.sandboxed) runs the function in a process of its own, which cannot write files, sees no environment, and
-ends with all that it has started. On Linux it cannot read files, use the network or start processes either, where the
-kernel and libseccomp allow that (repro.data.confined; `Sandbox.held` says what holds here). Nothing helps against code
-that takes over that process from within: it decides the results of its process.
+(repro.data.sandboxed) runs each call in a process of its own, which cannot write files, sees no environment, and ends
+with all that it has started. On Linux it cannot read files, use the network or start processes either, where the
+kernel and libseccomp allow that (repro.data.confined; `Sandbox.held` says what holds here). Code that takes over its
+process from within decides the result of its own call, and of no other.
 """
 
 import json
@@ -50,9 +50,11 @@ class Sandbox:
     """Calls one function, sequentially; safe to share between threads.
 
     `factory`: "module:function"; called in the child, it does slow imports and returns the function to call, whose
-    arguments and value must be JSON, of at most 1 MiB and 64 KiB. `seconds`: wall time limit per call. `megabytes`:
-    limit on the function's address space. A process that was stopped or has died is replaced before the next call, and
-    a call whose process died is retried once, since the cause may lie elsewhere, for instance in the kernel running out
+    arguments and value must be JSON, of at most 1 MiB and 64 KiB; it may have an attribute `rehearse`, a call of ours
+    that touches what most calls need. Each call begins from what the factory left: nothing that a call changes lasts.
+    `seconds`: wall time limit per call. `megabytes`:
+    limit on the function's address space. A child that was stopped or has died is replaced before the next call, and a
+    call whose process died is retried once, since the cause may lie elsewhere, for instance in the kernel running out
     of memory.
 
     `held`: what else a call cannot do here, of "files" (read them), "network", "processes" (start or signal them);

@@ -21,6 +21,36 @@ TAIL = 10_000  # characters of a response that are examined: the answer comes at
 JUDGE = "repro.data.verify:math_verify_judge"
 INSTALL = "`make extra-verl` installs it"
 SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?![\w.])")  # 4.5e33, as MinervaMath writes powers of ten
+KINDS = (  # of answers: math-verify's grammar is slow for each that a process sees first
+    "7",
+    "-0.5",
+    "1,242",
+    "\\frac{1}{2}",
+    "\\frac{3\\sqrt{2}}{5}",
+    "2\\pi",
+    "x^2+2x+1",
+    "(3, \\frac{\\pi}{2})",
+    "2, -7",
+    "\\{1, 2\\}",
+    "[0, 1)",
+    "(-\\infty, 3] \\cup (7, \\infty)",
+    "\\text{Evelyn}",
+    "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}",
+    "4.5 \\times 10^{33}",
+    "120^\\circ",
+    "50\\%",
+    "y = 2x + 1",
+    "x \\ge 3",
+    "\\binom{10}{3}",
+    "\\log_2 8",
+    "3 + 4i",
+    "e^{2}",
+    "5!",
+    "\\sqrt[3]{4}",
+    "\\sin 30^\\circ",
+    "14.7 \\text{ inches}",
+    "\\sum_{k=1}^n k",
+)
 _lock, _verifiers = threading.Lock(), []
 
 
@@ -81,7 +111,7 @@ class Verifier:
 
 
 def math_verify_judge() -> Callable[[str, str], str]:
-    """Called in the child: math-verify's comparison, as a value of `Verdict.found`.
+    """Called in the child: math-verify's comparison, as a value of `Verdict.found`; it has seen an answer of each kind.
 
     Boxed answers take precedence over others and the last one over earlier ones, but adjacent boxes count as one set of
     answers; without any, math-verify takes the last formula or number. An answer like 4.5e33, which math-verify parses
@@ -106,6 +136,10 @@ def math_verify_judge() -> Callable[[str, str], str]:
             return "no answer"
         return "equal" if verify(gold, answers, timeout_seconds=None) else "different"
 
+    for kind in KINDS:
+        for answer in ("7", kind):
+            judge(f"So \\boxed{{{answer}}}.", kind)
+    judge.rehearse = lambda: judge("So \\boxed{8}.", "7")
     return judge
 
 
