@@ -195,6 +195,33 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
     assert "grpo, seed 0, ended with code -9" in str(received[0].value)
 
 
+def deaf(rollouts, progress, rng):
+    from repro.methods import guard, overdue
+
+    guard.SECONDS, overdue.GRACE, overdue.PAUSE = 0.2, 0.2, 0.05
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+
+def test_a_worker_whose_sampler_escapes_its_limit_fails_its_run_and_is_replaced(policy, tmp_path):
+    doomed, next_one = new_run("grpo", policy, tmp_path, steps=2), new_run("gspo", policy, tmp_path, steps=2)
+    doomed = replace(doomed, method=replace(doomed.method, samplers=[deaf]))
+    crew = Crew(1)
+    try:
+        crew.submit([as_job(doomed), as_job(next_one)])
+        received = []
+        while not crew.idle:
+            received += [event for event in crew.events(1.0) if event.kind != "step"]
+    finally:
+        crew.terminate()
+    assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
+    assert str(received[0].value).startswith("arm grpo, seed 0: sampler deaf goes on after its 0 s, though it was")
+
+
 def test_weights_are_not_trained_in_eight_bits():
     check_device("cpu", "float32")
     with pytest.raises(NoDevice, match=r"engine.dtype is 'bfloat16'.*set it to 'float32', or train on verl"):

@@ -10,11 +10,13 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
+from repro.methods import guard, overdue
 from repro.methods.guard import MethodError
 from repro.methods.method import Method
 from repro.methods.plans import Queries
@@ -79,6 +81,7 @@ def _some_queries(count: int, arm: Arm) -> Queries:
 def try_out(method: Method, progress: float) -> None:
     """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice, since a
     run can be repeated and resumed only if the same batch and generator give the same."""
+    overdue.watch()
     first, second = (_outcome(method, progress) for _ in range(2))
     if first != second:
         raise MethodError(
@@ -144,17 +147,28 @@ def _find(where: str, package: str, name: str) -> Callable:
         files = (SOURCE / "methods" / package).glob("*.py")
         known = sorted(path.stem for path in files if not path.stem.startswith(("_", "aggregate")))
         raise SettingsError(f"{where}: src/repro/methods/{package} has no module {name!r}{nearest(name, known)}")
-    try:
-        module = importlib.import_module(f"repro.methods.{package}.{name}")
-    except SyntaxError as error:
-        place = f"src/repro/methods/{package}/{name}.py" if error.filename is None else error.filename
-        raise SettingsError(f"{where}: {place}, line {error.lineno}: {error.msg}; correct the file") from None
-    except (Exception, SystemExit) as error:
-        raise SettingsError(
-            f"{where}: importing src/repro/methods/{package}/{name}.py: {type(error).__name__}: {error}; correct it"
-        ) from error
+    file = f"src/repro/methods/{package}/{name}.py"
+    module = run_file(f"{where}: {file}", lambda: importlib.import_module(f"repro.methods.{package}.{name}"))
     function = getattr(module, name, None)
     if not callable(function):
-        file = f"src/repro/methods/{package}/{name}.py"
         raise SettingsError(f"{where}: {file} should define a function {name!r}, its own name")
     return function
+
+
+def run_file(place: str, run: Callable[[], Any]) -> Any:
+    """run(), which runs a file of somebody's as it is imported; SettingsError with `place` if it fails, or takes longer
+    than a call of its functions may."""
+    overdue.watch()
+    try:
+        return guard.call("the file", run, name=place)
+    except MethodError as error:
+        cause = error.__cause__
+        if cause is None:
+            why = f"took more than {guard.SECONDS:.0f} s to be imported: move the work out of it, or into the function"
+        elif isinstance(cause, SyntaxError):
+            why = (
+                f"cannot be run: SyntaxError: {cause.msg} ({Path(str(cause.filename)).name}:{cause.lineno}); correct it"
+            )
+        else:
+            why = f"cannot be run: {error.said.removeprefix(f'the file {place}: ')}; correct it"
+        raise SettingsError(f"{place} {why}") from cause

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 
+from repro.arms import run_file
 from repro.settings import SettingsError
 
 
@@ -12,7 +13,7 @@ def sampler_in(path: Path) -> Callable:
     """The one public function that the file at `path` defines.
 
     The file is run but not entered among the imported modules, so worker processes are sent the function itself.
-    SettingsError if the file cannot be run, or does not define exactly one.
+    SettingsError if the file cannot be run, does not end, or does not define exactly one.
     """
     if not path.is_file():
         raise SettingsError(f"{path} is not a file: give one that defines a sampler, such as examples/own_sampler.py")
@@ -20,10 +21,7 @@ def sampler_in(path: Path) -> Callable:
     if spec is None:
         raise SettingsError(f"{path} is not a Python file: its name should end in .py")
     module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise SettingsError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    run_file(str(path), lambda: spec.loader.exec_module(module))
     own = inspect.getmembers(module, lambda value: inspect.isfunction(value) and value.__module__ == path.stem)
     public = [function for name, function in own if not name.startswith("_")]
     if len(public) != 1:
