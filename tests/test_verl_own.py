@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -39,6 +40,43 @@ def test_a_damaged_base_configuration_is_one_sentence(text, tmp_path, monkeypatc
     monkeypatch.setattr(composing, "FOLDER", tmp_path)
     with pytest.raises(SettingsError, match=r"repro_trainer\.yaml does not go with verl's defaults .*: restore it"):
         composing.compose([])
+
+
+@pytest.mark.verl
+def test_an_override_sets_the_value_of_one_key(tmp_path):
+    """A mapping, null or a file for a section would get past what reads overrides by their keys."""
+    from repro.verl.config import compose as of_the_small_policy
+
+    verls = composing.compose([])
+    for entry, said in (
+        ("data={train_files: mine.parquet}", "data is a section"),
+        ("++actor_rollout_ref.rollout={n: 4}", r"set its keys one by one, as actor_rollout_ref\.rollout\.KEY=VALUE"),
+        ("data=null", "data is a section"),
+        ("~algorithm={}", "algorithm is a section"),
+        ("+data@_global_=legacy_data", "'data@_global_' is no key of verl's: write SECTION.KEY=VALUE"),
+        ("+model@data=hf_model", "no key of verl's"),
+        ("data[train_files]=mine.parquet", "no key of verl's"),
+        ("repro={best: mine}", "repro is a section"),
+    ):
+        with pytest.raises(SettingsError, match=rf"^{re.escape(entry)}: .*{said}"):
+            composing.require_one_value(entry, verls)
+    for entry in (
+        "+data.apply_chat_template_kwargs={enable_thinking: false}",
+        "+actor_rollout_ref.model.override_config={attn_implementation: sdpa}",
+        "trainer.logger=[console,wandb]",
+        "actor_rollout_ref.actor.optim.betas.0=0.8",
+    ):
+        composing.require_one_value(entry, verls)
+    for compose in (lambda *entries: composing.compose(entries), lambda entry: of_the_small_policy({}, [entry])):
+        with pytest.raises(SettingsError, match=r"^data=.*: data is a section"):
+            compose("data={train_files: mine.parquet}")
+
+
+def test_a_key_that_the_command_decides_is_refused_however_it_is_written():
+    for entry in ("++data.val_files.0=a", "~data.val_files=a", "repro.arm=grpo", "hydra.verbose=true"):
+        with pytest.raises(SettingsError, match=f"^{re.escape(entry)}: "):
+            composing.refuse([entry], own.INSTEAD)
+    composing.refuse(["data.val_files_kept=a", "repro.best=null"], own.INSTEAD)
 
 
 def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Own:
@@ -170,6 +208,9 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
     with pytest.raises(SettingsError, match=r"other settings of verl \(.*betas"):
         own.write(own.prepare(rate, SETTINGS, tokenizer))
 
+    spelt = mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=int('4')")  # as Hydra reads it
+    assert own.prepare(spelt, SETTINGS).method.plan.keywords == {"group_size": 4}
+
     cpu = own.prepare(replace(mine(tmp_path, "d3s"), cpu=True, gpus=(1, 2)), SETTINGS).config
     assert (cpu.trainer.device, cpu.trainer.n_gpus_per_node, cpu.actor_rollout_ref.rollout.name) == ("cpu", 2, "hf")
     assert cpu.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "fp32"
@@ -191,9 +232,13 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         (["++data.val_files=[a.parquet]"], "--validation, beside --data"),
         (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
         (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
+        (["actor_rollout_ref.rollout={n: 2}"], r"^actor_rollout_ref\.rollout=\{n: 2\}: .* is a section"),
     ):
         with pytest.raises(SettingsError, match=sentence):
             own.prepare(mine(tmp_path, "zvf", *overrides), SETTINGS, tokenizer)
+    for preset in ({"data.train_files": "a"}, {"data": {"train_files": "a"}}):
+        with pytest.raises(SettingsError, match=r"name the questions as --data|data is a section"):
+            own.prepare(mine(tmp_path, "zvf", preset={"overrides": preset}), SETTINGS, tokenizer)
     with pytest.raises(SettingsError, match="plans from a profile"):
         own.prepare(mine(tmp_path, "sgpo"), SETTINGS)
 

@@ -21,7 +21,15 @@ WHOLE = {  # the least of each; -1: never
     **{f"trainer.{name}": -1 for name in ("save_freq", "test_freq")},
     **{f"{ROLLOUT}.n": 1, f"{ROLLOUT}.val_kwargs.n": 1, f"{ACTOR}.ppo_mini_batch_size": 1},
 }
+KEY = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
 POSITIVE = (f"{ROLLOUT}.temperature", f"{ACTOR}.optim.lr")
+
+
+OURS = {  # keys that the command line and the run's folder decide
+    **{f"repro.{name}": f"--{name} names it" for name in ("arm", "seed", "output")},
+    **{f"repro.{name}": "the run's folder has it" for name in ("settings", "profile", "queries", "data", "model")},
+    "hydra": "Hydra's own settings do not reach a run",
+}
 
 
 def key_of(entry: str) -> str:
@@ -29,11 +37,43 @@ def key_of(entry: str) -> str:
     return entry.partition("=")[0].lstrip("+~")
 
 
+def value_of(entry: str) -> Any:
+    """The value of an override, as Hydra reads it (` 4` and `int('4')` are 4); None where it reads none."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_override(entry).value()
+    except HydraException:
+        return None
+
+
 def refuse(overrides: Sequence[str], instead: Mapping[str, str]) -> None:
     """SettingsError on an override of a key of `instead`, which has no effect or the wrong one, with what to do."""
     for entry in overrides:
-        if (key := key_of(entry)) in instead:
-            raise SettingsError(f"{entry}: {instead[key]}")
+        for key, what in {**OURS, **instead}.items():
+            if f"{key_of(entry)}.".startswith(f"{key}."):  # an entry of a list there is a key below it
+                raise SettingsError(f"{entry}: {what}")
+
+
+def require_one_value(entry: str, defaults: Any) -> None:
+    """SettingsError where an override sets more than the value of a key: a section's, by a mapping, by null or by a
+    file of verl's (Hydra's `GROUP@PACKAGE`). What reads overrides by their keys, `refuse` for one, would not see which.
+    A section that is empty in `defaults` holds a library's options: it takes a mapping."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    key = key_of(entry)
+    if not KEY.fullmatch(key):
+        raise SettingsError(f"{entry}: {key!r} is no key of verl's: write SECTION.KEY=VALUE, with dots alone")
+    try:
+        section = OmegaConf.select(defaults, key)
+    except OmegaConfBaseException:  # below a value: no section, and for others to refuse
+        return
+    if OmegaConf.is_dict(section) and len(section):
+        raise SettingsError(
+            f"{entry}: {key} is a section of verl's configuration: set its keys one by one, as {key}.KEY=VALUE"
+        )
 
 
 def compose(overrides: Sequence[str]) -> "DictConfig":
@@ -56,11 +96,14 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
             raise SettingsError(
                 f"{FOLDER / BASE}.yaml does not go with verl's defaults ({why}): restore it, as with `git checkout`"
             ) from error
+        last = {entry.partition("=")[0]: entry for entry in overrides}.values()  # of one key, the last counts
+        for entry in last:
+            require_one_value(entry, defaults)
         try:
             config = put_together(BASE, overrides=list(overrides))
         except HydraException as error:
             raise SettingsError(_refusal(error, overrides, defaults)) from error
-    for entry in {entry.partition("=")[0]: entry for entry in overrides}.values():  # of one key, the last counts
+    for entry in last:
         same_kind(entry, defaults, config)
     if overrides:
         check_numbers(config)

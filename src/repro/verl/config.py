@@ -11,7 +11,7 @@ from typing import Any
 
 from repro.methods.method import Method
 from repro.settings import Settings, SettingsError
-from repro.verl.compose import check_numbers, same_kind
+from repro.verl.compose import check_numbers, require_one_value, same_kind
 from repro.verl.loss import actor_settings
 
 STORE = "object_store_memory"
@@ -66,6 +66,7 @@ def compose(values: dict[str, Any], overrides: Sequence[str] = ()) -> Any:
     for override in overrides:
         if "=" not in override:
             raise SettingsError(f"{override}: write a verl setting as KEY=VALUE")
+        require_one_value(override, ours)
         try:
             config.merge_with_dotlist([override])
         except (OmegaConfBaseException, YAMLError, ValueError, TypeError, AttributeError):

@@ -17,6 +17,7 @@ from repro.arms import bind, build
 from repro.engine.profile import Profile
 from repro.engine.train import stream_seed
 from repro.files import write_json, write_parquet, write_text
+from repro.methods.guard import is_whole
 from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.paths import CONFIGS
@@ -24,7 +25,7 @@ from repro.settings import Settings, SettingsError, nearest, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.text import read_mapping
 from repro.verl import best, questions
-from repro.verl.compose import check, compose, key_of, refuse, template_of
+from repro.verl.compose import check, compose, key_of, refuse, template_of, value_of
 from repro.verl.composed import begun_with, record
 from repro.verl.config import TEXT_AGENT, cpu_overrides
 from repro.verl.data import plan_table, planned_groups
@@ -95,7 +96,8 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
 
     SettingsError in one sentence where verl, the arm or the data do not allow it; nothing is written.
     """
-    refuse(own.overrides, INSTEAD)
+    of_preset = [f"{key}={value}" for key, value in own.preset.get("overrides", {}).items()]
+    refuse([*of_preset, *own.overrides], INSTEAD)
     arm = _group_of(own, settings)
     entry = settings.arm(own.arm).model_copy(update={"plan": arm})
     method = build(own.arm, entry)
@@ -151,8 +153,8 @@ def write(run: Prepared) -> Any:
 def _group_of(own: Own, settings: Settings) -> tuple[Any, dict[str, Any]]:
     """The arm's plan, its group size that of the command line, if it says one, else the arm's or the preset's."""
     name, parameters = settings.arm(own.arm).plan
-    given = [entry.partition("=")[2] for entry in own.overrides if entry.lstrip("+").startswith(f"{GROUP}=")]
-    size = int(given[-1]) if given and given[-1].isdecimal() else None
+    given = [value_of(entry) for entry in own.overrides if key_of(entry) == GROUP]
+    size = given[-1] if given and is_whole(given[-1]) and given[-1] > 0 else None  # `compose` refuses others
     size = size or parameters.get("group_size") or own.preset.get("overrides", {}).get(GROUP)
     if size is None:
         return name, parameters
