@@ -26,14 +26,13 @@ from repro.paper_scale.__main__ import main
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overrides import folder_of
 from repro.paper_scale.prepare import prepare, tell_difference, training_rows
-from repro.paper_scale.profile import PART, profile_of
-from repro.paper_scale.run import finished, train_arm
+from repro.paper_scale.run import finished, sampling, train_arm
 from repro.pipeline.manifest import manifest
 from repro.pipeline.stage import all_stages, stage
 from repro.policy.flops import FlopCounter
 from repro.settings import SettingsError
 from repro.verl import ready
-from repro.verl.questions import question_of
+from repro.verl.profile import PART, profile_of
 from repro.verl.ready import NotReady
 from repro.verl.run import PROFILE, RunOnVerl
 
@@ -47,7 +46,7 @@ def test_the_scale_alone_sends_training_to_verl():
     content = manifest(entry, SETTINGS)
     assert content["settings"]["paper_scale"]["values"]["train_batch"] == 256
     assert content["settings"]["paper_scale"]["arm"]["plan"] == ["uniform", {"group_size": 16}]
-    read = ("verl/trainer", "verl/reward", "paper_scale/profile", "data/verify", "methods/samplers/cost_aware")
+    read = ("verl/trainer", "verl/reward", "verl/profile", "data/verify", "methods/samplers/cost_aware")
     assert {f"src/repro/{name}.py" for name in read} <= content["modules"].keys()
     cpu = settings_module.load(scale="cpu")
     names = {entry.name for entry in all_stages(cpu)}
@@ -148,30 +147,30 @@ def test_a_prompt_that_is_too_long_is_left_out(tmp_path, capsys):
 
 @pytest.mark.verl  # for math-verify
 def test_the_profile_is_measured_in_parts_once_for_all_and_planned_from(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("repro.paper_scale.profile.PART", 5)
-    monkeypatch.setattr("repro.paper_scale.profile.VERIFIERS", 1)
+    monkeypatch.setattr("repro.verl.profile.PART", 5)
+    monkeypatch.setattr("repro.verl.judged.VERIFIERS", 1)
     model, rows, scale, folder = fetch("tiny"), prompts(tmp_path), small_scale(), tmp_path / "_profile"
     how = {"engine": "transformers", "dtype": "float32"}
-    questions = [question_of(row) for row in rows]
-    assert profile_of(scale, model, questions, 2, folder, **how) == folder
+    drawn = sampling(scale)
+    assert profile_of(drawn, model, rows, 2, folder, **how) == folder
     first = Profile.load(folder, PROFILE)
     assert (first.samples, len(first.prompt_tokens_Q), first.source.max_new_tokens) == (2, 12, 8)
     assert first.prompt_tokens_Q.tolist() == [len("1 + " * n + "1?\n\n") for n in range(12)]
     assert "3 of 3 parts" in capsys.readouterr().out
 
-    profile_of(scale, model, questions, 2, folder, **how)
+    profile_of(drawn, model, rows, 2, folder, **how)
     assert capsys.readouterr().out == ""  # nothing is left to do
     lost = folder / "parts/samples-0-2/prompts-5-10.parquet"
     lost.unlink()
-    profile_of(scale, model, questions, 2, folder, **how)  # cut short, then taken up
+    profile_of(drawn, model, rows, 2, folder, **how)  # cut short, then taken up
     assert "1 of 3 parts" in capsys.readouterr().out
     again = Profile.load(folder, PROFILE)
     assert (again.response_tokens_Q_K == first.response_tokens_Q_K).all()
-    profile_of(scale, model, questions, 3, folder, **how)  # another arm's K
+    profile_of(drawn, model, rows, 3, folder, **how)  # another arm's K
     more = Profile.load(folder, PROFILE)
     assert (more.response_tokens_Q_K[:, :2] == first.response_tokens_Q_K).all() and more.samples == 3
-    with pytest.raises(SettingsError, match=r"made with other settings \(temperature: 1\.0 → 0\.5\): remove it"):
-        profile_of(small_scale(temperature=0.5), model, questions, 2, folder, **how)
+    with pytest.raises(SettingsError, match=r"made with other settings \(temperature: 1\.0 → 0\.5\): name another"):
+        profile_of(sampling(small_scale(temperature=0.5)), model, rows, 2, folder, **how)
 
     n_groups = prepare(scale, SETTINGS, "sgpo-filter", tmp_path / "run", rows, profile=_solved(more, tmp_path))
     plan = pd.read_parquet(tmp_path / "run" / "plan.parquet")
@@ -194,7 +193,7 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_scale_says(tmp_pa
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("REPRO_ROOT", str(paths.ROOT))
     monkeypatch.setattr(ready, "gpus_here", lambda: 1)
-    monkeypatch.setattr("repro.paper_scale.profile.VERIFIERS", 1)
+    monkeypatch.setattr("repro.verl.judged.VERIFIERS", 1)
     monkeypatch.setattr(ready, "GPU_PACKAGES", ())
     monkeypatch.setattr(ready, "local_model", lambda name: fetch("tiny"))
     how = {"engine": "transformers", "dtype": "float32"}
@@ -218,6 +217,11 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_scale_says(tmp_pa
         runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["data.train_files=a"])
     with pytest.raises(SettingsError, match=r"test_freq=20 is no multiple of trainer\.save_freq=50, so the best"):
         runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=50"])
+    _solved(run.profile, tmp_path)
+    with pytest.raises(SettingsError, match=r"\(the profile: \w{16} → \w{16}\): restore them"):
+        runs_module.run(
+            small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=5"], profile=tmp_path / "solved"
+        )
     write_parquet(pd.DataFrame(prompts(tmp_path)[:3]), tmp_path / "gsm8k.parquet")
     with pytest.raises(SettingsError, match=r"\(the rows of the data: \w{16} → \w{16}\)"):
         runs_module.run(small_scale(), SETTINGS, "sgpo", **where, more=["trainer.save_freq=5"])

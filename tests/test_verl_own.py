@@ -334,7 +334,7 @@ def test_one_command_writes_the_run_and_starts_verl_with_it(tmp_path, monkeypatc
     chosen = argparse.Namespace(
         **{"arm": "grpo", "model": "tiny", "data": "sums", "validation": (), "preset": None, "device": None},
         **{"nodes": None, "gpus": None, "check": False, "ranks": 2, "output": tmp_path, "seed": 1, "steps": 2},
-        **{"profiles": None, "overrides": list(SMALL)},
+        **{"profiles": None, "measure": False, "words": [], "overrides": list(SMALL)},
     )
     assert launch(chosen) == tmp_path / "grpo/seed-1/tables"
     (config,) = started

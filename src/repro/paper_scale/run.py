@@ -17,15 +17,15 @@ from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overridden import overridden, settings_of
 from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
 from repro.paper_scale.prepare import prepare, rows_of, tell_difference
-from repro.paper_scale.profile import profile_of
 from repro.paper_scale.scales import find
 from repro.paper_scale.schema import PaperScale
 from repro.settings import Settings, SettingsError
 from repro.verl import best, ready
 from repro.verl.compose import check, compose, refuse, template_of
 from repro.verl.composed import begun_with, record
-from repro.verl.identity import identified
-from repro.verl.questions import question_of, short_enough
+from repro.verl.identity import identified, profiled
+from repro.verl.profile import Sampling, profile_of
+from repro.verl.questions import short_enough
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
 
@@ -76,14 +76,17 @@ def run(
     model = ready.local_model(config.actor_rollout_ref.model.path)
     sets = [rows_of(name, data) for name in scale.data_sets]
     identified(config, sets, model)
+    use = at_scale.arm(arm).profile
+    if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
+        profile = folder / "profile"  # that of the run being resumed
+    profiled(config, profile, use)
     begun_with(config, folder)
     tell_difference(scale, len(sets[0]))
     template = template_of(config)
     rows = short_enough(sets[0], tokenizer_of(model), scale.max_prompt_tokens.value, template)
-    if profile is None and (folder / "profile" / f"{PROFILE}.json").exists():
-        profile = folder / "profile"  # that of the run being resumed
-    if at_scale.arm(arm).profile and profile is None:
-        profile = measure(scale, model, rows, at_scale.arm(arm).profile.samples, runs, template)
+    if use and profile is None:
+        profile = measure(scale, model, rows, use.samples, runs, template)
+        profiled(config, profile, use)
     prepare(scale, settings, arm, folder, rows, seed=seed, profile=profile, at_scale=at_scale)
     record(config, folder)
     _train(config)
@@ -114,8 +117,13 @@ def measure(
             f"{scale.name}: the base model is profiled where the run is started, and there is no GPU here: run "
             f"`python -m repro.paper_scale profile {scale.name} --samples {samples}` once on a node with GPUs"
         )
-    questions = [question_of(row) for row in rows]
-    return profile_of(scale, model, questions, samples, profile_folder(scale, runs), gpus=gpus, template=template)
+    return profile_of(sampling(scale, template), model, rows, samples, profile_folder(scale, runs), gpus=gpus)
+
+
+def sampling(scale: PaperScale, template: Mapping[str, Any] | None = None) -> Sampling:
+    """How a scale's training samples; `template`: options of the chat template."""
+    lengths = scale.max_prompt_tokens.value, scale.max_response_tokens.value
+    return Sampling(scale.temperature.value, scale.top_p.value, *lengths, template or {})
 
 
 def profile_folder(scale: PaperScale, runs: Path = RUNS) -> Path:

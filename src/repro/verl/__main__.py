@@ -4,6 +4,7 @@
     python -m repro.verl --arm d3s --seed 1 --ranks 2 --scale smoke trainer.save_freq=-1
     python -m repro.verl --arm zvf --model Qwen/Qwen2.5-1.5B-Instruct --data mine.jsonl --check
     python -m repro.verl --arm zvf --preset gpu-smoke
+    python -m repro.verl --arm sgpo --model MODEL --data mine.jsonl --profiles FOLDER --measure
 
 Trailing `key=value` arguments are verl's own settings. The tables go to `<output>/<arm>`. With --model, a run uses the
 GPUs of the Ray cluster in RAY_ADDRESS, or of this machine, or its CPU. At the papers' scale: `repro.paper_scale`.
@@ -51,12 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--check", action="store_true", help="compose, let verl check it, print it, and stop")
     parser.add_argument("--ranks", type=COUNT, default=1, help="data-parallel processes on a CPU")
     parser.add_argument("--policy", type=Path, help="folder of the base policy; default: stage policy's, else shipped")
-    parser.add_argument("--profiles", type=Path, help="folder of stage profile's profiles; default: measure if needed")
+    parser.add_argument("--profiles", type=Path, help="folder of the profile; without --model: default: measure it")
+    parser.add_argument("--measure", action="store_true", help="make the profile of --model in --profiles, and stop")
     parser.add_argument("--output", type=Path, help="default: build/verl; with --model runs/own")
     parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint in the output")
     parser.add_argument("--end-with-parent", action="store_true", help="exit when the parent process is gone")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
     chosen = parser.parse_args(arguments)
+    chosen.words = list(sys.argv[1:] if arguments is None else arguments)
     if chosen.end_with_parent:
         from repro.engine.workers import end_with
 
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if folder is not None:
             print(f"tables of {chosen.arm}: {folder}")
         return
-    for option in ("data", "validation", "device", "nodes", "gpus", "check"):
+    for option in ("data", "validation", "device", "nodes", "gpus", "check", "measure"):
         if getattr(chosen, option):
             raise SettingsError(f"--{option} goes with --model: without one, the small policy trains on a CPU")
     settings = _settings(chosen)

@@ -27,7 +27,8 @@ POSITIVE = (f"{ROLLOUT}.temperature", f"{ACTOR}.optim.lr")
 
 OURS = {  # keys that the command line and the run's folder decide
     **{f"repro.{name}": f"--{name} names it" for name in ("arm", "seed", "output")},
-    **{f"repro.{name}": "the run's folder has it" for name in ("settings", "profile", "queries", "data", "model")},
+    **{f"repro.{name}": "it is the run's own file" for name in ("settings", "profile", "queries")},
+    **{f"repro.{name}": "it is the hash of what the run reads" for name in ("data", "model", "profiled")},
     "hydra": "Hydra's own settings do not reach a run",
 }
 

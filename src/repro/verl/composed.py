@@ -31,7 +31,11 @@ EXECUTION = re.compile(
     """,
     re.VERBOSE,
 )
-HASHES = {"repro.data": "the rows of the data", "repro.model": "the model's weights"}  # as repro.verl.identity writes
+HASHES = {  # as repro.verl.identity writes
+    "repro.data": "the rows of the data",
+    "repro.model": "the model's weights",
+    "repro.profiled": "the profile",
+}
 
 
 def values(config: Any) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What a run is begun with beside its settings: its data and its model, as hashes in section `repro`.
+"""What a run is begun with beside its settings: its data, its model and the profile that its plan is made from, as
+hashes in section `repro`.
 
 A file or a folder of another name may hold the same, and one of the same name another; so a resumed run compares these
 (repro.verl.composed), and paths may change.
@@ -10,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from repro.engine.profile import Profile
 from repro.evaluation.model import WEIGHTS
+from repro.settings.arm import ProfileUse
+from repro.verl.run import PROFILE
 
 DIGITS = 16
 PLACES, BLOCK = 256, 4096  # of each file of weights: 16 GB take too long to read, and training moves every tensor
@@ -22,6 +28,23 @@ def identified(config: Any, rows: Sequence[Sequence[Mapping[str, Any]]], model: 
 
     for key, value in (("data", hash_rows(*rows)), ("model", hash_weights(Path(model)))):
         OmegaConf.update(config, f"repro.{key}", value, force_add=True)
+
+
+def profiled(config: Any, folder: Path | None, use: ProfileUse | None) -> None:
+    """Write `repro.profiled`, of the profile in `folder`, into verl's configuration; null without one, or where the arm
+    needs none. ProfileError where the folder holds none, or fewer samples than the arm uses."""
+    from omegaconf import OmegaConf
+
+    value = hash_profile(Profile.load(folder, PROFILE).first(use.samples)) if use and folder else None
+    OmegaConf.update(config, "repro.profiled", value, force_add=True)
+
+
+def hash_profile(profile: Profile) -> str:
+    """Hash of a profile's samples, those that the plan and the ledger read: another arm may add to a folder's."""
+    digest = hashlib.sha256(repr(profile.correct_Q_K.shape).encode())
+    for array in (profile.correct_Q_K, profile.response_tokens_Q_K, profile.prompt_tokens_Q):
+        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+    return digest.hexdigest()[:DIGITS]
 
 
 def hash_rows(*parts: Sequence[Mapping[str, Any]]) -> str:

@@ -4,26 +4,27 @@ import argparse
 import os
 from pathlib import Path
 
-from repro.evaluation.model import tokenizer_of
+from repro.engine.backends import why_not_vllm
+from repro.evaluation.model import longest_of, tokenizer_of
+from repro.evaluation.questions import prompt_ids
 from repro.paths import ROOT
 from repro.settings import Settings, SettingsError, load
-from repro.verl import own, ready, start
+from repro.verl import own, questions, ready, start
 from repro.verl.own import Own, Prepared
+from repro.verl.profile import Sampling, profile_of
 from repro.verl.version import require_plugin, require_verl
-
-RUNS = Path("runs", "own")
 
 
 def launch(chosen: argparse.Namespace) -> Path | None:
-    """Train, or with --check print what would be trained and return None. SettingsError, NotReady or UnsupportedVerl,
-    in one sentence, before anything is loaded."""
+    """Train, or return None: --check prints what would be trained, --measure makes the profile. SettingsError, NotReady
+    or UnsupportedVerl, in one sentence, before anything is loaded."""
     require_verl()
     preset = own.preset(chosen.preset) if chosen.preset else {}
     model, data = chosen.model or preset.get("model"), chosen.data or preset.get("data")
     if not model or not data:
         raise SettingsError(f"name your {'model' if not model else 'data'} too: --model MODEL --data FILE")
     cpu = _on_cpu(chosen)
-    if cpu and not chosen.check:
+    if cpu and not (chosen.check or chosen.measure):
         start.use_cpu()
     overrides = tuple(chosen.overrides)
     if bad := [entry for entry in overrides if "=" not in entry]:
@@ -33,24 +34,30 @@ def launch(chosen: argparse.Namespace) -> Path | None:
     settings = load()
     settings.arm(chosen.arm)  # misspelt arms before GPUs are looked for
     told = [*(f"{key}={value}" for key, value in preset.get("overrides", {}).items()), *overrides]
-    if not chosen.check and not cpu:
+    if chosen.measure:
+        _can_measure(chosen)
+    elif not chosen.check and not cpu:
         ready.require_machine(model, chosen.arm, told)
     run = Own(
         arm=chosen.arm,
         model=str(model) if chosen.check else str(ready.local_model(model)),
         data=data,
-        output=(chosen.output or ROOT / RUNS).resolve() / chosen.arm / f"seed-{chosen.seed}",
+        output=(chosen.output or ROOT / own.RUNS).resolve() / chosen.arm / f"seed-{chosen.seed}",
         validation=tuple(chosen.validation),
         seed=chosen.seed,
         cpu=cpu,
         gpus=_processes(chosen, cpu),
         profile=chosen.profiles,
+        words=tuple(word for word in chosen.words if word not in ("--check", "--measure")),
         preset=preset,
         overrides=overrides,
     )
     prepared = own.prepare(run, settings, None if chosen.check else tokenizer_of(run.model))
     if chosen.check:
         print(described(prepared, settings))
+        return None
+    if chosen.measure:
+        print(f"profile of {run.arm}: {measure(prepared, chosen.gpus or ready.gpus_here())}")
         return None
     _train(prepared)
     return run.output / "tables"
@@ -76,6 +83,43 @@ def described(run: Prepared, settings: Settings) -> str:
     )
 
 
+def measure(run: Prepared, gpus: int) -> Path:
+    """Complete the profile in `--profiles` for the run's arm, on this machine: by vLLM where it is installed, else by
+    transformers. The same call resumes. SettingsError where the folder's profile is of something else, or where a
+    prompt and its response do not fit the model."""
+    mine, use = run.own, run.settings.arm(run.own.arm).profile
+    if use is None:
+        raise SettingsError(f"arms.{mine.arm} plans without a profile: leave out --measure, and train")
+    how, model = own.sampling(run), Path(mine.model)
+    _fits(run, how, model)
+    if reason := why_not_vllm():
+        print(f"profiling with transformers: {reason}")
+    options = {"engine": "transformers" if reason else "vllm", "dtype": "float32" if mine.cpu else "bfloat16"}
+    return profile_of(how, model, run.train, use.samples, mine.profile, gpus=gpus, **options)
+
+
+def _fits(run: Prepared, how: Sampling, model: Path) -> None:
+    asked = [questions.question_of(row) for row in run.train]
+    longest = max(map(len, prompt_ids(tokenizer_of(model), asked, how.template)))
+    limit = longest_of(model)
+    if limit is not None and longest + how.max_new_tokens > limit:
+        raise SettingsError(
+            f"a prompt of {longest} tokens and data.max_response_length={how.max_new_tokens} exceed the model's limit "
+            f"of {limit}: lower the latter to {limit - longest} or less"
+        )
+
+
+def _can_measure(chosen: argparse.Namespace) -> None:
+    if chosen.check or chosen.profiles is None:
+        what = "is made or checked, one at a time: leave out --check" if chosen.check else "needs --profiles FOLDER"
+        raise SettingsError(f"--measure: a profile {what}")
+    if ready.gpus_here() == 0 and not _on_cpu(chosen):
+        raise ready.NotReady(
+            "the model is profiled where the command runs, and there is no GPU here: run it on a node with GPUs, or "
+            "with --device cpu, far slower"
+        )
+
+
 def _on_cpu(chosen: argparse.Namespace) -> bool:
     if chosen.device:
         return chosen.device == "cpu"
@@ -86,7 +130,7 @@ def _processes(chosen: argparse.Namespace, cpu: bool) -> tuple[int, int]:
     """(nodes, processes on each)."""
     if cpu:
         return 1, chosen.ranks
-    nodes, gpus = (1, 1) if chosen.check else ready.gpus_at_hand()
+    nodes, gpus = (1, 1) if chosen.check or chosen.measure else ready.gpus_at_hand()
     return chosen.nodes or nodes, chosen.gpus or gpus
 
 

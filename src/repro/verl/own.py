@@ -5,6 +5,7 @@ one before, from verl's defaults, configs/verl/repro_trainer.yaml, `SIZES`, the 
 plan, the settings and the ledger are made from what results.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +30,14 @@ from repro.verl.compose import check, compose, key_of, refuse, template_of, valu
 from repro.verl.composed import begun_with, record
 from repro.verl.config import TEXT_AGENT, cpu_overrides
 from repro.verl.data import plan_table, planned_groups
-from repro.verl.identity import identified
+from repro.verl.identity import identified, profiled
+from repro.verl.judged import OURS
 from repro.verl.loss import actor_settings
+from repro.verl.profile import Sampling, source_of
 from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm, check_config
 
 PRESETS = CONFIGS / "verl" / "presets"
+RUNS = Path("runs", "own")
 ROUNDS = 4  # a filter's plan has four times as many groups as the run needs; verl starts over where it runs out
 GROUP = "actor_rollout_ref.rollout.n"
 INSTEAD = {  # keys whose files this module writes
@@ -64,6 +68,7 @@ class Own:
     cpu: bool = False
     gpus: tuple[int, int] = (1, 1)  # nodes, and on each
     profile: Path | None = None
+    words: tuple[str, ...] = ()  # of the command line, for a sentence to repeat
     preset: Mapping[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
 
@@ -102,6 +107,11 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
     entry = settings.arm(own.arm).model_copy(update={"plan": arm})
     method = build(own.arm, entry)
     check_arm(own.arm, method)
+    if entry.profile and own.profile is None:
+        raise SettingsError(
+            f"arms.{own.arm} plans from a profile of the model: `{_with_profile(own)} --measure` makes it, and the "
+            "same without --measure trains from it"
+        )
     train = questions.load(own.data)
     held_out = [row for source in own.validation for row in questions.load(source)]
     if not held_out:
@@ -119,8 +129,6 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
         raise SettingsError(
             f"data.train_batch_size={batch} is more than the {len(train)} training prompts of {own.data}: lower it"
         )
-    if entry.profile and own.profile is None:
-        raise SettingsError(f"arms.{own.arm} plans from a profile of the model: give the folder of one as --profiles")
     _best(own, config, held_out)
     _batches(config)
     check(config)
@@ -133,12 +141,17 @@ def write(run: Prepared) -> Any:
     """Write the plan, the questions and the settings to the run's folder; verl's configuration that reads them.
     SettingsError where the folder holds a run that was begun otherwise."""
     own, folder, settings = run.own, run.own.output, run.settings
+    measured, use = _profile(run), settings.arm(own.arm).profile
     identified(run.config, (run.train, run.held_out), own.model)
+    profiled(run.config, own.profile, use)
     begun_alike(settings, own.arm, folder)
     begun_with(run.config, folder)
+    if measured is not None:
+        measured.save(folder / "profile", PROFILE)
+    known = measured.first(use.samples).known() if measured else Queries(np.ones(len(run.train), int))
     rng = np.random.default_rng(stream_seed(own.seed, 0, "plan"))
     rollouts, steps = settings.engine.rollouts_per_step, settings.engine.steps
-    plan = run.method.made_plan(0, _known(own, settings, len(run.train), folder), rollouts, rng)
+    plan = run.method.made_plan(0, known, rollouts, rng)
     groups = planned_groups(plan, steps, rollouts, ROUNDS if run.method.filter is not None else 1)
     write_parquet(plan_table(run.train, groups), folder / "plan.parquet")
     write_parquet(pd.DataFrame(run.held_out), folder / "validation.parquet")
@@ -281,17 +294,56 @@ def _settings(own: Own, settings: Settings, entry: Any, config: Any) -> Settings
     return validated(plain, "verl's configuration")
 
 
-def _known(own: Own, settings: Settings, count: int, folder: Path) -> Queries:
-    use = settings.arm(own.arm).profile
+def sampling(run: Prepared) -> Sampling:
+    """How the run's training samples and judges; SettingsError where a profile cannot do so."""
+    from omegaconf import OmegaConf
+
+    data, rollout = run.config.data, run.config.actor_rollout_ref.rollout
+    if (rollout.top_k or 0) > 0:
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.top_k={rollout.top_k}: a profile is sampled without top-k, so an arm that "
+            "plans from one trains without it too: leave it out, or use top_p"
+        )
+    reward = OmegaConf.to_container(run.config.reward.custom_reward_function, resolve=True)
+    lengths = data.max_prompt_length, data.max_response_length
+    own = None if reward["path"] == OURS else reward
+    return Sampling(rollout.temperature, rollout.top_p, *lengths, template_of(run.config), own)
+
+
+def _profile(run: Prepared) -> Profile | None:
+    """The profile that the plan is made from; SettingsError where it is not of what is trained."""
+    own, use, count = run.own, run.settings.arm(run.own.arm).profile, len(run.train)
     if use is None:
-        return Queries(np.ones(count, int))
+        return None
+    cure = f"`{_with_profile(own)} --measure` makes one"
+    if not (own.profile / f"{PROFILE}.json").exists():
+        raise SettingsError(f"{own.profile} holds no finished profile: {cure}")
     measured = Profile.load(own.profile, PROFILE)
     if len(measured.prompt_tokens_Q) != count:
+        found = len(measured.prompt_tokens_Q)
+        raise SettingsError(f"{own.profile}: a profile of {found} prompts, but {count} are trained on; {cure}")
+    if measured.samples < use.samples:
         raise SettingsError(
-            f"{own.profile}: a profile of {len(measured.prompt_tokens_Q)} prompts, but {count} are trained on"
+            f"{own.profile}: {measured.samples} samples of each prompt, and arms.{own.arm} uses {use.samples}: "
+            f"`{_with_profile(own)} --measure` adds the others"
         )
-    measured.save(folder / "profile", PROFILE)
-    return measured.first(use.samples).known()
+    source = source_of(sampling(run), Path(own.model), run.train)
+    what = {"policy": "the model", "queries": "the questions", "temperature": "", "max_new_tokens": ""}
+    for name, words in what.items():
+        theirs, ours = getattr(measured.source, name), getattr(source, name)
+        if theirs != ours:
+            raise SettingsError(
+                f"{own.profile}: {words or name} of the profile is not what is trained ({theirs}, not {ours}): name "
+                f"another folder as --profiles, where {cure}"
+            )
+    return measured
+
+
+def _with_profile(own: Own) -> str:
+    """The command line, with a folder for the profile."""
+    words = own.words or ("--arm", own.arm, "--model", own.model, "--data", own.data)
+    folder = () if own.profile else ("--profiles", str(RUNS / f"_profile-{Path(own.data).stem}"))
+    return shlex.join(["python", "-m", "repro.verl", *words, *folder])
 
 
 def _written(value: Any) -> str:

@@ -17,7 +17,7 @@ from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
 from repro.verl.config import TEXT_AGENT, Files, compose, cpu_values
 from repro.verl.data import plan_table, planned_groups, query_rows
-from repro.verl.identity import identified
+from repro.verl.identity import identified, profiled
 from repro.verl.run import PROFILE, SETTINGS, check_arm
 
 
@@ -68,6 +68,7 @@ def prepare(
     values = cpu_values(settings, arm, seed, method, files, longest_prompt=longest, groups=groups, ranks=ranks)
     config = compose(values, overrides)
     identified(config, (query_rows(pools.train), query_rows(pools.evaluation)), files.policy)
+    profiled(config, files.profile, settings.arm(arm).profile)
     write_text(settings.model_dump_json(indent=2) + "\n", files.settings)  # last: it marks the folder as a run
     return config
 

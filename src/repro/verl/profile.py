@@ -1,35 +1,51 @@
-"""The base model's profile at a paper scale: K verified samples of every training prompt, for arms that plan from it.
+"""The profile of a model over its training prompts: K verified samples of each, for arms that plan from it.
 
-One for all arms and seeds of a scale (the embedded engine measures one per seed), since here it takes GPU-hours.
-Sampled and judged as in training. It is stored in parts, each some prompts and some samples, so that it resumes after
-an interruption, several GPUs can share it, and an arm with a larger K adds only the missing samples.
+One for all arms and seeds that train the model on these prompts (the embedded engine measures one per seed), since here
+it takes GPU-hours. Sampled and judged as in training. It is stored in parts, each some prompts and some samples, so
+that it resumes after an interruption, several GPUs can share it, and an arm with a larger K adds only the missing
+samples.
 """
 
 import multiprocessing
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from repro.data.verify import Verifier
 from repro.engine.backends import BackendError, open_backend
-from repro.engine.profile import Profile, Source, hash_policy, hash_queries
+from repro.engine.profile import Profile, Source, hash_queries
 from repro.evaluation.model import stops_of
-from repro.evaluation.questions import Question, prompt_ids
+from repro.evaluation.questions import prompt_ids
 from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
-from repro.paper_scale.schema import PaperScale
 from repro.settings.errors import SettingsError
 from repro.tasks.queries import Query
+from repro.verl.identity import hash_weights
+from repro.verl.judged import judge
+from repro.verl.questions import question_of
 from repro.verl.run import PROFILE
 
 PART = 512  # prompts; the most that an interruption loses
-VERIFIERS = 4  # child processes beside each engine
 HOW = "how.json"
+AGAIN = "the command that made it"
+BEFORE = {"template": {}, "reward": None, "engine": "vllm"}  # of a profile that says none of them
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How training samples and judges: tokens of prompts and responses at most; `template`: options of the chat
+    template; `reward`: verl's `reward.custom_reward_function`, None for math-verify."""
+
+    temperature: float
+    top_p: float
+    max_prompt_tokens: int
+    max_new_tokens: int
+    template: Mapping[str, Any] = field(default_factory=dict)
+    reward: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,11 +55,9 @@ class Sampler:
     engine: str
     model: Path
     dtype: str
-    questions: tuple[Question, ...]
+    rows: tuple[Mapping[str, Any], ...]
     source: Source
-    top_p: float
-    max_length: int
-    template: Mapping[str, Any]
+    how: Sampling
 
 
 @dataclass(frozen=True)
@@ -60,48 +74,52 @@ class Part:
 
 
 def profile_of(
-    scale: PaperScale,
+    how: Sampling,
     model: Path,
-    questions: Sequence[Question],
+    rows: Sequence[Mapping[str, Any]],
     samples: int,
     folder: Path,
     *,
     engine: str = "vllm",
     dtype: str = "bfloat16",
     gpus: int = 1,
-    template: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Complete the profile in `folder` to `samples` samples of every question, and return `folder`, which then holds
+    """Complete the profile in `folder` to `samples` samples of every prompt, and return `folder`, which then holds
     profile.parquet and profile.json, of that many samples or more, as `Profile.save` writes them.
 
-    `model`: a folder of save_pretrained; `template`: options of its chat template, as in training. SettingsError where
-    the folder holds a profile of another model or other prompts, or one with other sampling settings; BackendError
-    where the engine cannot run.
+    `model`: a folder of save_pretrained; `rows`: of training, in verl's format. SettingsError where the folder holds a
+    profile of another model or other prompts, or one with other sampling settings; BackendError where the engine
+    cannot run.
     """
-    queries = [Query(entry.messages[-1]["content"], entry.answer, entry.data_source, {}) for entry in questions]
-    longest = scale.max_response_tokens.value
-    source = Source(hash_policy(model), hash_queries(queries), scale.temperature.value, longest, seed=0)
-    room = scale.max_prompt_tokens.value + longest
-    sampler = Sampler(engine, model, dtype, tuple(questions), source, scale.top_p.value, room, template or {})
-    _same(folder, {**asdict(source), "top_p": sampler.top_p, "dtype": dtype, "template": dict(sampler.template)})
-    parts = _parts(folder, len(questions), samples)
+    source = source_of(how, model, rows)
+    settings = {"top_p": how.top_p, "dtype": dtype, "template": dict(how.template), "engine": engine}
+    _same(folder, {**asdict(source), **settings, "reward": dict(how.reward) if how.reward else None})
+    parts = _parts(folder, len(rows), samples)
     missing = [part for part in parts if not part.path(folder).exists()]
     if missing:
-        print(f"profiling {len(questions)} prompts, {samples} samples of each: {len(missing)} of {len(parts)} parts")
-        _measure(sampler, folder, missing, gpus)
+        print(f"profiling {len(rows)} prompts, {samples} samples of each: {len(missing)} of {len(parts)} parts")
+        _measure(Sampler(engine, model, dtype, tuple(rows), source, how), folder, missing, gpus)
     _joined(source, folder, parts).save(folder, PROFILE)
     return folder
+
+
+def source_of(how: Sampling, model: Path, rows: Sequence[Mapping[str, Any]]) -> Source:
+    """What a profile is of."""
+    questions = [question_of(row) for row in rows]
+    queries = [Query(entry.messages[-1]["content"], entry.answer, entry.data_source, {}) for entry in questions]
+    return Source(hash_weights(model), hash_queries(queries), how.temperature, how.max_new_tokens, seed=0)
 
 
 def _same(folder: Path, how: dict[str, Any]) -> None:
     """Record the settings of this profile; SettingsError where it was begun with others."""
     path = folder / HOW
     stored = read_json(path, f"remove {folder} to profile again", ["policy"]) if path.exists() else how
-    before = {"template": {}, **stored}
+    before = {**BEFORE, **stored}
     changed = [f"{key}: {before.get(key)} → {value}" for key, value in how.items() if before.get(key) != value]
     if changed:
         raise SettingsError(
-            f"{folder} holds a profile made with other settings ({'; '.join(changed)}): remove it to profile again"
+            f"{folder} holds a profile made with other settings ({'; '.join(changed)}): name another folder, or remove "
+            "this one to profile again"
         )
     write_json(how, path)
 
@@ -146,33 +164,32 @@ def _work(sampler: Sampler, folder: Path, parts: Sequence[Part], device: str | N
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     if not parts:
         return
-    options = {"dtype": sampler.dtype, "max_length": sampler.max_length}
-    with open_backend(sampler.engine, sampler.model, **options) as backend, Verifier(VERIFIERS) as verifier:
+    options = {"dtype": sampler.dtype, "max_length": sampler.how.max_prompt_tokens + sampler.how.max_new_tokens}
+    with open_backend(sampler.engine, sampler.model, **options) as backend, judge(sampler.how.reward) as verdicts:
         for part in parts:
-            write_parquet(_sampled(sampler, part, backend, verifier), part.path(folder))
+            write_parquet(_sampled(sampler, part, backend, verdicts), part.path(folder))
             print(f"profiled prompts {part.start} to {part.stop}, samples {part.first} to {part.last}", flush=True)
 
 
-def _sampled(sampler: Sampler, part: Part, backend: Any, verifier: Verifier) -> pd.DataFrame:
+def _sampled(sampler: Sampler, part: Part, backend: Any, verdicts: Any) -> pd.DataFrame:
     """query, sample, correct, response_tokens, prompt_tokens of one part, in the order of `Profile`'s table."""
-    questions = sampler.questions[part.start : part.stop]
-    prompts_Q, samples = prompt_ids(backend.tokenizer, questions, sampler.template), part.last - part.first
+    rows, samples = sampler.rows[part.start : part.stop], part.last - part.first
+    prompts_Q = prompt_ids(backend.tokenizer, [question_of(row) for row in rows], sampler.how.template)
     drawn = backend.sample(
         prompts_Q,
         samples,
-        max_new_tokens=sampler.source.max_new_tokens,
-        temperature=sampler.source.temperature,
-        top_p=sampler.top_p,
+        max_new_tokens=sampler.how.max_new_tokens,
+        temperature=sampler.how.temperature,
+        top_p=sampler.how.top_p,
         stop=stops_of(sampler.model, backend.tokenizer),
         seed=int(np.random.SeedSequence([sampler.source.seed, part.start, part.first]).generate_state(1)[0]),
     )
-    answers_N = [question.answer for question in questions for _ in range(samples)]
     place_Q = np.arange(part.start, part.stop)
     return pd.DataFrame(
         {
             "query": np.repeat(place_Q, samples),
-            "sample": np.tile(np.arange(part.first, part.last), len(questions)),
-            "correct": [verdict.correct for verdict in verifier.check_all(drawn.texts_N, answers_N)],
+            "sample": np.tile(np.arange(part.first, part.last), len(rows)),
+            "correct": verdicts(drawn.texts_N, [row for row in rows for _ in range(samples)]),
             "response_tokens": drawn.tokens_N,
             "prompt_tokens": np.repeat([len(prompt) for prompt in prompts_Q], samples),
         }
@@ -183,9 +200,9 @@ def _joined(source: Source, folder: Path, parts: Sequence[Part]) -> Profile:
     columns, tables = ("query", "sample", "correct", "response_tokens", "prompt_tokens"), []
     for part in parts:
         path = part.path(folder)
-        tables.append(read_parquet(path, "python -m repro.paper_scale profile", columns))
+        tables.append(read_parquet(path, AGAIN, columns))
         if len(tables[-1]) != (part.stop - part.start) * (part.last - part.first):
-            raise Unreadable(f"{path} lacks samples: delete it and run `python -m repro.paper_scale profile`")
+            raise Unreadable(f"{path} lacks samples: delete it and run {AGAIN} again")
     table = pd.concat(tables).sort_values(["query", "sample"])
     shape = (table["query"].nunique(), table["sample"].nunique())
     correct_Q_K, tokens_Q_K, prompt_Q_K = (
