@@ -22,7 +22,8 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
-    *("configs", "docs/methods.md", "notebooks", "src", "atlas/data/tuning"),
+    *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml"),
+    *(f"atlas/data/{panel}" for panel in ("tuning", "tuning-edges", "budget", "tuned")),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
@@ -31,7 +32,10 @@ MIX = "few-silent"
 # Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core.
 LANES = [
     (["theory", "profile_language_model", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
-    (["report", "dynamics", "planner"], ["profile_report", "fidelity", "drift", "regime", "regimes_report", "rates"]),
+    (
+        ["report", "dynamics", "planner"],
+        ["profile_report", "fidelity", "drift", "regime", "regimes_report", "rates", "equal_cost"],
+    ),
 ]
 
 

@@ -40,7 +40,7 @@ atlas_arms:"""
 
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
-STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner", "rates")
+STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner", "rates", "equal_cost")
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
@@ -205,7 +205,16 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     smoke.edit("params.yaml", "\natlas_arms:", "\n" + ARM)
     output = smoke.run("dvc", "repro", "manifest", "train@shortest", "report@shortest")
     assert stages_in(output) == {"manifest", "train@shortest", "report@shortest"}
-    studies = {"fidelity", "drift", "dynamics", "regimes_report", "planner", "rates", "results"}  # of all arms
+    studies = {
+        "fidelity",
+        "drift",
+        "dynamics",
+        "regimes_report",
+        "planner",
+        "rates",
+        "equal_cost",
+        "results",
+    }  # of all arms
     assert stages_in(smoke.run("dvc", "repro", "--dry")) == studies
     assert stages_in(smoke.run("dvc", "repro", "--single-item", "results")) == {"results"}
     assert "Shortest half" in (smoke.folder / "tables/trained_tokens.md").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.errors import command
-from repro.files import read_parquet, write_text
+from repro.files import write_text
 from repro.paths import ROOT
 from repro.settings import Settings, load
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURE = ROOT / "docs" / "images" / "front.svg"
-RUNS = ROOT / "tables" / "evaluations.parquet"
 BLOCK = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
@@ -30,16 +29,12 @@ def filled(page: str, root: Path = ROOT) -> str:
 
 
 def front_picture(settings: Settings) -> "Figure":
-    """How the arms of README's table end against the baseline, each significant or not among all arms of the study."""
-    from repro.experiments.results.tables import front_arms
-    from repro.plots.forest import difference
-    from repro.stats.efficiency import summarise
+    """How primaries and controls end against the baseline for the same FLOPs: the arms of README's table."""
+    from repro.experiments.equal_cost import front
+    from repro.experiments.rates.sensitivity import best_rates, sensitivity
 
-    summary = summarise(read_parquet(RUNS, "git checkout it"), None, settings)
-    shown = summary[summary["arm"].isin(front_arms(settings))]
-    return difference(
-        shown, settings, f"Which arms end higher than {settings.arm(settings.baseline).title}, which lower?"
-    )
+    comparison = front.compare(settings, settings.engine.learning_rate, best_rates(sensitivity())["best"])
+    return front.figure(comparison, settings.baseline, front.SHOWN)
 
 
 @command

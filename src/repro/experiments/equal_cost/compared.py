@@ -81,8 +81,8 @@ def answers(
 
 
 def by_policy(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str) -> pd.DataFrame:
-    """Arms × base policies: mean differences over seeds."""
-    wide = table.pivot_table(index=["policy", "seed"], columns="arm", values=measure)
+    """Arms × base policies: mean differences over the seeds that all have."""
+    wide = table.pivot_table(index=["policy", "seed"], columns="arm", values=measure)[[baseline, *arms]].dropna()
     return wide[list(arms)].sub(wide[baseline], axis=0).groupby("policy").mean().T
 
 
