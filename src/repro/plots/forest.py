@@ -57,7 +57,7 @@ class Look:
 class Column:
     """One panel: `name`, `name_low`, `name_high` of the summary, a line at `reference`; `log`: a log axis. `name_each`,
     if there is one, has a list of values in every row: grey dots. `absent`: what stands where there is no value.
-    `alike`: its unit is that of all others, so the axes are the same."""
+    `alike`: its unit is that of all others, so the axes are the same. `far`: see FAR."""
 
     name: str
     label: str
@@ -65,6 +65,7 @@ class Column:
     log: bool = False
     absent: str = " undefined"
     alike: bool = False
+    far: float = FAR
 
 
 def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
@@ -206,13 +207,13 @@ def _answering(
     )  # fmt: skip
 
 
-def reach(distances: np.ndarray) -> tuple[float, float]:
+def reach(distances: np.ndarray, far: float = FAR) -> tuple[float, float]:
     """(smallest, largest) signed distance from the reference that a panel must show, including 0, without outliers.
 
-    An outlier exceeds `FAR` times the third quartile of absolute distances. NaN and infinities are ignored."""
+    An outlier exceeds `far` times the third quartile of absolute distances. NaN and infinities are ignored."""
     known = distances[np.isfinite(distances)]
     usual = np.quantile(np.abs(known), 0.75) if len(known) else 0.0
-    kept = known[np.abs(known) <= FAR * usual] if usual > 0 else known
+    kept = known[np.abs(known) <= far * usual] if usual > 0 else known
     return float(min(kept.min(initial=0.0), 0.0)), float(max(kept.max(initial=0.0), 0.0))
 
 
@@ -257,7 +258,7 @@ def _limits(rows: pd.DataFrame, columns: list[Column]) -> tuple[float, float]:
     distances = [
         _distances(rows[[f"{c.name}{end}" for end in ("", "_low", "_high")]].to_numpy(float), c) for c in columns
     ]
-    low, high = reach(np.concatenate(distances))
+    low, high = reach(np.concatenate(distances), columns[0].far)
     margin = 0.06 * (high - low) or 0.05
     low, high = low - margin, high + margin
     reference = columns[0].reference

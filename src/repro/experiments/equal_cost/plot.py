@@ -12,6 +12,7 @@ from repro.plots.style import COLORS, DASHES, new_figure
 from repro.plots.words import says
 
 COLUMNS = 3
+FAR = 1.5  # times the usual distance: tokens and rewards by chance are so far that the others could not be told apart
 
 
 def answers(
@@ -30,7 +31,7 @@ def answers(
         rows[f"{name}_answer"] = own["answer"].to_numpy()
         rows[f"{name}_each"] = [list(each.loc[arm]) if arm in each.index else [] for arm in arms]
         label = f"{rate}: difference\nto {baseline} when its budget is spent"
-        columns.append(forest.Column(name, label, 0.0, absent="", alike=True))
+        columns.append(forest.Column(name, label, 0.0, absent="", alike=True, far=FAR))
         counts = table["answer"].value_counts()
         found.append(f"{rate}, " + ", ".join(f"{count} {answer}" for answer, count in counts.items()))
     return forest.answers(rows, columns, MARGIN, title, "; ".join(found))
