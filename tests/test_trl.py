@@ -7,7 +7,6 @@ import runpy
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -286,11 +285,6 @@ def test_refusals(tmp_path, monkeypatch):
     many = {"per_device_train_batch_size": 32}
     with pytest.raises(MethodError, match="rows of train_dataset or lower GRPOConfig's generation_batch_size"):
         trainer_on_trl(tmp_path, "zvf", changes=many)
-    from repro.trl.refused import require_setting
-
-    many = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2))
-    with pytest.raises(SettingsError, match="in one process, and there are 2"):
-        require_setting(many, planned=False)
 
 
 @pytest.mark.parametrize("reward", [float("inf"), 1e300])

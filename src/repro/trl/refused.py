@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from accelerate import PartialState
 from datasets import IterableDataset
 
 from repro.errors import brief
@@ -104,13 +105,17 @@ def require_config(args: Any, arm: Arm) -> None:
         )
 
 
-def require_setting(trainer: Any, planned: bool) -> None:
-    """SettingsError on a model, a data set or a number of processes that selection does not support."""
-    if trainer.accelerator.num_processes > 1:
+def require_one_process() -> None:
+    """SettingsError where a launcher, such as accelerate's, has started several processes; each ends with it."""
+    if (count := PartialState().num_processes) > 1:
         raise SettingsError(
-            "repro.trl selects from the whole batch in one process, and there are "
-            f"{trainer.accelerator.num_processes}: train on one GPU, with vLLM on others in server mode, or use verl"
+            f"repro.trl selects from the whole batch in one process, and there are {count}: train on one GPU, with "
+            "vLLM on others in server mode, or use verl"
         )
+
+
+def require_setting(trainer: Any, planned: bool) -> None:
+    """SettingsError on a model or a data set that selection does not support."""
     if trainer.aux_loss_enabled:
         raise SettingsError("the arm's loss has no load-balancing term: set GRPOConfig(router_aux_loss_coef=0.0)")
     if planned and isinstance(trainer.train_dataset, IterableDataset):

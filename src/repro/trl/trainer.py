@@ -34,6 +34,7 @@ from repro.trl.refused import (
     require_config,
     require_finite,
     require_given,
+    require_one_process,
     require_setting,
     require_text,
 )
@@ -63,6 +64,7 @@ class ArmTrainer(GRPOTrainer):
         refill_rounds: int | None = None,
         **keywords: Any,
     ):
+        require_one_process()  # before a model is loaded in each of them
         settings = load()
         own = {part: keywords.pop(part) for part in PARTS if part in keywords}
         if not isinstance(arm, Arm):
