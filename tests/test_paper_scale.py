@@ -305,9 +305,11 @@ def test_verls_refusal_is_a_sentence(capsys):
         check(compose([*told, "actor_rollout_ref.actor.loss_agg_mode=no-such"]))
     with pytest.raises(SettingsError, match=r"^trainer\.save_frq=1: section trainer .* did you mean 'save_freq'"):
         compose([*told, "trainer.save_frq=1"])
-    for wrong in ("trainer.save_freq=abc", "trainer.save_freq=true", "trainer.val_before_train=3", "trainer=3"):
+    for wrong in ("trainer.save_freq=abc", "trainer.save_freq=true", "trainer.val_before_train=3"):
         with pytest.raises(SettingsError, match=rf"^{wrong}: verl's own value is"):
             compose([*told, wrong])
+    with pytest.raises(SettingsError, match=r"^trainer=3: trainer is a section of verl's .* trainer\.KEY=VALUE"):
+        compose([*told, "trainer=3"])
     compose([*told, "actor_rollout_ref.rollout.top_p=0.9", "trainer.save_freq=abc", "trainer.save_freq=50"])
     assert main(["check", "paper-qwen3-8b", "cost-aware"]) == 0
     assert main(["check", "paper-qwen3-8b", "cost-aware", "actor_rollout_ref.actor.ppo_epochs=2"]) == 1

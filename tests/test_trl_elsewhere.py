@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from test_trl import TOKENIZER, samples_like_the_engine, trainer_on_trl
 from tiny_run import ROLLOUTS
 
@@ -39,6 +40,7 @@ def test_several_processes_end_in_one_sentence_before_a_model_is_loaded(tmp_path
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    shared["REPRO_ROOT"] = str(ROOT)  # the arms
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
