@@ -193,6 +193,13 @@ def test_wrong_types(changes, parts):
         ({"theory.lower_bound.epsilon": 1e-15}, ["theory.lower_bound", "epsilon 1e-15"]),
         ({"theory.lower_bound.n_components": 2}, ["theory.lower_bound", "n_components 2 gives no bound"]),
         ({"theory.proxy.n_groups": 1}, ["theory.proxy.n_groups", "1"]),
+        (
+            {"language_model.samples": 10**6},
+            ["language_model", "samples 1000000 × max_new_tokens 64", "fits"],
+        ),
+        ({"language_model.sums_each": 10**5}, ["language_model", "queries 300030 × samples 16", "lower one of them"]),
+        ({"planner.batches": 10**6, "planner.groups": 10**6}, ["planner", "batches 1000000 × groups 1000000", "fits"]),
+        ({"planner.pool": 10**6, "profile.samples": 1000}, ["planner_pool 1000000 × profile_samples 1000", "fits"]),
         ({"statistics.levels": [0.496, 0.504]}, ["statistics.levels.0", "0.496 is no whole percent"]),
         ({"statistics.levels": [1.0, 0.999999]}, ["statistics.levels.1", "0.999999 is no whole percent"]),
         ({"statistics.levels": [1e-300]}, ["statistics.levels.0", "1e-300 is no whole percent"]),
@@ -207,6 +214,21 @@ def test_wrong_types(changes, parts):
 def test_impossible_values(changes, parts):
     sentence = refusal(changes)
     assert all(part in sentence for part in parts), sentence
+
+
+@pytest.mark.parametrize(
+    "title", ["GRPO ", "GRPO\u200b", "\u2060GRPO", "ＧＲＰＯ", "GR\u00adPO", "GRPO\ufe0f", "GRPO\u3164", "GRPO\u00a0"]
+)
+def test_titles_that_look_alike_are_refused(title):
+    shown = load().arms["grpo"].title.replace("GRPO", title)
+    assert "is that of grpo too" in refusal({"arms.zvf.title": shown})
+
+
+def test_blanks_within_a_title_count_once_and_one_that_shows_nothing_is_refused():
+    apart = {"arms.grpo.title": "A  method", "arms.zvf.title": "A \u2003method"}
+    assert "arms.zvf.title" in refusal(apart) and "is that of grpo too" in refusal(apart)
+    assert "shows nothing; write a title" in refusal({"arms.zvf.title": "\u200b"})
+    assert "arms.zvf.group is empty" in refusal({"arms.zvf.group": "\u3164"})
 
 
 def test_a_slip_in_a_scale_that_is_not_chosen_is_found_too():

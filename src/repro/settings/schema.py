@@ -25,7 +25,9 @@ from repro.settings.fields import (
     Share,
     Source,
     Temperature,
+    as_seen,
     require_room,
+    require_words_apart,
 )
 from repro.settings.planner import Assumptions
 from repro.settings.studies import Drift, Fidelity, LanguageModel, Parity, Profile, Regimes
@@ -275,15 +277,9 @@ class Settings(Section):
         if both:
             raise ValueError(f"atlas_arms.{both[0]} is in arms too; keep one of the two entries")
         for where, entries in (("arms", self.all_arms), ("regimes.mixes", self.regimes.mixes)):
-            of: dict[str, str] = {}
-            for name, entry in entries.items():
-                if (other := of.setdefault(entry.title, name)) != name:
-                    raise ValueError(
-                        f"{where}.{name}.title {entry.title!r} is that of {other} too, and tables and figures could "
-                        "not tell them apart; change one"
-                    )
+            require_words_apart(where, {name: entry.title for name, entry in entries.items()})
         for name, arm in self.all_arms.items():
-            if not arm.group.strip():
+            if not as_seen(arm.group):
                 raise ValueError(f"{self.place_of(name)}.group is empty; it is the heading in tables and figures")
         return self
 
@@ -299,6 +295,7 @@ class Settings(Section):
             require_room(rollouts_per_step=self.engine_of(name).rollouts_per_step, tokens=self.engine.max_new_tokens)
         queries, held_out = self.task.train_queries, self.task.evaluation_queries
         require_room(train_queries=queries, profile_samples=self.profile.samples)
+        require_room(planner_pool=self.planner.pool, profile_samples=self.profile.samples)
         require_room(train_queries=queries, drift_samples=self.drift.samples)
         require_room(evaluation_queries=held_out, final_samples=self.evaluation.final_samples)
         require_room(evaluation_queries=held_out, samples=self.evaluation.samples)

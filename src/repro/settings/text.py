@@ -4,6 +4,7 @@ DVC reads the same file by YAML 1.2: what the two read differently (010, 1:30, y
 """
 
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,8 +13,8 @@ import yaml
 from repro.errors import brief
 from repro.settings.errors import SettingsError
 
-LARGEST_FILE = 10**7  # bytes
-MOST_ENTRIES = 200_000  # keys and values, what aliases repeat included
+LARGEST_FILE = 200_000  # bytes, seven times those of params.yaml
+MOST_ENTRIES = 20_000  # keys and values, what aliases repeat included; params.yaml has two thousand
 DEEPEST = 40
 MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
@@ -52,7 +53,7 @@ def _text(path: Path) -> str:
         why = getattr(error, "strerror", None) or str(error)
         raise SettingsError(f"{path} cannot be read: {why.lower()}") from error
     if size > LARGEST_FILE:
-        raise SettingsError(f"{path} is larger than {LARGEST_FILE // 10**6} MB; it should hold settings alone")
+        raise SettingsError(f"{path} is larger than {LARGEST_FILE // 1000} kB; it should hold settings alone")
     if (encoding := MARKS.get(content[:2])) is not None:
         raise SettingsError(f"{path.name} is in {encoding}; save it as UTF-8")
     try:
@@ -76,8 +77,8 @@ def _measure(node: yaml.Node, file: str, known: dict[int, int | None], depth: in
     count = 1 + (sum(_measure(part, file, known, depth + 1) for part in inner) if not isinstance(inner, str) else 0)
     if count > MOST_ENTRIES:
         raise SettingsError(
-            f"{file}, line {_line(node)}: aliases (*name) repeat more than {MOST_ENTRIES} "
-            "entries; write out what is meant"
+            f"{file}, line {_line(node)}: more than {MOST_ENTRIES} entries, with what aliases (*name) repeat; keep the "
+            "settings that are meant, written out"
         )
     known[place] = count
     return count
@@ -93,12 +94,14 @@ class _Strict(yaml.SafeLoader):
 
     def construct_mapping(self, node, deep=False):
         """Rejects duplicate keys; plain YAML readers silently keep only the last."""
-        keys: list[Any] = []
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                break  # PyYAML's own words for it follow
             if key in keys:
                 raise SettingsError(f"{self.name}: duplicate key {key!r}, the second near line {_line(key_node)}")
-            keys.append(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
     def decimal(self, node: yaml.ScalarNode) -> int:
