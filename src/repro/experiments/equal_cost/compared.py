@@ -47,7 +47,7 @@ def at_best(shared: pd.DataFrame, own: pd.DataFrame, best: Mapping[str, float]) 
 def answers(
     table: pd.DataFrame, measure: str, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
 ) -> pd.DataFrame:
-    """A row per arm (the index) of `families`, of those that `table` has:
+    """A row per arm (the index) of `families`, of those that `table` has on every base policy of the baseline's:
 
     family                            its key in `families`. Arms of the first are corrected by Holm, so that one false
                                       answer among them is unlikely; of each other, by the false discovery rate
@@ -59,7 +59,9 @@ def answers(
     answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
                                       ±MARGIN; else open
     """
-    arms = {arm: family for family, members in families.items() for arm in members if arm in set(table["arm"])}
+    on = table.groupby("arm")["policy"].agg(set)
+    known = {arm: family for family, members in families.items() for arm in members if arm in on}
+    arms = {arm: family for arm, family in known.items() if on[arm] >= on[baseline]}
     fit = compare(table, measure, list(arms), baseline)
     low_A, high_A = fit.interval(statistics.confidence)
     predicted = fit.prediction(statistics.confidence, REPEATED)
