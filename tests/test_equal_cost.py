@@ -50,9 +50,9 @@ def test_answers_follow_the_interval_and_the_corrected_p():
 
 def test_a_single_policys_means_are_differences_over_its_seeds():
     table = runs_of(EFFECTS)
-    own = compared.by_policy(table, "at_1", ["up"], "grpo")
+    own = compared.answers(table, "at_1", FAMILIES, "grpo", STATISTICS)["by_policy"]["up"]
     of_c = table[table["policy"] == "c"].set_index(["arm", "seed"])["at_1"]
-    assert own.loc["up", "c"] == pytest.approx((of_c["up"] - of_c["grpo"]).mean())
+    assert own["abcd".index("c")] == pytest.approx((of_c["up"] - of_c["grpo"]).mean())
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,34 +199,22 @@ def test_a_sampler_that_takes_too_long_is_stopped(monkeypatch):
 
 
 ESCAPES = """
-import signal, sys
-import numpy as np
+import sys
+sys.path.insert(0, sys.argv[2])
+import stubborn
 from repro import arms
-from repro.methods import guard, overdue
-from repro.methods.method import Method
 from repro.settings import load
 
-def deaf(rollouts, progress, rng):
-    while True:
-        try:
-            while True:
-                pass
-        except BaseException:
-            pass
-
-def unsignalled(rollouts, progress, rng):
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    while True:
-        pass
-
-guard.SECONDS, overdue.GRACE, overdue.PAUSE = 0.2, 0.2, 0.05
-arms.check(load(scale="smoke").with_arms({"mine": {"samplers": [globals()[sys.argv[1]]]}}))
+stubborn.hurry()
+arms.check(load(scale="smoke").with_arms({"mine": {"samplers": [getattr(stubborn, sys.argv[1])]}}))
 """
 
 
 @pytest.mark.parametrize("name", ["deaf", "unsignalled"])
 def test_a_sampler_that_escapes_its_limit_ends_the_process_in_a_sentence(name):
-    ended = subprocess.run([sys.executable, "-c", ESCAPES, name], capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(
+        [sys.executable, "-c", ESCAPES, name, str(Path(__file__).parent)], capture_output=True, text=True, timeout=100
+    )
     said = f"repro: sampler {name} goes on after its 0 s, though it was interrupted: let it end, catch no BaseException"
     assert ended.returncode == 1 and ended.stderr.strip().startswith(said) and ended.stderr.count("\n") == 1
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import psutil
 import pytest
+import stubborn
 import torch
 from tiny_run import comparable
 
@@ -178,6 +179,14 @@ def test_finished_files_of_two_seeds_that_were_exchanged_are_trained_again(polic
     assert {key: comparable(log) for key, log in again.items()} == {key: comparable(log) for key, log in right.items()}
 
 
+def ends_of(crew: Crew) -> list:
+    """Its events until it is idle, steps apart."""
+    received = []
+    while not crew.idle:
+        received += [event for event in crew.events(1.0) if event.kind != "step"]
+    return received
+
+
 def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
     doomed, next_one = new_run("grpo", policy, tmp_path, steps=ENDLESS), new_run("gspo", policy, tmp_path, steps=2)
     crew = Crew(1)
@@ -186,9 +195,7 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
         while not any(event.kind == "step" for event in crew.events(1.0)):
             pass
         crew._workers[0].process.kill()
-        received = []
-        while not crew.idle:
-            received += [event for event in crew.events(1.0) if event.kind != "step"]
+        received = ends_of(crew)
     finally:
         crew.terminate()
     assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
@@ -196,15 +203,8 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
 
 
 def deaf(rollouts, progress, rng):
-    from repro.methods import guard, overdue
-
-    guard.SECONDS, overdue.GRACE, overdue.PAUSE = 0.2, 0.2, 0.05
-    while True:
-        try:
-            while True:
-                pass
-        except BaseException:
-            pass
+    stubborn.hurry()  # in the worker
+    stubborn.deaf(rollouts, progress, rng)
 
 
 def test_a_worker_whose_sampler_escapes_its_limit_fails_its_run_and_is_replaced(policy, tmp_path):
@@ -213,9 +213,7 @@ def test_a_worker_whose_sampler_escapes_its_limit_fails_its_run_and_is_replaced(
     crew = Crew(1)
     try:
         crew.submit([as_job(doomed), as_job(next_one)])
-        received = []
-        while not crew.idle:
-            received += [event for event in crew.events(1.0) if event.kind != "step"]
+        received = ends_of(crew)
     finally:
         crew.terminate()
     assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]

@@ -1,13 +1,22 @@
 """What a run of the atlas reached: at its end, at a share of the budget, on the way."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
+from repro.files import Unreadable
+from repro.stats import atlas
+from repro.stats.atlas import RATE
 from repro.stats.nested import Nested, nested
 
 AREA = np.arange(1, 11) / 10  # shares of the budget at which the area under a curve is read off
+
+READ = {  # columns of the atlas
+    "runs": ("panel", "policy", "arm", "seed", "varied"),
+    "curves": ("share", "accuracy", "flops", "trained_tokens", "paper_tokens", "diverged"),
+}
 
 
 def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
@@ -18,27 +27,48 @@ def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
     area        mean accuracy at ten tenths of the budget
     flops, trained_tokens, paper_tokens
                 what it had spent at its end; tokens as computed, and as the papers count
+    paper_tokens_at_1  the last of these when 1 budget was spent
     diverged    whether an update was not finite
 
     Accuracy is linear between a run's evaluations. A run that ends short of a share keeps its last accuracy, whether it
     is out of steps or diverged.
     """
-    rows = {}
-    for run, own in curves.sort_values(["run", "share"], kind="stable").groupby("run", sort=False):
-        at = np.interp([1.0, 1.5, *AREA], own["share"], own["accuracy"])
-        last = own.iloc[-1]
+    rows, accuracy, tokens = {}, at_shares(curves, [*AREA, 1.5]), at_shares(curves, [1.0], "paper_tokens")[1.0]
+    for run, own in _in_order(curves):
+        at, last = accuracy.loc[run].to_numpy(), own.iloc[-1]
         spent = {name: float(last[name]) for name in ("flops", "trained_tokens", "paper_tokens")}
-        ends = {"final": float(last["accuracy"]), "at_1": at[0], "at_1.5": at[1], "area": at[2:].mean()}
+        ends = {"final": float(last["accuracy"]), "at_1": at[-2], "at_1.5": at[-1], "area": at[:-1].mean()}
+        spent["paper_tokens_at_1"] = float(tokens[run])
         rows[run] = {**ends, **spent, "diverged": bool(own["diverged"].any())}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+
+
+def reached(panels: Sequence[str], rate: float | None = None) -> pd.DataFrame:
+    """A row per run of the atlas's `panels`: panel, policy, arm, seed, its learning rate, and its `outcomes`; without
+    columns where none has been made. `rate`: of runs that vary none; Unreadable names one where there is none."""
+    tables = [[atlas.load(table, panel, columns=READ[table]) for table in READ] for panel in panels]
+    found = [runs.merge(outcomes(curves), left_on="run", right_index=True) for runs, curves in tables if len(runs)]
+    whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    varied = zip(whole["varied"], whole["run"], strict=True) if found else ()
+    return whole.assign(rate=[_rate(*of, rate) for of in varied])
+
+
+def _rate(varied: str, run: str, rate: float | None) -> float:
+    try:
+        return float(json.loads(varied).get(RATE, rate))
+    except (AttributeError, TypeError, ValueError):
+        raise Unreadable(f"atlas/data: what {run} varied is no {RATE}: `git checkout atlas/data`") from None
 
 
 def at_shares(curves: pd.DataFrame, shares: Sequence[float], measure: str = "accuracy") -> pd.DataFrame:
     """Runs × shares: `measure` when each share of the budget was spent, linear between evaluations and constant after
     the last."""
-    ordered = curves.sort_values(["run", "share"], kind="stable").groupby("run", sort=False)
-    rows = {run: np.interp(shares, own["share"], own[measure]) for run, own in ordered}
+    rows = {run: np.interp(shares, own["share"], own[measure]) for run, own in _in_order(curves)}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(shares)).rename_axis("run")
+
+
+def _in_order(curves: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
+    return curves.sort_values(["run", "share"], kind="stable").groupby("run", sort=False)
 
 
 def paired(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Differences to the baseline for the same FLOPs, over base policies and seeds: at one learning rate for all, and at a
 rate of each arm's own."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,33 +8,21 @@ import pandas as pd
 
 from repro.settings import Statistics
 from repro.stats import atlas
-from repro.stats.atlas import RATE, NoRuns
+from repro.stats.atlas import NoRuns
 from repro.stats.multiplicity import holm
 from repro.stats.nested import Nested
-from repro.stats.outcomes import at_shares, compare, outcomes
+from repro.stats.outcomes import at_shares, compare, reached
 
-SHARED, OWN = "budget", ("tuned", "tuned-objectives")  # panels: at the rate of params.yaml, at rates of their own
-COLUMNS = {
-    "runs": ("panel", "policy", "arm", "seed", "varied"),
-    "curves": ("share", "accuracy", "flops", "trained_tokens", "paper_tokens", "diverged"),
-}
 MARGIN = 0.01  # differences within it count as none
 REPEATED = 5  # seeds of the study that a prediction interval is about
 
 
 def runs(panels: Sequence[str], rate: float) -> pd.DataFrame:
-    """A row per run: panel, policy, arm, seed, its learning rate, what `repro.stats.outcomes` reads off its curve, and
-    paper_tokens_at_1, the tokens as the papers count them when the budget is spent. `rate`: of runs that vary none."""
-    tables = [[atlas.load(table, panel, columns=COLUMNS[table]) for table in COLUMNS] for panel in panels]
-    found = []
-    for table, curves in tables:
-        if len(table):
-            tokens = at_shares(curves, [1.0], "paper_tokens")[1.0].rename("paper_tokens_at_1")
-            found.append(table.merge(outcomes(curves).join(tokens), left_on="run", right_index=True))
-    if not found:
+    """A row per run, as `repro.stats.outcomes.reached` has it. NoRuns where none has been made."""
+    table = reached(panels, rate)
+    if table.empty:
         raise NoRuns(f"atlas/data has no run of panel {panels[0]}: `make atlas PANEL={panels[0]}`")
-    whole = pd.concat(found, ignore_index=True)
-    return whole.assign(rate=[json.loads(varied).get(RATE, rate) for varied in whole["varied"]])
+    return table
 
 
 def at_best(shared: pd.DataFrame, own: pd.DataFrame, best: Mapping[str, float]) -> pd.DataFrame:
@@ -55,6 +42,7 @@ def answers(
     adjusted                          p of no difference, corrected within the family
     predicted_low, predicted_high     where a study of REPEATED seeds on another base policy will find it
     detectable                        the least difference found four times in five, uncorrected
+    by_policy                         list of the differences on each base policy, in alphabetical order
     agree                             base policies on which the difference has the sign of the mean
     answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
                                       ±MARGIN; else open
@@ -75,17 +63,12 @@ def answers(
             "predicted_low": predicted[0],
             "predicted_high": predicted[1],
             "detectable": fit.detectable(statistics.confidence, 0.8),
+            "by_policy": list(map(list, fit.own_A_P)),
             "agree": (np.sign(fit.own_A_P) == np.sign(fit.estimate_A)[:, None]).sum(1),
         },
         index=pd.Index(arms, name="arm"),
     )
     return rows.assign(answer=[_answer(row, statistics.confidence) for row in rows.itertuples()])
-
-
-def by_policy(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str) -> pd.DataFrame:
-    """Arms × base policies: mean differences over the seeds that all have."""
-    wide = table.pivot_table(index=["policy", "seed"], columns="arm", values=measure)[[baseline, *arms]].dropna()
-    return wide[list(arms)].sub(wide[baseline], axis=0).groupby("policy").mean().T
 
 
 def along(

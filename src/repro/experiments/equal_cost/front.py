@@ -14,6 +14,7 @@ from repro.settings.text import read_mapping
 from repro.stats.tables import intervals
 
 ALIKE, OWN = "one rate for all", "each at its best rate"
+PANELS = {ALIKE: ["budget"], OWN: ["tuned", "tuned-objectives"]}
 # Headings of the groups in the design.
 FAMILIES = {"Primaries": "primaries", "Controls": "controls-to-tune", "Objectives": "objectives"}
 SHOWN = ("Primaries", "Controls")  # on the front page
@@ -34,8 +35,8 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
     """The comparison by MEASURE. `rate`: the one for all. `best`: each arm's own."""
     groups = read_mapping(ATLAS_DESIGN)["groups"]
     families = {name: groups[group] for name, group in FAMILIES.items()}
-    shared = compared.runs([compared.SHARED], rate)
-    own = compared.at_best(shared, compared.runs(compared.OWN, rate), best)
+    shared = compared.runs(PANELS[ALIKE], rate)
+    own = compared.at_best(shared, compared.runs(PANELS[OWN], rate), best)
     answers = {
         name: compared.answers(runs, MEASURE, families, settings.baseline, settings.statistics)
         for name, runs in ((ALIKE, shared), (OWN, own))
@@ -67,9 +68,6 @@ def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
 
 def figure(comparison: Comparison, baseline: str, families: Sequence[str] = tuple(FAMILIES)) -> Figure:
     """The answers at both rates, base policies as dots."""
-    drawn = {}
-    for name, of in comparison.answers.items():
-        kept = of[of["family"].isin(families)]
-        drawn[name] = (kept, compared.by_policy(comparison.runs[name], MEASURE, list(kept.index), baseline))
+    drawn = {name: of[of["family"].isin(families)] for name, of in comparison.answers.items()}
     title = "Which methods end higher for the same FLOPs?"
     return plot.answers(drawn, comparison.titles, comparison.titles[baseline], title)

@@ -15,21 +15,18 @@ COLUMNS = 3
 FAR = 1.5  # times the usual distance: tokens and rewards by chance are so far that the others could not be told apart
 
 
-def answers(
-    rates: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], titles: Mapping[str, str], baseline: str, title: str
-) -> Figure:
-    """A panel for each of `rates`, {what it is: (`compared.answers`, `compared.by_policy`)}; arms by family."""
-    arms = list(dict.fromkeys(arm for table, _ in rates.values() for arm in table.index))
-    family = {arm: name for table, _ in rates.values() for arm, name in table["family"].items()}
-    rows = pd.DataFrame({"arm": arms, "title": [titles[arm] for arm in arms], "group": [family[arm] for arm in arms]})
+def answers(rates: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseline: str, title: str) -> Figure:
+    """A panel for each of `rates`, {what it is: `compared.answers`}; arms by family, base policies as dots."""
+    family = pd.concat([table["family"] for table in rates.values()])
+    family = family[~family.index.duplicated()]
+    rows = pd.DataFrame({"arm": family.index, "title": family.index.map(titles), "group": family.to_numpy()})
     columns, found = [], []
-    for place, (rate, (table, each)) in enumerate(rates.items()):
-        name = f"rate_{place}"
-        own = table.reindex(arms)
+    for place, (rate, table) in enumerate(rates.items()):
+        name, own = f"rate_{place}", table.reindex(family.index)
         for end in ("", "_low", "_high"):
             rows[name + end] = own[f"difference{end}"].to_numpy()
         rows[f"{name}_answer"] = own["answer"].to_numpy()
-        rows[f"{name}_each"] = [list(each.loc[arm]) if arm in each.index else [] for arm in arms]
+        rows[f"{name}_each"] = [each if isinstance(each, list) else [] for each in own["by_policy"]]
         label = f"{rate}: difference\nto {baseline} when its budget is spent"
         columns.append(forest.Column(name, label, 0.0, absent="", alike=True, far=FAR))
         counts = table["answer"].value_counts()

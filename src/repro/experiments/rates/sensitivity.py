@@ -1,37 +1,19 @@
 """Which learning rate suits which arm, from the atlas's tuning panels."""
 
-import json
-
 import pandas as pd
 
-from repro.files import Unreadable
-from repro.stats import atlas
-from repro.stats.atlas import RATE, NoRuns
-from repro.stats.outcomes import outcomes
+from repro.stats.atlas import NoRuns
+from repro.stats.outcomes import reached
 
 PANELS = ("tuning", "tuning-edges")
-READ = {
-    "runs": ("panel", "policy", "arm", "varied"),
-    "curves": ("share", "accuracy", "flops", "trained_tokens", "paper_tokens", "diverged"),
-}
 
 
 def sensitivity() -> pd.DataFrame:
     """A row per tuning run: panel, arm, policy, rate, area (under the curve; repro.stats.outcomes), diverged."""
-    tables = [[atlas.load(table, panel, columns=READ[table]) for table in READ] for panel in PANELS]
-    rows = [runs.merge(outcomes(curves), left_on="run", right_index=True) for runs, curves in tables if len(runs)]
-    if not rows:
+    table = reached(PANELS)
+    if table.empty:
         raise NoRuns("atlas/data has no run of panel tuning: `git checkout atlas/data`, or `make atlas PANEL=tuning`")
-    table = pd.concat(rows, ignore_index=True)
-    table["rate"] = [_rate(varied, run) for varied, run in zip(table["varied"], table["run"], strict=True)]
     return table[["panel", "arm", "policy", "rate", "area", "diverged"]]
-
-
-def _rate(varied: str, run: str) -> float:
-    try:
-        return float(json.loads(varied)[RATE])
-    except (KeyError, TypeError, ValueError):
-        raise Unreadable(f"atlas/data: what {run} varied is no {RATE}: `git checkout atlas/data`") from None
 
 
 def best_rates(table: pd.DataFrame) -> pd.DataFrame:
