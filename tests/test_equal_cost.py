@@ -37,7 +37,7 @@ EFFECTS = {"up": (0.05, 0.01), "level": (0.0, 0.004), "down": (-0.1, 0.02), "wil
 def test_answers_follow_the_interval_and_the_corrected_p():
     table = runs_of(EFFECTS)
     begun = table[(table["arm"] == "up") & (table["policy"] == "a")].assign(arm="absent")  # elsewhere still to be made
-    table = pd.concat([table, begun], ignore_index=True)
+    table = compared.on_every_policy(pd.concat([table, begun], ignore_index=True), "grpo")
     found = compared.answers(table, "at_1", FAMILIES, "grpo", STATISTICS)
     assert list(found.index) == ["up", "level", "down", "wild"]  # `absent` is not on every base policy
     assert list(found["answer"]) == ["higher", "equal", "lower", "open"]

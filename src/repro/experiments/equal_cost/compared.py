@@ -31,10 +31,16 @@ def at_best(shared: pd.DataFrame, own: pd.DataFrame, best: Mapping[str, float]) 
     return both[both["rate"] == both["arm"].map(best)]
 
 
+def on_every_policy(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The runs of arms that have some on every base policy of the baseline's; the others are still being made."""
+    on = table.groupby("arm")["policy"].agg(set)
+    return table[table["arm"].isin([arm for arm, own in on.items() if own >= on[baseline]])]
+
+
 def answers(
     table: pd.DataFrame, measure: str, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
 ) -> pd.DataFrame:
-    """A row per arm (the index) of `families`, of those that `table` has on every base policy of the baseline's:
+    """A row per arm (the index) of `families`, of those that `table` has:
 
     family                            its key in `families`. Arms of the first are corrected by Holm, so that one false
                                       answer among them is unlikely; of each other, by the false discovery rate
@@ -47,9 +53,8 @@ def answers(
     answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
                                       ±MARGIN; else open
     """
-    on = table.groupby("arm")["policy"].agg(set)
-    known = {arm: family for family, members in families.items() for arm in members if arm in on}
-    arms = {arm: family for arm, family in known.items() if on[arm] >= on[baseline]}
+    made = set(table["arm"])
+    arms = {arm: family for family, members in families.items() for arm in members if arm in made}
     fit = compare(table, measure, list(arms), baseline)
     low_A, high_A = fit.interval(statistics.confidence)
     predicted = fit.prediction(statistics.confidence, REPEATED)

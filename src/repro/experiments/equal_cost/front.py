@@ -37,6 +37,7 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
     families = {name: groups[group] for name, group in FAMILIES.items()}
     shared = compared.runs(PANELS[ALIKE], rate)
     own = compared.at_best(shared, compared.runs(PANELS[OWN], rate), best)
+    shared, own = (compared.on_every_policy(runs, settings.baseline) for runs in (shared, own))
     answers = {
         name: compared.answers(runs, MEASURE, families, settings.baseline, settings.statistics)
         for name, runs in ((ALIKE, shared), (OWN, own))
