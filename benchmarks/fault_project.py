@@ -61,7 +61,8 @@ class Project:
         # So small a policy solves nothing; with coins for rewards every step trains all the same.
         params["arms"] = {name: arm | {"reward": "coin_flip"} for name, arm in chosen.items()}
         params["atlas_arms"] = {}
-        for section in ("fidelity", "drift", "regimes", "parity"):
+        params["primaries"] = [name for name in params["primaries"] if name in arms]
+        for section in ("fidelity", "drift", "parity"):
             params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
         for section, values in SMALL.items():
             params["scales"]["smoke"][section] |= values

@@ -23,18 +23,17 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
     *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml"),
-    *(f"atlas/data/{panel}" for panel in ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives")),
+    *(f"atlas/data/{panel}" for panel in ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "mixes")),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
-MIX = "few-silent"
 # Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core.
 LANES = [
     (["theory", "profile_language_model", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
     (
         ["report", "dynamics", "planner"],
-        ["profile_report", "fidelity", "drift", "regime", "regimes_report", "rates", "equal_cost"],
+        ["profile_report", "fidelity", "drift", "mixes", "rates", "equal_cost"],
     ),
 ]
 
@@ -49,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 
 def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
-    """params.yaml at scale `smoke` with `arms` and one mix, the noise floor on one repeated and one further seed: every
+    """params.yaml at scale `smoke` with `arms`, the noise floor on one repeated and one further seed: every
     kind of stage, in minutes. One worker, since two import torch twice for seconds of work. Comments go."""
     params = yaml.safe_load(text)
     params["scale"] = "smoke"
@@ -58,9 +57,9 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
     params["arms"] = {name: arm for name, arm in known.items() if name in arms}
     params["arms"]["grpo-again"]["seeds"] = [0, 5]
     params["atlas_arms"] = {}
-    for section in ("fidelity", "drift", "regimes"):
+    params["primaries"] = [name for name in params["primaries"] if name in arms]
+    for section in ("fidelity", "drift"):
         params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
-    params["regimes"]["mixes"] = {MIX: params["regimes"]["mixes"][MIX]}
     return yaml.safe_dump(params, sort_keys=False, allow_unicode=True)
 
 

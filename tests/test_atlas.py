@@ -43,6 +43,7 @@ SMALL = {
     "fidelity": {"arms": []},
     "drift": {"arms": []},
 }
+FEW_SILENT = {"title": "few", "about": "", "shares": {"sum-4": 0.4, "sum-5": 0.4, "sum-6": 0.2}}
 DESIGN = {
     "settings": SMALL,
     "policies": {"a": {}, "b": {"task": {"seed": 1}}},
@@ -55,7 +56,7 @@ DESIGN = {
             "policies": ["a", "b"],
             "seeds": [7, 8, 9],
             "vary": {"engine.learning_rate": [1e-4, 2e-4], "mix": ["few-silent"]},
-            "settings": {"engine": {"steps": 3}},
+            "settings": {"engine": {"steps": 3}, "mixes": {"few-silent": FEW_SILENT}},
             "stop_at": 1.5,
         },
     },

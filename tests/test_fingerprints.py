@@ -11,7 +11,7 @@ from repro import settings as settings_module
 from repro.pipeline import closure, manifest, stage
 
 SETTINGS = settings_module.load(scale="smoke")
-TRAINING = ("train-", "regime-")
+TRAINING = ("train-",)
 
 
 @pytest.fixture

@@ -102,7 +102,8 @@ def whole() -> dict[str, Any]:
     every = {**raw["arms"], **raw.pop("atlas_arms")}
     raw["arms"] = {name: every[name] for name in ARMS}
     raw["scales"] = {name: raw["scales"][name] for name in ("cpu", "smoke")}
-    for section in ("regimes", "fidelity", "drift"):
+    raw["primaries"] = [name for name in raw["primaries"] if name in ARMS]
+    for section in ("fidelity", "drift"):
         raw[section]["arms"] = [name for name in raw[section]["arms"] if name in ARMS]
     return raw
 

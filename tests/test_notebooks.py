@@ -102,17 +102,6 @@ def test_training_depends_on_its_own_parts():
     }
 
 
-def test_a_regime_depends_on_the_parts_of_its_arms_alone():
-    modules = manifest(stage("regime", SETTINGS, "few-silent"), SETTINGS)["modules"]
-    samplers = {path.rsplit("/", 1)[1] for path in modules if path.startswith("src/repro/methods/samplers/")}
-    assert {"cost_aware.py", "random_subset.py", "d3s.py"} <= samplers
-    assert not samplers & {"pods.py", "adaptive_beta.py", "noisy_cost_aware.py", "random_quarter.py"}
-    assert (
-        "src/repro/methods/filters/zero_variance.py" in modules
-        and "src/repro/methods/rewards/coin_flip.py" not in modules
-    )
-
-
 def changed_by(kind: str, item: str | None, **changes) -> list[str]:
     """What differs in a stage's manifest when sections of the settings are replaced."""
     other = SETTINGS.model_copy(update=changes)
@@ -123,17 +112,9 @@ def test_a_stage_reads_what_concerns_it_and_nothing_else():
     fidelity = SETTINGS.fidelity.model_copy(update={"snapshot_every": 1})
     assert changed_by("train", "cost-aware", fidelity=fidelity) == []
     assert changed_by("train", "zvf", fidelity=fidelity) == ["snapshots: [2, 4] → [1, 2, 3, 4]"]
-    assert changed_by("regime", "few-silent", fidelity=fidelity) == []
     assert changed_by("train", "grpo-again", seeds=[3]) == [] != changed_by("train", "grpo", seeds=[3])
-    assert changed_by("regime", "few-silent", seeds=[3]) == []
-    regimes = SETTINGS.regimes.model_copy(update={"seeds": [3]})
-    assert changed_by("train", "grpo", regimes=regimes) == [] != changed_by("regime", "few-silent", regimes=regimes)
-    mixes = {**SETTINGS.regimes.mixes, "few-silent": SETTINGS.regimes.mixes["many-silent"]}
-    regimes = SETTINGS.regimes.model_copy(update={"mixes": mixes})
-    assert changed_by("regime", "length-blind", regimes=regimes) == []
-    assert any(line.startswith("task.families") for line in changed_by("regime", "few-silent", regimes=regimes))
     engine = SETTINGS.engine.model_copy(update={"workers": 7, "checkpoint_every": 3})
-    assert changed_by("train", "grpo", engine=engine) == changed_by("regime", "few-silent", engine=engine) == []
+    assert changed_by("train", "grpo", engine=engine) == []
 
 
 def test_closure_follows_imports_of_every_form(tmp_path):
@@ -204,7 +185,7 @@ def test_a_title_is_no_reason_to_train():
     renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})
     entry = stage("train", SETTINGS, "grpo")
     assert manifest(entry, SETTINGS) == manifest(entry, renamed)
-    stages, each = all_stages(SETTINGS), len(SETTINGS.regimes.mixes) + len(type(SETTINGS.theory).model_fields)
+    stages, each = all_stages(SETTINGS), len(type(SETTINGS.theory).model_fields)
     assert len({s.name for s in stages}) == len(stages) == 16 + each + 2 * len(SETTINGS.arms)
 
 
@@ -218,7 +199,6 @@ def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
     text = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     items = {
         "${arms}": SETTINGS.arms,
-        "${regimes.mixes}": SETTINGS.regimes.mixes,
         "${theory}": type(SETTINGS.theory).model_fields,
     }
     wanted = set()

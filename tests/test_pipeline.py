@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from conftest import ARMS, MIX, ON_VERL, ROOT, Project, complaints
+from conftest import ARMS, ON_VERL, ROOT, Project, complaints
 
 from repro.experiments.parity.summary import batches_agree
 from repro.policy.shipped import FOLDERS
@@ -40,12 +40,12 @@ atlas_arms:"""
 
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
-STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner", "rates", "equal_cost")
+STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner", "mixes", "rates", "equal_cost")
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
     reports = {path.name for path in (smoke.folder / "reports").glob("*.html")}
-    alone = {f"{name}.html" for name in (*STUDIED, "dynamics", "regimes", "results", "index")}
+    alone = {f"{name}.html" for name in (*STUDIED, "dynamics", "results", "index")}
     alone |= {f"results-{part}.html" for part in ("cost", "claims", "theory", "tables")}
     alone |= {f"planner-{part}.html" for part in ("arms", "assumptions")}
     alone |= {f"dynamics-{part}.html" for part in ("plans", "others")}
@@ -57,7 +57,7 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
         for words in re.findall(r'<img[^>]* alt="([^"]*)"', page):  # the finding comes before the question
             assert "?" not in words.split(" – ")[0], f"{path.name}: a figure that states no finding, {words}"
         captions = re.findall(r"<caption>Table \d+: (.*?)</caption>", page)
-        if path.name.startswith(("results", "drift", "regimes", "arm-")):
+        if path.name.startswith(("results", "drift", "mixes", "arm-")):
             assert len(set(captions)) == len(captions), f"{path.name}: {captions}"
     index = (smoke.folder / "reports/index.html").read_text()
     line = index.partition('href="results.html"')[2].partition("<p>")[2].partition("</p>")[0]
@@ -91,15 +91,6 @@ def test_the_same_seed_trained_under_another_name_gives_the_same_bits(smoke):
             for arm in ("grpo", "grpo-again")
         )
         pd.testing.assert_frame_equal(first.reset_index(drop=True), again.reset_index(drop=True), check_exact=True)
-
-
-def test_every_run_of_a_mix_starts_from_the_base_policys_groups(smoke):
-    base = pd.read_parquet(smoke.folder / f"results/regimes/{MIX}/base.parquet")
-    for arm in ("grpo", "cost-aware", "zvf"):
-        evaluations = pd.read_parquet(smoke.folder / f"results/regimes/{MIX}/{arm}/evaluations.parquet")
-        first = evaluations.query("step == 0")
-        assert first["seed"].tolist() == [0, 1] and (first["accuracy"] == base["correct"].mean()).all()
-        assert not (smoke.folder / f"results/regimes/{MIX}/{arm}/snapshots").exists()
 
 
 def test_stage_policy_leaves_the_shipped_weights(smoke):
@@ -145,11 +136,11 @@ def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_pa
 
 
 def test_summaries_made_again_are_the_same_bits(smoke):
-    """Those of fidelity, drift and a regime are seeded like training, which is repeated above."""
+    """Those of fidelity and drift are seeded like training, which is repeated above."""
     before = smoke.data_hashes()
-    smoke.run("dvc", "repro", "--force", "--single-item", "regimes_report", "results")
+    smoke.run("dvc", "repro", "--force", "--single-item", "mixes", "results")
     assert smoke.data_hashes() == before
-    assert {"results/regimes_summary", "results/study"} < set(before)
+    assert {"results/mixes", "results/study"} < set(before)
 
 
 def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
@@ -209,7 +200,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
         "fidelity",
         "drift",
         "dynamics",
-        "regimes_report",
+        "mixes",
         "planner",
         "rates",
         "equal_cost",

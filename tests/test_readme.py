@@ -33,7 +33,7 @@ def test_every_generated_table_is_the_files_text():
         "tables/conclusion.md",
         "tables/base_policy.md",
         "tables/front.md",
-        "tables/regimes.md",
+        "atlas/mixes.md",
         "tables/profiled.md",
         "tables/drift.md",
         "tables/fidelity.md",

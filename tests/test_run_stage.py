@@ -103,9 +103,8 @@ def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, heard, mo
         (["run", "train"], "stage train needs an item"),
         (["run", "policy", "grpo"], "stage policy takes no item"),
         (["run", "fidelity", "grpo"], "stage fidelity takes no item"),
-        (["why", "regime@few-silnt"], "there is no mix 'few-silnt' in params.yaml; did you mean 'few-silent'?"),
         (["why", "train@grpo", "zvf"], "train@grpo names its item: leave out zvf"),
-        (["run", "regimes"], "there is no stage 'regimes'; did you mean 'regime'?"),
+        (["run", "mixs"], "there is no stage 'mixs'; did you mean 'mixes'?"),
     ],
 )
 def test_a_misspelt_stage_or_item_is_one_sentence(command, sentence, capsys):

@@ -116,7 +116,7 @@ def test_unknown_and_missing_keys(changes, parts):
         ({"arms.grpo.objective": {"grpo": {"clip_hi": 0.3}}}, ["'clip_hi'", "'clip_high'"]),
         ({"arms.My Arm": {"title": "x", "about": "y", "group": "z"}}, ["My Arm"]),
         ({"arms.1e5": {"title": "x", "about": "y", "group": "z"}}, ["'1e5' in arms", "begins with a letter"]),
-        ({"regimes.mixes.0o17": {"title": "x", "about": "y", "shares": {"gcd": 1.0}}}, ["'0o17' in regimes.mixes"]),
+        ({"mixes": {"0o17": {"title": "x", "about": "y", "shares": {"gcd": 1.0}}}}, ["'0o17' in mixes"]),
         ({"scales.0x1": {}}, ["'0x1' in scales", "begins with a letter"]),
         ({"task.families.gcd.dataset": "gdc"}, ["task.families.gcd", "'gdc'", "'gcd'"]),
     ],

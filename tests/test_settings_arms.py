@@ -10,7 +10,7 @@ from repro.pipeline.stage import stage
 from repro.settings import SettingsError, load, parse
 
 SETTINGS = load()
-MIX = "regimes.mixes.few-silent"
+MIX = {"title": "few silent", "about": "", "shares": {"sum-6": 0.75, "gcd": 0.25}}
 
 
 def test_arms_with_seeds_of_their_own_are_left_out_of_comparisons():
@@ -77,26 +77,20 @@ def test_an_arms_own_engine_settings_change_what_its_training_depends_on_and_no_
         for each in (SETTINGS, changed)
     )
     assert {name for name in before if before[name] != after[name]} == {"gspo"}
-    others = ("fidelity", "parity_train", "regimes_report")
+    others = ("fidelity", "parity_train", "mixes")
     assert [stage(name, SETTINGS).settings(SETTINGS) == stage(name, changed).settings(changed) for name in others] == (
         [True] * 3
     )
 
 
-def test_a_mix_replaces_shares_and_seeds_and_nothing_else():
-    changes = {f"{MIX}.shares": {"sum-6": 0.75, "gcd": 0.25, "sum-2": 0.0}, "regimes.seeds": [7]}
-    settings = parse(raw(changes))
+def test_a_mix_replaces_shares_and_nothing_else():
+    settings = parse(raw({"mixes": {"few-silent": MIX | {"shares": MIX["shares"] | {"sum-2": 0.0}}}}))
     own = settings.with_mix("few-silent")
     assert {name: family.share for name, family in own.task.families.items()} == {"sum-6": 0.75, "gcd": 0.25}
     for name, family in own.task.families.items():
         assert family.options == settings.task.families[name].options
-    assert own.seeds == [7] == own.seeds_of("grpo") and settings.seeds != [7]
     assert all(own.snapshots_of(arm) == [] for arm in own.arms)
-    assert own.evaluation.final_samples == settings.regimes.final_samples
-    assert own.evaluation.model_dump(exclude={"final_samples"}) == settings.evaluation.model_dump(
-        exclude={"final_samples"}
-    )
-    changed = {"task", "seeds", "fidelity", "drift", "evaluation"}
+    changed = {"task", "fidelity", "drift"}
     assert own.model_dump(exclude=changed) == settings.model_dump(exclude=changed)
     assert own.task.model_dump(exclude={"families"}) == settings.task.model_dump(exclude={"families"})
     with pytest.raises(SettingsError, match=r"no mix 'few-silence' .*did you mean 'few-silent'\?"):
@@ -110,18 +104,16 @@ def test_a_mix_replaces_shares_and_seeds_and_nothing_else():
         ({"fidelity.snapshot_every": 0}, ["fidelity.snapshot_every", "0"]),
         ({"fidelity.group_size": 1}, ["fidelity.group_size", "1"]),
         ({"fidelity.arm": ["grpo"]}, ["unknown key 'fidelity.arm'", "did you mean 'arms'?"]),
-        ({"regimes.arms": ["grpo", "d3"]}, ["regimes.arms", "'d3'", "did you mean 'd3s'?"]),
-        ({"regimes.arms": ["d3s", "zvf"]}, ["regimes.arms", "lacks the baseline 'grpo'"]),
-        ({"regimes.seeds": [1, 1]}, ["regimes.seeds", "[1, 1]", "twice"]),
-        ({"regimes.seeds": []}, ["regimes.seeds"]),
-        ({f"{MIX}.shares": {"sum-4": 0.5, "sum5": 0.5}}, [MIX, "'sum5'", "did you mean 'sum-5'?"]),
-        ({f"{MIX}.shares": {"sum-4": 0.5, "sum-5": 0.4}}, [MIX, "sum to 0.9"]),
-        ({f"{MIX}.shares": {"sum-4": 1.5, "sum-5": -0.5}}, [MIX, "1.5"]),
-        ({f"{MIX}.share": {}}, [f"unknown key '{MIX}.share'", "did you mean 'shares'?"]),
-        ({f"{MIX}.title": ...}, [f"'{MIX}.title' is missing"]),
+        ({"primaries": ["d3s", "d3"]}, ["primaries", "'d3'", "did you mean 'd3s'?"]),
+        ({"primaries": ["d3s-32"]}, ["primaries", "'d3s-32' is not trained here"]),
+        ({"mixes": {"m": MIX | {"shares": {"sum-4": 0.5, "sum5": 0.5}}}}, ["mixes.m", "did you mean 'sum-5'?"]),
+        ({"mixes": {"m": MIX | {"shares": {"sum-4": 0.5, "sum-5": 0.4}}}}, ["mixes.m", "sum to 0.9"]),
+        ({"mixes": {"m": MIX | {"shares": {"sum-4": 1.5, "sum-5": -0.5}}}}, ["mixes.m", "1.5"]),
+        ({"mixes": {"m": MIX | {"share": {}}}}, ["unknown key 'mixes.m.share'", "did you mean 'shares'?"]),
+        ({"mixes": {"m": {"about": "", "shares": {"gcd": 1.0}}}}, ["'mixes.m.title' is missing"]),
         ({"arms.gspo.seeds": [2, 2]}, ["arms.gspo.seeds", "[2, 2]", "twice"]),
         ({"arms.gspo.seeds": []}, ["arms.gspo.seeds"]),
-        ({"baseline": "grpo-again", "regimes.arms": ["grpo-again"]}, ["baseline", "'grpo-again'", "cannot be paired"]),
+        ({"baseline": "grpo-again"}, ["baseline", "'grpo-again'", "cannot be paired"]),
         ({"arms.gspo.aggregation": "sequence"}, ["arms.gspo.aggregation", "'sequence'", "'constant-length'"]),
         ({"arms.gspo.group": ...}, ["'arms.gspo.group' is missing"]),
         ({"arms.zvf.filter": "zero_varianc"}, ["arms.zvf", "filters", "did you mean 'zero_variance'?"]),

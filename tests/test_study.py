@@ -38,7 +38,7 @@ def study(*arms, seeds=(0, 1), statistics=STATISTICS, groups=None):
         compared_arms=[name for name in arms if entries[name].seeds is None],
         seeds=list(seeds),
         statistics=statistics,
-        regimes=SimpleNamespace(arms=[arms[0]]),
+        primaries=[arms[0]],
         fidelity=SimpleNamespace(arms=[arms[0]]),
     )
 

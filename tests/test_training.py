@@ -137,21 +137,6 @@ def test_what_is_not_kept_leaves_nothing_behind(place, calls):
     assert tables["steps"]["arm"].tolist() == ["grpo-again"] * len(wanted)
 
 
-def test_a_regime_trains_its_arms_and_seeds_in_one_pool_and_keeps_them_apart(place, calls):
-    (place / "manifests" / "regime-few-silent.json").write_text("{}")
-    own, regimes = SETTINGS.with_mix("few-silent"), SETTINGS.regimes
-    training.train(own, regimes.arms, policy=place / "policy" / "model", **kept.for_regime("few-silent", SETTINGS))
-    [(wanted, later)] = calls
-    assert [(run.arm, run.seed) for run in wanted] == [(arm, seed) for arm in regimes.arms for seed in regimes.seeds]
-    assert later == [] and all(run.settings == own and run.profiles is None for run in wanted)
-    assert wanted[0].folder.parent == place / "checkpoints" / "regime-few-silent" / "train-grpo"
-    for arm in regimes.arms:
-        assert len(pd.read_parquet(place / "results" / "regimes" / "few-silent" / arm / "steps.parquet")) == len(
-            regimes.seeds
-        )
-        assert (place / "timings" / "regimes" / "few-silent" / arm / "seconds.parquet").exists()
-
-
 def test_a_stage_before_its_policy_is_one_sentence_and_a_notebook_takes_the_policy_of_the_package(place):
     with pytest.raises(FileNotFoundError, match=r"run `dvc repro policy` first"):
         training.policy_for("results/train/grpo")

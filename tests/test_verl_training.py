@@ -41,7 +41,8 @@ def small_project(folder: Path) -> None:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["scale"] = "smoke"
     params["arms"] = {"grpo": params["arms"]["grpo"], "everything": ARM}
-    for study in ("fidelity", "drift", "regimes", "parity"):
+    params["primaries"] = ["grpo"]
+    for study in ("fidelity", "drift", "parity"):
         params[study]["arms"] = ["grpo"]
     for name, family in params["task"]["families"].items():
         family["share"] = {"sum-2": 0.7, "sum-3": 0.3}.get(name, 0.0)

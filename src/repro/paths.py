@@ -75,16 +75,6 @@ def train_results(arm: str) -> Path:
     return RESULTS / "train" / arm
 
 
-def regime_results(mix: str) -> Path:
-    """Folder of one mix of queries: a folder of tables for each arm trained on it."""
-    return RESULTS / "regimes" / mix
-
-
-def regime_timings(mix: str) -> Path:
-    """Folder of that mix's timings."""
-    return TIMINGS / "regimes" / mix
-
-
 def train_timings(arm: str) -> Path:
     """Folder of one arm's timings, all seeds: seconds by phase."""
     return TIMINGS / "train" / arm

@@ -26,7 +26,7 @@ class Panel(Section):
     `rates`: in place of `arms`, learning rates of each arm of its own. `repeats`: the panel whose runs it makes again,
     on another kind of CPU; everything but the question is that panel's.
 
-    `vary`: {key of params.yaml, with dots: its values}; the key `mix` means a mix of `regimes.mixes`. `settings`: what
+    `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
     all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
     `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
     {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy.

@@ -14,18 +14,6 @@ def for_train(arm: str, settings: Settings) -> dict[str, Kept]:
     return {"kept": _kept([arm]), "later": _kept(_out_of_date(arm, settings))}
 
 
-def for_regime(mix: str, settings: Settings) -> dict[str, Kept]:
-    """`kept` for stage regime@mix: all its arms at once; arms with a profile measure it on the mix's queries."""
-    names, data, timings = settings.regimes.arms, paths.regime_results(mix), paths.regime_timings(mix)
-    kept = Kept(
-        {name: data / name for name in names},
-        {name: timings / name for name in names},
-        paths.CHECKPOINTS / f"regime-{mix}",
-        dict.fromkeys(names, paths.MANIFESTS / f"regime-{mix}.json"),
-    )
-    return {"kept": kept}
-
-
 def _kept(names: list[str]) -> Kept:
     return Kept(
         {name: paths.train_results(name) for name in names},

@@ -68,14 +68,12 @@ class Stage:
         """The notebook's parameters."""
         if self.kind == "theory":
             return {**settings.theory.model_dump()[self.item], "output": self.output}
-        named = {self.meta.get("parameter", "arm"): self.item} if self.item else {}
+        named = {"arm": self.item} if self.item else {}
         made = {"output": self.output} if self.output else {}
         return {**named, "scale": settings.scale, **made}
 
     def settings(self, settings: Settings) -> dict[str, Any]:
         """{name: value} of the settings that the results depend on."""
-        if self.kind == "regime":
-            settings = settings.with_mix(self.item)
         return {name: _read(name, settings, self.item) for name in self.meta["reads"]}
 
     def methods(self, settings: Settings) -> list[str]:
@@ -107,7 +105,7 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
         need = f"needs an item, as in {kind}@{_items(each, settings)[0]}" if each else "takes no item"
         raise SettingsError(f"stage {kind} {need}")
     if each and item not in _items(each, settings):
-        what = {"train": "arm", "report": "arm", "regime": "mix", "theory": "theory group"}.get(kind, kind)
+        what = {"train": "arm", "report": "arm", "theory": "theory group"}.get(kind, kind)
         raise SettingsError(f"there is no {what} {item!r} in params.yaml{nearest(item, _items(each, settings))}")
     return _make(kind, item, settings)
 

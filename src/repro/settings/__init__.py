@@ -8,7 +8,7 @@ from repro.settings.arm import WORDS, Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.reading import check_parameters, load, merge, parse, stored, validated
 from repro.settings.schema import SCHEDULING, Engine, Evaluation, Family, Policy, Settings, Statistics, Task
-from repro.settings.studies import Fidelity, Mix, Regimes
+from repro.settings.studies import Fidelity, Mix
 
 __all__ = [
     "SCHEDULING",
@@ -20,7 +20,6 @@ __all__ = [
     "Fidelity",
     "Mix",
     "Policy",
-    "Regimes",
     "Settings",
     "SettingsError",
     "Statistics",

@@ -10,6 +10,7 @@ from repro.errors import brief
 from repro.settings.arm import Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.fields import (
+    ArmNames,
     Count,
     CountFrom0,
     Distinct,
@@ -30,7 +31,7 @@ from repro.settings.fields import (
     require_words_apart,
 )
 from repro.settings.planner import Assumptions
-from repro.settings.studies import Drift, Fidelity, LanguageModel, Parity, Profile, Regimes
+from repro.settings.studies import Drift, Fidelity, LanguageModel, Mix, Parity, Profile
 from repro.settings.theory import Theory
 
 # The options of each data set, `min_` and `max_` of these: reasoning-gym's defaults, and the largest that we accept.
@@ -204,13 +205,15 @@ class Statistics(Section):
 
 
 class Settings(Section):
-    """All settings, with the scale merged in. `arms`: those that the pipeline trains. `atlas_arms`: those whose runs
-    are only read from the atlas. `atlas_panel`: the panel of the atlas that is compared across arms, None for the runs
-    trained here."""
+    """All settings, with the scale merged in. `arms`: those that the pipeline trains. `primaries`: of them, the methods
+    that stand for the others on the front page. `atlas_arms`: those whose runs are only read from the atlas.
+    `atlas_panel`: the panel of the atlas that is compared across arms, None for the runs trained here. `mixes`: of
+    queries, one of which can replace the shares of `task.families`: see `with_mix`."""
 
     scale: Name
     seeds: Seeds
     baseline: str
+    primaries: ArmNames
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     atlas_arms: dict[Name, Arm] = Field(default_factory=dict)
     atlas_panel: Name | None = None
@@ -224,19 +227,19 @@ class Settings(Section):
     drift: Drift
     language_model: LanguageModel
     fidelity: Fidelity
-    regimes: Regimes
+    mixes: dict[Name, Mix] = Field(default_factory=dict)
     parity: Parity
     planner: Assumptions
 
     @model_validator(mode="after")
     def consistent(self):
-        lists = {"seeds": self.seeds, "regimes.seeds": self.regimes.seeds, "parity.seeds": self.parity.seeds}
+        lists = {"seeds": self.seeds, "parity.seeds": self.parity.seeds}
         lists |= {f"{self.place_of(name)}.seeds": arm.seeds for name, arm in self.all_arms.items() if arm.seeds}
         for where, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
                 raise ValueError(f"{where} {seeds} contains a seed twice; repeating a run adds no information")
         named = {"baseline": [self.baseline], "fidelity.arms": self.fidelity.arms}
-        named |= {"drift.arms": self.drift.arms, "regimes.arms": self.regimes.arms, "parity.arms": self.parity.arms}
+        named |= {"drift.arms": self.drift.arms, "primaries": self.primaries, "parity.arms": self.parity.arms}
         for where, names in named.items():
             for name in names:
                 if name in self.atlas_arms:
@@ -245,13 +248,11 @@ class Settings(Section):
                     raise ValueError(f"{where}: there is no arm {name!r}{nearest(name, self.arms)}")
         if self.arms[self.baseline].seeds:
             raise ValueError(f"baseline: {self.baseline!r} has `seeds`, so other arms cannot be paired with it")
-        if self.baseline not in self.regimes.arms:
-            raise ValueError(f"regimes.arms lacks the baseline {self.baseline!r}, which the others are compared with")
-        for mix, entry in self.regimes.mixes.items():
+        for mix, entry in self.mixes.items():
             for family in entry.shares:
                 if family not in self.task.families:
                     known = nearest(family, self.task.families)
-                    raise ValueError(f"regimes.mixes.{mix}.shares: there is no family {family!r}{known}")
+                    raise ValueError(f"mixes.{mix}.shares: there is no family {family!r}{known}")
         for name, arm in self.all_arms.items():
             if arm.profile and arm.profile.samples > self.profile.samples:
                 raise ValueError(
@@ -276,7 +277,7 @@ class Settings(Section):
         both = sorted(set(self.arms) & set(self.atlas_arms))
         if both:
             raise ValueError(f"atlas_arms.{both[0]} is in arms too; keep one of the two entries")
-        for where, entries in (("arms", self.all_arms), ("regimes.mixes", self.regimes.mixes)):
+        for where, entries in (("arms", self.all_arms), ("mixes", self.mixes)):
             require_words_apart(where, {name: entry.title for name, entry in entries.items()})
         for name, arm in self.all_arms.items():
             if not as_seen(arm.group):
@@ -347,10 +348,10 @@ class Settings(Section):
         return sorted(wanted)
 
     def with_mix(self, name: str) -> "Settings":
-        """The settings of one regime: with its mix of families instead of the task's, and its seeds."""
-        if not isinstance(name, str) or name not in self.regimes.mixes:
-            raise SettingsError(f"there is no mix {name!r} under regimes.mixes{nearest(name, self.regimes.mixes)}")
-        shares = self.regimes.mixes[name].shares
+        """These settings with the shares of one of `mixes` in place of those of `task.families`."""
+        if not isinstance(name, str) or name not in self.mixes:
+            raise SettingsError(f"there is no mix {name!r} under mixes{nearest(name, self.mixes)}")
+        shares = self.mixes[name].shares
         families = {
             family: entry.model_copy(update={"share": shares[family]})
             for family, entry in self.task.families.items()
@@ -358,9 +359,7 @@ class Settings(Section):
         }
         task = self.task.model_copy(update={"families": families})
         fidelity, drift = (study.model_copy(update={"arms": []}) for study in (self.fidelity, self.drift))
-        evaluation = self.evaluation.model_copy(update={"final_samples": self.regimes.final_samples})
-        changes = {"task": task, "seeds": self.regimes.seeds, "evaluation": evaluation}
-        return self.model_copy(update={**changes, "fidelity": fidelity, "drift": drift})  # no snapshots here
+        return self.model_copy(update={"task": task, "fidelity": fidelity, "drift": drift})  # no snapshots here
 
     def with_arms(self, arms: Mapping[str, str | Mapping[str, Any] | Arm]) -> "Settings":
         """These settings with other arms: {name: an arm of params.yaml by its name, or its parts}. A part is a name

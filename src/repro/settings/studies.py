@@ -9,7 +9,6 @@ from repro.settings.fields import (
     Count,
     Distinct,
     GroupSize,
-    Name,
     Processes,
     Section,
     Seed,
@@ -97,12 +96,3 @@ class Mix(Section):
         if abs(total - 1.0) > 1e-9:
             raise ValueError(f"the shares sum to {total:.6g}; make them sum to 1")
         return self
-
-
-class Regimes(Section):
-    """The same arms on other queries, with the same base policy. `final_samples` replaces that of `evaluation`."""
-
-    arms: ArmNames
-    seeds: Seeds
-    final_samples: Count
-    mixes: Annotated[dict[Name, Mix], Field(min_length=1)]

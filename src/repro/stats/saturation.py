@@ -13,6 +13,7 @@ from scipy.optimize import least_squares
 
 STEEPNESS = (0.3, 4.0)  # bounds of B; without them a curve that has not bent yet fits any
 FARTHEST = 100.0  # C½ is at most as many times the greatest cost
+WIDEST = 20.0  # a factor between the costs of two arms is at most this, and at least its inverse
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,30 @@ def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, weight_E: np.ndarray | None 
     span = np.subtract(high, low)
     bounded = bool((np.minimum(best.x - low, high - best.x) < 1e-3 * span).any())
     return Saturation(float(start), float(best.x[0]), float(np.exp(best.x[1])), float(best.x[2]), bounded)
+
+
+def scaled(
+    cost_N: np.ndarray, accuracy_N: np.ndarray, arm_N: np.ndarray, start: float, weight_N: np.ndarray | None = None
+) -> np.ndarray:
+    """factor_A: what each arm spends, over what arm 0 spends, to be as accurate: least squares of one curve from
+    `start` whose costs are stretched by a factor for each arm.
+
+    accuracy_N: N evaluations after training began, at cost_N > 0, of the arms numbered arm_N. An arm that ends higher
+    has, for this model, a factor below 1; it cannot end elsewhere. ValueError names what is out of range.
+    """
+    cost_N, seen_N, arm_N = np.asarray(cost_N, float), np.asarray(accuracy_N, float), np.asarray(arm_N)
+    if not (cost_N > 0).all() or len(seen_N) < 3 + arm_N.max(initial=0) or (arm_N < 0).any():
+        raise ValueError(f"{len(seen_N)} evaluations, costs from {cost_N.min(initial=np.nan)}: too few, or not above 0")
+    root_N = np.sqrt(np.ones_like(cost_N) if weight_N is None else np.asarray(weight_N, float))
+    scale, others = cost_N.max(), int(arm_N.max())
+    low = np.r_[0.0, np.log(scale / 1000), STEEPNESS[0], np.full(others, -np.log(WIDEST))]
+    high = np.r_[1.0, np.log(FARTHEST * scale), STEEPNESS[1], np.full(others, np.log(WIDEST))]
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        stretch_N = np.exp(np.r_[0.0, values[3:]])[arm_N]
+        return root_N * (curve(cost_N / stretch_N, start, values[0], np.exp(values[1]), values[2]) - seen_N)
+
+    top = seen_N.max()
+    firsts = [np.r_[top + 0.02, np.log(scale * share), 1.0, np.zeros(others)] for share in (0.1, 0.3, 0.8)]
+    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
+    return np.exp(np.r_[0.0, min(found, key=lambda result: result.cost).x[3:]])

@@ -4,18 +4,17 @@ from typing import Any
 
 import pandas as pd
 
-from repro.experiments.results import tables
 from repro.experiments.results.noise_floor import noise_floor
 from repro.settings import Settings
 
 
 def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> dict[str, Any]:
-    """What DVC shows and compares between commits: {"baseline": how it ends, "difference": {arm: …} of the arms that
-    are compared on every mix of queries, controls apart, "arms": {outcome: how many}, "resolvable_difference": the
-    least that these seeds can tell}; null where a figure is not known. See `summarise` for what each one is."""
+    """What DVC shows and compares between commits: {"baseline": how it ends, "difference": {arm: …} of the primaries,
+    "arms": {outcome: how many}, "resolvable_difference": the least that these seeds can tell}; null where a figure is
+    not known. See `summarise` for what each one is."""
     arms = summary.set_index("arm")
     base, others = arms.loc[settings.baseline], arms.drop(index=settings.baseline)
-    shown = [arm for arm in settings.regimes.arms if arm in others.index and others.at[arm, "group"] != tables.CONTROLS]
+    shown = [arm for arm in settings.primaries if arm in others.index]
     level = round(100 * settings.statistics.levels[0])
     below = {axis: _clearly_below(others, f"{axis}_ratio_{level}") for axis in ("trained_tokens", "flops")}
     repeated = f"{settings.baseline}-again" in set(evaluations["arm"])

@@ -78,11 +78,11 @@ def speedup_table(summary: pd.DataFrame, levels: Sequence[float]) -> pd.DataFram
 
 def front_arms(settings: Settings) -> list[str]:
     """The arms of the front page: the first of every group, every control, and those that represent a method where not
-    all of them are run (regimes, fidelity). Chosen in params.yaml, before any result."""
+    all of them are run. Chosen in params.yaml, before any result."""
     groups: dict[str, list[str]] = {}
     for arm in compared(settings):
         groups.setdefault(settings.arm(arm).group, []).append(arm)
-    chosen = {settings.baseline, *settings.regimes.arms, *settings.fidelity.arms, *groups.get(CONTROLS, [])}
+    chosen = {settings.baseline, *settings.primaries, *settings.fidelity.arms, *groups.get(CONTROLS, [])}
     chosen |= {arms[0] for arms in groups.values()}
     return [arm for arm in compared(settings) if arm in chosen]
 

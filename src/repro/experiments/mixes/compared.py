@@ -1,0 +1,88 @@
+"""Arms against the baseline on each mix, after as many steps and for the same FLOPs; do mixes rank them alike?"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import false_discovery_control, kendalltau
+
+from repro.experiments.mixes.made import WHERE
+from repro.settings import Statistics
+from repro.stats.nested import Nested, nested
+from repro.stats.outcomes import at_shares, paired
+
+MEASURES = {"steps": "after as many steps", "flops": "for the same FLOPs"}
+
+
+def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
+    """A row per run: mix, policy, arm, seed and its accuracy by each of MEASURES. The same FLOPs: what the most
+    economical run of the mix and base policy spends in all, linear between evaluations."""
+    last = curves.sort_values("step").groupby(["run", *WHERE, "arm", "seed"], sort=False).last().reset_index()
+    least = last.groupby(WHERE)["flops"].min().rename("least")
+    shared = curves.join(least, on=WHERE)
+    spent = at_shares(shared.assign(share=shared["flops"] / shared["least"]), [1.0])[1.0]
+    return last[["run", *WHERE, "arm", "seed"]].assign(steps=last["accuracy"], flops=last["run"].map(spent))
+
+
+def differences(table: pd.DataFrame, arms: Sequence[str], baseline: str, statistics: Statistics) -> pd.DataFrame:
+    """A row per measure, mix and arm: measure, mix, arm, accuracy, difference, difference_low, difference_high,
+    adjusted, answer, by_policy.
+
+    `table`: of `outcomes`. The difference to the baseline is paired by base policy and seed; variances are drawn
+    together over all arms and mixes (repro.stats.nested). `adjusted`: p of no difference at a false discovery rate over
+    all rows of a measure; answer: higher, lower or open.
+    """
+    parts = []
+    for measure in MEASURES:
+        mixes = list(dict.fromkeys(table["mix"]))
+        own = {mix: table[table["mix"] == mix] for mix in mixes}
+        fit = nested(np.concatenate([paired(own[mix], measure, arms, baseline) for mix in mixes]))
+        rows = pd.DataFrame([(mix, arm) for mix in mixes for arm in arms], columns=["mix", "arm"])
+        mean = table.groupby(["mix", "arm"])[measure].mean()
+        rows["accuracy"] = mean.reindex(pd.MultiIndex.from_frame(rows)).to_numpy()
+        parts.append(_told(rows, fit, statistics).assign(measure=measure))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _told(rows: pd.DataFrame, fit: Nested, statistics: Statistics) -> pd.DataFrame:
+    low, high = fit.interval(statistics.confidence)
+    adjusted = false_discovery_control(fit.p_values())
+    sign = np.where(fit.estimate_A > 0, "higher", "lower")
+    return rows.assign(
+        difference=fit.estimate_A,
+        difference_low=low,
+        difference_high=high,
+        adjusted=adjusted,
+        answer=np.where(adjusted < 1 - statistics.confidence, sign, "open"),
+        by_policy=list(map(list, fit.own_A_P)),
+    )
+
+
+def agreement(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per measure and pair of mixes: measure, mix, other, tau, least, greatest. Kendall's τ between the rankings
+    of arms by mean accuracy; least and greatest when a seed of every run is left out. A pair of a mix with itself:
+    between its first and its second base policy, what a repetition could reach."""
+    rows = []
+    for measure in MEASURES:
+        for mix, other in combinations(dict.fromkeys(table["mix"]), 2):
+            parts = (table[table["mix"] == mix], table[table["mix"] == other])
+            rows.append((measure, mix, other, *_taus(*parts, measure)))
+        for mix, own in table.groupby("mix", sort=False):
+            policies = sorted(own["policy"].unique())
+            if len(policies) > 1:
+                parts = (own[own["policy"] == policy] for policy in policies[:2])
+                rows.append((measure, mix, mix, *_taus(*parts, measure)))
+    return pd.DataFrame(rows, columns=["measure", "mix", "other", "tau", "least", "greatest"])
+
+
+def _taus(one: pd.DataFrame, two: pd.DataFrame, measure: str) -> tuple[float, float, float]:
+    tau = _tau(one, two, measure)
+    seeds = sorted(set(one["seed"]) & set(two["seed"]))
+    without = [_tau(one[one["seed"] != seed], two[two["seed"] != seed], measure) for seed in seeds if len(seeds) > 1]
+    return tau, min(without, default=tau), max(without, default=tau)
+
+
+def _tau(one: pd.DataFrame, two: pd.DataFrame, measure: str) -> float:
+    means = [part.groupby("arm")[measure].mean() for part in (one, two)]
+    return float(kendalltau(means[0], means[1].reindex(means[0].index)).statistic)

@@ -1,0 +1,81 @@
+"""The atlas's panel of mixes: its runs, and what each mix is like while the baseline trains on it."""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from repro.files import Unreadable
+from repro.paths import ATLAS_DESIGN
+from repro.settings import Mix
+from repro.settings.text import read_mapping
+from repro.stats import atlas
+from repro.stats.atlas import NoRuns
+
+PANEL = "mixes"
+WHERE = ["mix", "policy"]
+
+
+def declared() -> dict[str, Mix]:
+    """{name: mix}, as the panel declares them."""
+    panel = read_mapping(ATLAS_DESIGN)["panels"][PANEL]
+    mixes = {name: Mix.model_validate(entry) for name, entry in panel["settings"]["mixes"].items()}
+    return {name: mixes[name] for name in panel["vary"]["mix"]}
+
+
+def load(table: str) -> pd.DataFrame:
+    """A table of the panel with mix, policy, arm and seed in front: of the mixes, in the order of the design, on which
+    every arm has been trained from a base policy. NoRuns where there is none."""
+    runs = atlas.load("runs", PANEL, columns=["policy", "arm", "seed", "varied"])
+    mixes = list(declared())
+    if len(runs):
+        runs = runs.assign(mix=[_mix(*of) for of in zip(runs["varied"], runs["run"], strict=True)])
+        sizes = runs.groupby(WHERE).size()
+        whole = sizes[sizes == sizes.max()].index
+        runs = runs[pd.MultiIndex.from_frame(runs[WHERE]).isin(whole)]
+        on_each = runs.groupby("mix")["policy"].nunique()
+        runs = runs[runs["mix"].map(on_each) == on_each.max()]
+    if runs.empty:
+        raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
+    named = runs.assign(mix=pd.Categorical(runs["mix"], mixes))[["run", *WHERE, "arm", "seed"]]
+    rows = named.sort_values([*WHERE], kind="stable").merge(atlas.load(table, PANEL), on="run")
+    return rows.assign(mix=rows["mix"].astype(str))
+
+
+def _mix(varied: str, run: str) -> str:
+    try:
+        return str(json.loads(varied)["mix"])
+    except (KeyError, TypeError, ValueError):
+        raise Unreadable(f"atlas/data: {run} names no mix: `git checkout atlas/data`") from None
+
+
+def shares() -> pd.DataFrame:
+    """Mixes by title × families: the shares of its queries, and `about`, what the mix is meant to be."""
+    mixes = declared().values()
+    table = pd.DataFrame({mix.title: mix.shares for mix in mixes}).T.fillna(0.0)
+    return table.assign(about=[mix.about for mix in mixes])
+
+
+def described(batches: pd.DataFrame, curves: pd.DataFrame, arm: str) -> pd.DataFrame:
+    """A row per mix and base policy, means over the seeds and logged batches of `arm`:
+
+    start         accuracy before training
+    silent        share of rollouts whose advantage is 0
+    correlation   of |A| and cost over a batch
+    factor        what draws by |A|/√cost should cost, relative to uniform ones: see `predicted`
+    """
+    own = batches[batches["arm"] == arm]
+    own = own.assign(factor=predicted(own))
+    rows = own.groupby(WHERE, sort=False)[["silent", "correlation", "factor"]].mean()
+    first = curves[(curves["arm"] == arm) & (curves["step"] == 0)]
+    rows.insert(0, "start", first.groupby(WHERE)["accuracy"].mean())
+    return rows.reset_index()
+
+
+def predicted(batches: pd.DataFrame) -> np.ndarray:
+    """factor_B = (Σ|A|√c)² / (Σc ΣA²) of each batch: what reaching a given error costs by draws with p ∝ |A|/√c, over
+    what it costs by uniform draws (Cost-Aware Learning, eq. 8, with |A| for the gradient's norm). At most 1, by Cauchy
+    and Schwarz; NaN where every advantage is 0."""
+    uniform = (batches["cost"] * batches["square"]).to_numpy(float)
+    optimal = batches["optimal"].to_numpy(float) ** 2
+    return np.divide(optimal, uniform, out=np.full(len(uniform), np.nan), where=uniform > 0)

@@ -1,1 +1,0 @@
-"""The same arms on other mixes of queries."""
