@@ -1,5 +1,6 @@
 """The atlas: what a design lists, and that its runs are made once, taken up, audited and read back."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -174,6 +175,16 @@ def test_runs_are_made_once_read_back_and_the_same_again(place, monkeypatch, cap
     capsys.readouterr()
     assert run(monkeypatch, "audit", "4") == 0
     assert "3 of 4 runs have the atlas's bits; of the others 0 end outside" in capsys.readouterr().out
+
+
+def test_an_arm_that_joins_a_panel_is_stored_and_one_with_runs_stays_as_it_was_made(place):
+    running.describe(designs.load(), "main")
+    path = place / "data/main/settings.json"
+    first = json.loads(path.read_text())
+    fewer = {name: arm for name, arm in first["arms"].items() if name != "zvf"}
+    path.write_text(json.dumps(first | {"arms": fewer | {"grpo": {"objective": "another"}}}))
+    running.describe(designs.load(), "main")
+    assert json.loads(path.read_text()) == first | {"arms": first["arms"] | {"grpo": {"objective": "another"}}}
 
 
 def test_runs_of_the_study_are_taken_over_as_the_atlas_would_make_them(place, monkeypatch):

@@ -77,10 +77,12 @@ def make(
 
 
 def describe(design: Design, panel: str) -> None:
-    """Store what the panel's runs were made with beside them, once."""
+    """Store what the panel's runs were made with beside them; an arm that is there already stays as it was made."""
     path = paths.ATLAS_DATA / panel / "settings.json"
-    if not path.exists():
-        write_json(made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0))), path)
+    now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))
+    stored = read_json(path, "git checkout it", ["sections", "arms"]) if path.exists() else now
+    if set(now["arms"]) - set(stored["arms"]) or not path.exists():
+        write_json(stored | {"arms": now["arms"] | stored["arms"]}, path)
 
 
 def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell], Settings]]:
