@@ -402,3 +402,26 @@ def test_a_claim_on_tokens_is_held_against_both_counts_and_tallied_once(tmp_path
     assert (counts[SAME], counts[OPPOSITE], counts[NOTHING], counts["another verdict as computed"]) == (1, 0, 1, 1)
     assert other_verdicts(table).values.tolist() == [["x", SAME, OPPOSITE]]
     assert with_words(table, claims)["trained tokens"].tolist() == ["as the papers count", "as computed", "–"]
+
+
+def test_halves_of_the_seeds_lie_on_the_side_of_the_verdict_or_not():
+    arms = {
+        "grpo": [(0.3, 0.5, 0.5)] * 6,
+        "up": [(0.3, 0.5, 0.6 + 0.001 * seed) for seed in range(6)],
+        "even": [(0.3, 0.5, 0.6 if seed % 2 == 0 else 0.49) for seed in range(6)],
+    }
+    frames = pd.concat([evaluations(arm, rows) for arm, rows in arms.items()])
+    of = {"statistic": "final", "base": "grpo"}
+    made = [
+        claim({"difference": of | {"arm": arm}}, {"direction": direction}, id=f"{arm}-{direction}")
+        for arm, direction in (("up", "higher"), ("up", "lower"), ("even", "higher"))
+    ]
+    table = claims_table(study(tuple(arms), evaluations=frames), made).set_index("id")
+    assert table["verdict"].tolist() == [SAME, OPPOSITE, NOTHING]
+    assert table.loc["up-higher", ["first", "second"]].tolist() == pytest.approx([10.2, 10.3])
+    assert table["alike"].tolist() == ["yes", "yes", ""]
+    assert with_words(table.reset_index(), made)["halves alike"].tolist() == [
+        "yes: +10.20, +10.30",
+        "yes: +10.20, +10.30",
+        "+10.00, -1.00",
+    ]

@@ -1,6 +1,6 @@
 """The study's tables, as claims read them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -47,3 +47,15 @@ class Study:
         if rows.empty:
             raise Untestable(f"{table} of arm {arm}")
         return rows
+
+    def halves(self) -> "tuple[Study, Study]":
+        """The study on every other of its seeds, and on the rest: of five, on the first, third and fifth, and on the
+        second and fourth. What has no seeds is in both."""
+        named = ("evaluations", "steps", "questions", "selection", "fidelity", "drift")
+        frames = {name: frame for name in named if (frame := getattr(self, name)) is not None and "seed" in frame}
+        seeds = sorted({seed for frame in frames.values() for seed in frame["seed"].unique()})
+        first, second = (
+            replace(self, **{name: frame[frame["seed"].isin(seeds[start::2])] for name, frame in frames.items()})
+            for start in (0, 1)
+        )
+        return first, second

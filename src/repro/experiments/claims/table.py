@@ -1,6 +1,6 @@
 """All claims with their figures and verdicts, as rows of data; for reading, their words are joined by id."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,10 @@ from repro.experiments.claims.schema import SUFFIX, Claim, load
 from repro.experiments.claims.study import Study, Untestable
 from repro.stats.multiplicity import LEAST_SEEDS
 from repro.stats.tables import interval
-from repro.stats.verdicts import UNTESTED, VERDICTS, Expectation, verdict
+from repro.stats.verdicts import OPPOSITE, SAME, SAME_SIZE, UNTESTED, VERDICTS, Expectation, verdict
 
 UNITS = {"points": " points", "ratio": "×", "level": ""}
+HALVES = ("first", "second")
 OTHERWISE = "another verdict as computed"
 FORMATS = {"points": "+.2f", "ratio": ".2f", "level": ".3g"}
 
@@ -31,16 +32,38 @@ def claims_table(
                          what is expected (repro.stats.verdicts.Expectation); both sizes alike where it is one number
     missing              what the study lacks for a figure or an interval, else ""
     timed                made from seconds
+    first, second        the figure from either half of the seeds (`Study.halves`); NaN where it has none there
+    alike                "yes" where both lie on the side of a verdict for or against the claim, "no" where one does
+                         not; "" where there is no such verdict, or no seeds
     """
     clocked = study if timed is None else replace(study, evaluations=timed)
-    return pd.DataFrame(
-        [_row(claim, clocked if claim.timed else study) for claim in (load() if claims is None else claims)]
-    )
+    halves, clocked_halves = study.halves(), clocked.halves()
+    rows = []
+    for claim in load() if claims is None else claims:
+        row = _row(claim, clocked if claim.timed else study)
+        rows.append(row | _in_halves(row, claim, clocked_halves if claim.timed else halves))
+    return pd.DataFrame(rows)
+
+
+def _in_halves(row: dict, claim: Claim, halves: Sequence[Study]) -> dict:
+    values = []
+    for half in halves:
+        try:
+            values.append(float(figure(half, claim.measure)[0]) if claim.measure is not None else np.nan)
+        except Untestable:
+            values.append(np.nan)
+    told = row["verdict"] in (SAME, SAME_SIZE, OPPOSITE) and not np.isnan(values).any()
+    alike = ""
+    if told and not row["value"] == row["low"] == row["high"]:
+        effects = [claim.expectation.effect(value) for value in values]
+        side = "out" if row["verdict"] == OPPOSITE else "in"
+        alike = "yes" if all(claim.expectation.region.place((effect,) * 2) == side for effect in effects) else "no"
+    return {"first": values[0], "second": values[1], "alike": alike}
 
 
 def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
     """`claims_table` for reading: paper, claim, trained tokens (how they are counted), where, paper says, we measured,
-    verdict, by id."""
+    verdict, halves alike, by id."""
     words = {claim.id: claim for claim in (load() if claims is None else claims)}
     rows = []
     for row in table.to_dict("records"):
@@ -56,6 +79,7 @@ def with_words(table: pd.DataFrame, claims: Iterable[Claim] | None = None) -> pd
                 "paper says": _says(claim.expectation) if claim.expectation else "",
                 "we measured": _measured(row["value"], row["low"], row["high"], row["kind"]),
                 "verdict": f"{row['verdict']}: {reason}" if reason else row["verdict"],
+                "halves alike": _halves(row),
             }
         )
     return pd.DataFrame(rows).set_index("id")
@@ -125,6 +149,16 @@ def _says(expected: Expectation) -> str:
     if expected.reference is None:
         return expected.direction
     return f"{expected.direction} {'to' if expected.direction == 'equal' else 'than'} {expected.reference:g}"
+
+
+def _halves(row: dict) -> str:
+    """`yes: +1.20, +0.40`; without a word where the whole has no verdict for or against the claim."""
+    values = (_measured(row[name], np.nan, np.nan, row["kind"]) for name in HALVES)
+    pair = [value.removesuffix(UNITS.get(row["kind"], "")) for value in values]
+    exact = row["value"] == row["low"] == row["high"]
+    if exact or not all(pair):
+        return ""
+    return f"{row['alike']}: {', '.join(pair)}".removeprefix(": ")
 
 
 def _measured(value: float, low: float, high: float, kind: str) -> str:
