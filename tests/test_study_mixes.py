@@ -81,11 +81,12 @@ def test_the_factor_and_its_interval_over_seeds():
 
 def test_over_places_the_slope_is_one_where_the_equation_holds():
     described = pd.DataFrame({"mix": list("pqr"), "policy": "a", "factor": [0.25, 0.5, 1.0]})
-    exact = described.assign(arm="x", factor=[0.5, 1.0, 2.0], factor_low=0.1, factor_high=3.0)
-    row = saving.over_places(described, exact, 0.95).iloc[0]
-    assert (row["predicted"], row["factor"]) == pytest.approx((0.5, 1.0))
-    assert (row["slope"], row["slope_low"], row["slope_high"]) == pytest.approx((1.0, 1.0, 1.0))
-    assert np.isnan(saving.over_places(described[:2], exact[:2], 0.95).iloc[0]["slope"])
+    exact = described.assign(factor=[0.5, 1.0, 2.0], factor_low=0.1, factor_high=3.0)
+    both = saving.beside(pd.concat([exact.assign(arm="drawn"), exact.assign(arm="grpo")]), described, ["drawn"])
+    drawn, other = saving.over_places(both, 0.95).itertuples()
+    assert (drawn.predicted, drawn.factor, other.predicted) == pytest.approx((0.5, 1.0, 1.0))
+    assert (drawn.slope, drawn.slope_low, drawn.slope_high) == pytest.approx((1.0, 1.0, 1.0))
+    assert np.isnan(other.slope) and np.isnan(saving.over_places(both[:2], 0.95).iloc[0]["slope"])
 
 
 def test_differences_by_steps_and_by_flops_and_the_figures_say_them():
@@ -106,8 +107,8 @@ def test_differences_by_steps_and_by_flops_and_the_figures_say_them():
     assert "Fast higher on mix one" in in_words(figure)
     described = pd.DataFrame({"mix": ["one", "two"], "policy": "a", "factor": [0.5, 0.8]})
     measured = saving.measured(curves, ["fast"], "grpo", "paper_tokens", 0.95)
-    figure = plot.savings(described, measured, ["fast"], titles, names, "Saved?")
-    assert "predicted 0.50 to 0.80" in in_words(figure) and "Fast measured 0.50" in in_words(figure)
+    figure = plot.savings(saving.beside(measured, described, ["fast"]), ["fast"], titles, names, "Saved?")
+    assert "Fast: predicted 0.50 to 0.80, measured 0.50 to 0.50" in in_words(figure)
 
 
 def test_mixes_that_are_still_being_made_are_left_out(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from repro.plots.style import COLORS, new_figure
 from repro.plots.words import says
 from repro.stats.tables import interval
 
-TICKS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 WIDEST = (0.1, 5.0)  # limits of the axis of factors; intervals are cut there
 # Filled and open, round and square, solid and dashed: distinguishable without colour.
 MARKS = {
@@ -28,49 +28,43 @@ SHAPES = {"steps": "circle", "flops": "square"}  # the markers' names in a drawi
 
 
 def savings(
-    described: pd.DataFrame,
-    measured: pd.DataFrame,
-    arms: Sequence[str],
-    titles: Mapping[str, str],
-    names: Mapping[str, str],
-    title: str,
+    measured: pd.DataFrame, arms: Sequence[str], titles: Mapping[str, str], names: Mapping[str, str], title: str
 ) -> Figure:
     """Tokens relative to uniform draws, predicted (a diamond) and measured (with its interval): rows are mixes and base
-    policies, panels are `arms`.
-
-    `described`, `measured`: of repro.experiments.mixes; `titles` of mixes, `names` of arms.
-    """
-    places = described.sort_values("factor", kind="stable").reset_index(drop=True)
+    policies, panels are `arms`. `measured`: of `repro.experiments.mixes.saving.beside`; `titles` of mixes, `names` of
+    arms."""
+    places = measured[measured["arm"] == arms[0]].sort_values("predicted", kind="stable")[WHERE]
     labels = [f"{titles[row.mix]}, {row.policy}" for row in places.itertuples()]
-    figure, axes = new_figure(1.8 + 0.34 * len(places), 1, len(arms), width=9.6, sharex=True, sharey=True)
+    figure, axes = new_figure(1.9 + 0.34 * len(places), 1, len(arms), width=10.4, sharex=True, sharey=True)
+    rows = np.arange(len(places))
     for ax, arm in zip(axes[0], arms, strict=True):
-        own = places[WHERE].merge(measured[measured["arm"] == arm], on=WHERE, how="left")
+        own = places.merge(measured[measured["arm"] == arm], on=WHERE, how="left")
         low, high = own["factor_low"].clip(*WIDEST), own["factor_high"].clip(*WIDEST)
-        rows = np.arange(len(places))
         ax.hlines(rows, low, high, color=COLORS[0], linewidth=1.6)
         ax.plot(own["factor"], rows, "o", color=COLORS[0], markersize=7, label="measured, with its 95% interval")
         predicted = {"color": "0.1", "markerfacecolor": "white", "markersize": 7, "markeredgewidth": 1.6}
-        ax.plot(places["factor"], rows, "D", **predicted, label="predicted by eq. 8")
+        ax.plot(own["predicted"], rows, "D", **predicted, label="predicted by eq. 8")
         ax.axvline(1.0, color="0.35", linewidth=1)
         ax.set_xscale("log")
         ax.set_xlim(*WIDEST)
         ax.xaxis.set_major_locator(FixedLocator(TICKS))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.set_title(names[arm], loc="left", fontsize=12)
-        ax.set_xlabel("trained tokens for the same accuracy,\nrelative to uniform draws")
-    axes[0, 0].set_yticks(range(len(labels)), labels)
+        ax.set_title(textwrap.fill(names[arm], 24), loc="left", fontsize=12)
+    axes[0, len(arms) // 2].set_xlabel("trained tokens for the same accuracy, relative to uniform draws")
+    axes[0, 0].set_yticks(rows, labels)
     axes[0, 0].set_ylim(len(labels) - 0.5, -0.5)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return _answering(says(figure, _finding(places, measured, arms, names)), places, measured, arms, labels, names)
+    return _answering(says(figure, _finding(measured, arms, names)), places, measured, arms, labels, names)
 
 
-def _finding(places: pd.DataFrame, measured: pd.DataFrame, arms: Sequence[str], names: Mapping[str, str]) -> str:
-    parts = [f"predicted {places['factor'].min():.2f} to {places['factor'].max():.2f} of uniform draws' tokens"]
+def _finding(measured: pd.DataFrame, arms: Sequence[str], names: Mapping[str, str]) -> str:
+    parts = []
     for arm in arms:
         own = measured[measured["arm"] == arm]
-        parts.append(f"{names[arm]} measured {own['factor'].min():.2f} to {own['factor'].max():.2f}")
+        spans = (f"{own[name].min():.2f} to {own[name].max():.2f}" for name in ("predicted", "factor"))
+        parts.append("{}: predicted {}, measured {} of uniform draws' tokens".format(names[arm], *spans))
     return "; ".join(parts)
 
 
@@ -82,22 +76,24 @@ def _answering(
     labels: Sequence[str],
     names: Mapping[str, str],
 ) -> Figure:
-    """`figure` with its drawing: one arm, or the prediction, at a time."""
-    predicted = places.assign(value=places["factor"], low=places["factor"], high=places["factor"], arm="predicted")
-    parts = [predicted.assign(line=labels, colour="#1a1a1a", fill="white", shape="diamond")]
+    """`figure` with its drawing: one arm at a time, measured or predicted."""
+    parts = []
     for arm in arms:
-        own = places[WHERE].merge(measured[measured["arm"] == arm], on=WHERE, how="left")
+        own = places.merge(measured[measured["arm"] == arm], on=WHERE, how="left").assign(line=labels)
         ends = own[["factor", "factor_low", "factor_high"]].set_axis(["value", "low", "high"], axis=1)
         look = {"colour": COLORS[0], "fill": COLORS[0], "shape": "circle"}
-        parts.append(ends.assign(arm=arm, line=labels, **look))
+        parts.append(own.assign(**ends, **look, figure="measured"))
+        alone = dict.fromkeys(["value", "low", "high"], own["predicted"])
+        parts.append(own.assign(**alone, colour="#1a1a1a", fill="white", shape="diamond", figure="predicted"))
     points = pd.concat(parts, ignore_index=True)
+    shown = {name: name for name in ("measured", "predicted")}
     points["said"] = [interval(*row, ".2f") for row in points[["value", "low", "high"]].to_numpy(float)]
-    shown = {arm: f"{names[arm]}, measured" for arm in arms} | {"predicted": "predicted by eq. 8"}
     return answering_rows(
         figure,
         points.assign(reference=1.0),
-        by="line", limits=dict.fromkeys(shown, WIDEST), choices={"arm": shown}, log=True,
-        note="Intervals are cut at the edges of the axis.",
+        by="line", limits={arm: WIDEST for arm in arms},
+        choices={"arm": {arm: names[arm] for arm in arms}, "figure": shown},
+        log=True, note="Intervals are cut at the edges of the axis.",
     )  # fmt: skip
 
 
@@ -117,7 +113,7 @@ def differences(
             point = {**mark, "linestyle": "none", "markersize": 7, "markeredgewidth": 1.6}
             ax.plot(own["difference"], places, label=MEASURES[measure], **point)
         ax.axvline(0.0, color="0.35", linewidth=1)
-        ax.set_title(textwrap.fill(titles[mix], 34), loc="left", fontsize=12)
+        ax.set_title(textwrap.fill(titles[mix], 24), loc="left", fontsize=12)
         ax.xaxis.set_major_locator(MaxNLocator(4))
     for ax in axes.flat[len(titles) :]:
         ax.set_axis_off()

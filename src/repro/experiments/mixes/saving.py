@@ -37,13 +37,19 @@ def _factors(curves: pd.DataFrame, arms: Sequence[str], cost: str) -> np.ndarray
     return scaled(later[cost], later["accuracy"], arm_N, start, later["samples"])
 
 
-def over_places(described: pd.DataFrame, factors: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    """A row per arm of `factors`, of `measured`: arm; predicted and factor, geometric means over mixes and base
-    policies; slope, of log factor on the logarithm of the prediction; factor and slope with _low and _high, Student's t
-    over these places. `described`: of `made.described`."""
+def beside(measured: pd.DataFrame, described: pd.DataFrame, drawn: Sequence[str]) -> pd.DataFrame:
+    """`measured` with the column `predicted`: of `made.described` for the arms that draw by |A|/√c, else 1."""
+    rows = measured.merge(described[[*WHERE, "factor"]].rename(columns={"factor": "predicted"}), on=WHERE)
+    return rows.assign(predicted=rows["predicted"].where(rows["arm"].isin(drawn), 1.0))
+
+
+def over_places(factors: pd.DataFrame, confidence: float) -> pd.DataFrame:
+    """A row per arm of `factors`, of `beside`: arm; predicted and factor, geometric means over mixes and base policies;
+    slope, of log factor on the logarithm of the prediction, NaN where that is the same everywhere; factor and slope
+    with _low and _high, Student's t over these places."""
     rows = []
-    for arm, own in described[[*WHERE, "factor"]].merge(factors, on=WHERE, suffixes=("_predicted", "")).groupby("arm"):
-        x_P, y_P = np.log(own["factor_predicted"].to_numpy(float)), np.log(own["factor"].to_numpy(float))
+    for arm, own in factors.groupby("arm", sort=False):
+        x_P, y_P = np.log(own["predicted"].to_numpy(float)), np.log(own["factor"].to_numpy(float))
         mean, low, high = np.exp(np.array(t_intervals(y_P[None], confidence))[:, 0])
         rows.append((arm, np.exp(x_P.mean()), mean, low, high, *_slope(x_P, y_P, confidence)))
     ends = ["factor", "factor_low", "factor_high", "slope", "slope_low", "slope_high"]
@@ -51,8 +57,8 @@ def over_places(described: pd.DataFrame, factors: pd.DataFrame, confidence: floa
 
 
 def _slope(x_P: np.ndarray, y_P: np.ndarray, confidence: float) -> tuple[float, float, float]:
-    """Least squares, with Student's interval; NaN with fewer than three places."""
-    if len(x_P) < 3:
+    """Least squares, with Student's interval; NaN with fewer than three places, or where x does not vary."""
+    if len(x_P) < 3 or np.ptp(x_P) == 0:
         return (float("nan"),) * 3
     fit = linregress(x_P, y_P)
     half = t_quantile(len(x_P) - 2, confidence) * fit.stderr
