@@ -54,7 +54,7 @@ def test_what_changes_no_number_of_training_makes_no_training_stage_stale(copied
     for folder in apart.split():
         for path in sorted((root / folder).rglob("*.py")):
             edit(path)
-    for name in ("training.py", "arms.py", "notebook.py", "errors.py"):
+    for name in ("training.py", "arms.py", "notebook.py", "errors.py", "stops.py"):
         edit(root / name)
     for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py", "progress.py", "live.py"):
         edit(root / "engine" / name)

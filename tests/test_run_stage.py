@@ -30,7 +30,7 @@ def attempts(monkeypatch, tmp_path):
         Path(target).write_text('{"cells": []}')
 
     monkeypatch.setattr(papermill, "execute_notebook", execute)
-    monkeypatch.setattr(run, "end_with", lambda owner: None)
+    monkeypatch.setattr(run, "end_with", lambda owner, cleanup: None)
     monkeypatch.setattr(run.paths, "EXECUTED", tmp_path / "executed")
     monkeypatch.setattr(run, "LAST_RUN", tmp_path / "last")
     return calls, failures

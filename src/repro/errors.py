@@ -12,16 +12,19 @@ import errno
 import functools
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from repro import stops
+
 WORDS = {int: "whole number", float: "number"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
 TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
-INTERRUPTED = "interrupted; the same command goes on from what is finished"
+INTERRUPTED = f"interrupted; {stops.TAKES_UP}"
 
 
 class Refused(Exception):
@@ -41,26 +44,39 @@ def command(
     status: int = 1,
     interrupted: str = INTERRUPTED,
 ) -> Callable[..., int]:
-    """`main` returning its exit status: `status` after a failure, told on stderr in one sentence if it was expected."""
+    """`main` returning its exit status: `status` after a failure, told on stderr in one sentence if it was expected.
+
+    Ctrl-C and SIGTERM end it with 130 and 143. `interrupted` is said after the former; its part after the semicolon,
+    what a next call takes up, after either.
+    """
     if main is None:
         return functools.partial(command, name=name, status=status, interrupted=interrupted)
 
+    def say(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    def stopped(number: int) -> str:
+        return interrupted if number == signal.SIGINT else f"{stops.WORDS[number]};{interrupted.partition(';')[2]}"
+
     @functools.wraps(main)
     def told(*arguments: Any, **options: Any) -> int:
-        try:
-            return main(*arguments, **options) or 0
-        except KeyboardInterrupt:
-            print(f"{name}: {interrupted}", file=sys.stderr)
-            return 130
-        except BrokenPipeError:  # as in `… list | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        except Exception as error:
-            if (said := sentence(error)) is None:
-                traceback.print_exc()
-                said = "an error of repro itself, and not of its input: please report it with the traceback above"
-            print(f"{name}: {said}", file=sys.stderr)
-            return status
+        with stops.listening(lambda number: say(stopped(number))):
+            try:
+                return main(*arguments, **options) or 0
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
+                if number := stops.number_of(error):
+                    say((isinstance(error, KeyboardInterrupt) and str(error)) or stopped(number))
+                    return 128 + number
+                if isinstance(error, SystemExit):  # of argparse
+                    raise
+                if isinstance(error, BrokenPipeError):  # as in `… list | head`
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    return 1
+                if (said := sentence(error)) is None:
+                    traceback.print_exc()
+                    said = "an error of repro itself, and not of its input: please report it with the traceback above"
+                say(said)
+                return status
 
     return told
 

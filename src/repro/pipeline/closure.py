@@ -12,7 +12,7 @@ from typing import Any
 from repro.files import Unreadable, read_json
 from repro.paths import SOURCE
 
-APART = ("settings", "errors.py")  # a manifest contains the values of the settings; the other words errors
+APART = ("settings", "errors.py", "stops.py")  # a manifest has the values of the settings; the others word endings
 
 
 def module_file(module: str, source: Path = SOURCE) -> Path | None:

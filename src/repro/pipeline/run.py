@@ -2,16 +2,12 @@
 
 import json
 import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from repro import paths
+from repro import paths, stops
 from repro.engine.workers import end_with
 from repro.errors import Refused, of_system
 from repro.notebook import failed as failed_checks
@@ -21,6 +17,7 @@ from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
 KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one draws new ports
+TAKES_UP = "checkpoints are kept, run it again to resume"
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 
@@ -39,43 +36,19 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
-    with interrupts() as heed, told(stage, settings) as around, Heartbeat(stage.name, around) as output:
+    with told(stage, settings) as around, Heartbeat(stage.name, around) as output:
         place = f"{around}; " if around else ""
         print(f"{stage.name}: {place}{reason(stage, now)}", flush=True)
         _execute(stage, executed, stage.parameters(settings), output)
-        heed()
+        stops.heed()
         seconds = time.monotonic() - started
         if stage.report:
             _render(stage, settings, now, executed, seconds)
-        heed()
+        stops.heed()
     _remember(stage, now)
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
-
-
-@contextmanager
-def interrupts() -> Iterator[Callable[[], None]]:
-    """A function that raises KeyboardInterrupt if a Ctrl-C came inside and the exception was swallowed, as by a
-    library that tries imports, or in a callback: otherwise the stage would go on as if nothing had been asked."""
-    came, main = [], threading.current_thread() is threading.main_thread()
-    usual = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: Any) -> None:
-        came.append(number)
-        signal.default_int_handler(number, frame)
-
-    def heed() -> None:
-        if came:
-            raise KeyboardInterrupt
-
-    if main and usual is signal.default_int_handler:
-        signal.signal(signal.SIGINT, note)
-    try:
-        yield heed
-    finally:
-        if signal.getsignal(signal.SIGINT) is note:
-            signal.signal(signal.SIGINT, usual)
 
 
 def check_code() -> None:
@@ -107,7 +80,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
     from nbclient.exceptions import DeadKernelError
 
     os.environ["REPRO_ROOT"] = str(paths.ROOT)
-    end_with(os.getppid())  # a killed `make repro` must leave nothing running
+    end_with(stops.PARENT, lambda: _say_left(stage.name))  # a killed `make repro` must leave nothing running
     for attempt in range(1, KERNEL_STARTS + 1):
         try:
             papermill.execute_notebook(
@@ -125,8 +98,9 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
                 extra_arguments=["--IPKernelApp.log_level=50"],
             )
             return
-        except KeyboardInterrupt:
-            raise StageFailed(f"{stage.name}: interrupted; checkpoints are kept, run it again to resume") from None
+        except KeyboardInterrupt as stop:
+            word = stops.WORDS[stops.number_of(stop)]
+            raise type(stop)(f"{stage.name}: {word}; {TAKES_UP}") from None
         except papermill.PapermillExecutionError as error:
             said = of_system(error.ename, error.evalue) or f"{error.ename}: {error.evalue}"
             raise StageFailed(
@@ -139,6 +113,10 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
             if _ran_a_cell(executed) or attempt == KERNEL_STARTS:
                 raise StageFailed(f"{stage.name}: its kernel died: {error}; see {executed}") from None
             print(f"{stage.name}: the kernel did not start, trying again ({attempt})", flush=True)
+
+
+def _say_left(stage: str) -> None:
+    print(f"repro: {stage}: ended, as what had started it did; {TAKES_UP}", file=sys.stderr, flush=True)
 
 
 def _ran_a_cell(executed: Path) -> bool:
