@@ -1,4 +1,4 @@
-"""Broken settings: whatever stands in params.yaml, it is refused in one sentence, or every arm builds and trains.
+"""Broken settings: whatever stands in params.yaml, it is refused in one sentence, or every arm builds and makes a step.
 
 Some hundred cases by default, other ones each time `make fuzz` makes thousands (REPRO_FUZZ).
 """
@@ -17,10 +17,16 @@ import yaml
 from hypothesis import HealthCheck, given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
+from tiny_run import new_trainer, parity, pools, reward_with
 
 from repro import arms
+from repro.engine.diverged import Diverged
+from repro.engine.measure import measure_profile
+from repro.engine.profile import Profile, Source
+from repro.errors import Refused
 from repro.paths import PARAMS
-from repro.settings import Settings, SettingsError, load, parse
+from repro.settings import Arm, SettingsError, load, parse
+from repro.settings.schema import Engine
 
 CASES = int(os.environ.get("REPRO_FUZZ", "200"))
 PATIENCE = 20.0  # seconds of CPU time for a case
@@ -31,6 +37,7 @@ MANY = runs(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+_stepped: set[tuple] = set()  # the arms that made their step, with the engine's settings
 ARMS = ("grpo", "cispo", "cost-aware", "noise-1", "zvf", "d3s", "sgpo", "sgpo-again-1", "grpo-again", "random-subset")
 NUMBERS = (
     0,
@@ -92,6 +99,7 @@ ODD = (
     ),
     *(["grpo"], ["grpo", "grpo"], [0, 0], {"cost_aware": {"beta": float("nan")}}, ["__init__"], b"x", *NUMBERS, *WORDS),
 )
+MOST = {"rollouts_per_step": 64, "minibatch": 64, "max_new_tokens": 8, "kl_probe": 8, "refill_rounds": 4}
 PIECES = (b"\xff", b"\0", b"\t", b"&a ", b"*a", b"<<: ", b"? ", b"!!", b": ", b"- ", b"{", b"]", b"\n", b"'")
 
 
@@ -142,6 +150,26 @@ def mutated(random: Random) -> dict[str, Any]:
     return raw
 
 
+def varied(random: Random) -> dict[str, Any]:
+    """Settings that are more often accepted: a number of the engine or of an arm scaled, and a part of an arm, whole or
+    a parameter of it, taken from any other of params.yaml."""
+    raw = copy.deepcopy(whole())
+    container, key = random.choice([at for section in ("engine", "arms") for at in places(raw[section])])
+    if isinstance(value := container[key], int | float) and not isinstance(value, bool):
+        container[key] = random.choice([value * 2, value * 3, value / 2, value + 1, value - 1, 1, 0.5, float(value)])
+    part, content = random.choice(donors())
+    raw["arms"][random.choice(ARMS)][part] = copy.deepcopy(content)
+    return raw
+
+
+@functools.cache
+def donors() -> list[tuple[str, Any]]:
+    """(part, content) of every arm of params.yaml, without words."""
+    raw = yaml.safe_load(PARAMS.read_text())
+    every = [*raw["arms"].values(), *raw["atlas_arms"].values()]
+    return [entry for arm in every for entry in arm.items() if entry[0] not in ("title", "about", "group")]
+
+
 def spoilt(random: Random) -> bytes:
     """The file's bytes with some cut, inserted or exchanged."""
     content = PARAMS.read_bytes()
@@ -153,8 +181,9 @@ def spoilt(random: Random) -> bytes:
     return content
 
 
-def outcome(settings: Any) -> Settings | None:
-    """What `settings()` gives if every arm of it builds, None if it is refused; in one sentence, and in time."""
+@contextlib.contextmanager
+def in_time() -> Iterator[None]:
+    """AssertionError after PATIENCE seconds."""
 
     def late(*_: Any) -> None:
         raise AssertionError(f"not decided after {PATIENCE} s")
@@ -162,27 +191,66 @@ def outcome(settings: Any) -> Settings | None:
     usual = signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     try:
-        read = settings()
-        arms.check(read)
-        return read
-    except SettingsError as error:
-        sentence = str(error)
-        assert "\n" not in sentence and 10 < len(sentence) < 600, sentence
-        return None
+        yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, usual)
 
 
+def outcome(settings: Any) -> None:
+    """What `settings()` gives is refused in one sentence, or every arm of it builds and makes a step; in time."""
+    try:
+        with in_time():
+            read = settings()
+            arms.check(read)
+    except SettingsError as error:
+        sentence = str(error)
+        assert "\n" not in sentence and 10 < len(sentence) < 600, sentence
+        return
+    for name, arm in read.arms.items():
+        with in_time():
+            step_once(arm, read.engine_of(name))
+
+
+def step_once(arm: Arm, engine: Engine) -> None:
+    """A step of the untrained policy, at sizes of at most MOST; an arm that differs in words alone from one that made
+    its step makes none. It may diverge, at the learning rates that are accepted, and be refused where its sizes are
+    cut: a group larger than the batch."""
+    parts = arm.model_dump_json(exclude={"title", "about", "group", "engine"})
+    values = {name: value for name, value in engine if name not in ("device", "dtype", "workers")}
+    sizes = {name: min(values[name], most) for name, most in MOST.items()}
+    if (done := (parts, *values.values())) in _stepped:
+        return
+    _stepped.add(done)
+    cut = any(sizes[name] < values[name] for name in ("rollouts_per_step", "minibatch"))
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Diverged, *([Refused] if cut else [])):
+        reward_with(patch, parity)
+        trainer = new_trainer(arm, profile=profile() if arm.profile else None, **values | sizes)
+        trainer.step(0)
+        assert len(trainer.log.steps) == 1
+
+
+@functools.cache
+def profile() -> Profile:
+    source, trainer = Source("a policy", "queries", 1.0, 8, seed=3), new_trainer()
+    return measure_profile(trainer.model, trainer.tokenizer, pools().train, source, samples=4, batch_rollouts=8)
+
+
 @MANY
 @given(st.randoms(use_true_random=False))
-def test_mutations_of_the_settings_are_refused_in_a_sentence_or_every_arm_builds(random):
+def test_mutations_of_the_settings_are_refused_in_a_sentence_or_every_arm_makes_a_step(random):
     outcome(lambda: parse(mutated(random)))
+
+
+@runs(MANY, max_examples=max(10, CASES // 5))
+@given(st.randoms(use_true_random=False))
+def test_settings_with_parts_of_other_arms_are_refused_in_a_sentence_or_every_arm_makes_a_step(random):
+    outcome(lambda: parse(varied(random)))
 
 
 @runs(MANY, max_examples=max(10, CASES // 10))
 @given(st.randoms(use_true_random=False))
-def test_a_spoilt_file_is_refused_in_a_sentence_or_every_arm_builds(tmp_path_factory, random):
+def test_a_spoilt_file_is_refused_in_a_sentence_or_every_arm_makes_a_step(tmp_path_factory, random):
     path = tmp_path_factory.mktemp("spoilt") / "params.yaml"
     path.write_bytes(spoilt(random))
     outcome(lambda: load(path))
@@ -230,24 +298,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for path in (tmp_path, tmp_path / "none.yaml"):
         with pytest.raises(SettingsError, match=f"{path} cannot be read: "):
             load(path)
-
-
-def test_what_is_accepted_trains():
-    """One step of every arm without a profile, at a tiny size, for the first few mutations that are accepted."""
-    from tiny_run import new_trainer, parity, reward_with
-
-    taken = ("temperature", "learning_rate", "weight_decay", "gradient_clip", "kl", "kept_rollouts", "slice_tokens")
-    made, random = 0, Random(0)
-    with contextlib.ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        reward_with(patch, parity)
-        while made < max(3, CASES // 500):
-            settings = outcome(lambda: parse(mutated(random)))
-            if settings is None:
-                continue
-            made += 1
-            for arm in settings.arms.values():
-                if arm.profile is None and arm.plan == ("uniform", {}):
-                    trainer = new_trainer(arm, **{name: getattr(settings.engine, name) for name in taken})
-                    trainer.step(0)
-                    assert len(trainer.log.steps) == 1
