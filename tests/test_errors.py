@@ -19,6 +19,7 @@ from repro.settings import SettingsError
         (FileExistsError(errno.EEXIST, "File exists", "out"), "out: file exists"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), "no space left on the disk of x: free some"),
         (MemoryError("Unable to allocate 74 GiB"), "out of memory (Unable to allocate 74 GiB)"),
+        (OSError(errno.EMFILE, "Too many open files", "x"), "too many open files: end what holds some"),
         (OSError("a/b holds no model"), "a/b holds no model"),
         (RuntimeError("[enforce fail] can't allocate memory: you tried to allocate 9 bytes"), "out of memory ("),
         (KeyError("a"), None),
@@ -81,3 +82,26 @@ def test_a_script_and_a_notebook_show_the_sentence_alone(tmp_path):
     )
     assert elsewhere.returncode == 1 and elsewhere.stderr.startswith("repro: no params.yaml beside a dvc.yaml in")
     assert elsewhere.stderr.count("\n") == 1
+
+
+CELLS = {
+    "from pathlib import Path; from repro.files import write_json; write_json({}, Path('params.yaml') / 'x' / 'y')": (
+        "NotADirectoryError: params.yaml/x: not a directory"
+    ),
+    "from repro.notebook import check; check('A B', True)": "ValueError: check 'A B': a name is lower-case letters",
+    "open('nowhere.csv')": None,
+    "from repro.pipeline.progress import in_words; in_words(float('nan'))": None,
+}
+
+
+def test_a_cell_shows_what_is_expected_of_our_code_in_a_sentence_and_other_errors_whole():
+    script = (
+        "from IPython.core.interactiveshell import InteractiveShell as Shell; import sys; shell = Shell.instance()\n"
+    )
+    script += "shell.run_cell('%colors NoColor\\nimport repro')\n"
+    script += "for cell in sys.argv[1:]:\n    print('NEXT')\n    shell.run_cell(cell)"
+    done = subprocess.run([sys.executable, "-c", script, *CELLS], cwd=ROOT, capture_output=True, text=True)
+    shown = [text.strip() for text in done.stdout.split("NEXT\n")[1:]]
+    for text, said in zip(shown, CELLS.values(), strict=True):
+        assert ("Traceback" in text) is (said is None), text
+        assert said is None or (text.startswith(said) and "\n" not in text), text

@@ -2,20 +2,22 @@
 
 An exception whose text is written for the user is a `Refused`. Where nothing catches one, Python prints its sentence
 alone, and so does Jupyter under a cell: that is what a script around `repro.trl`, or a notebook run by hand, shows. A
-command line's `main` is a `command`, which also finds words for the system's own errors; anything else is a fault of
-ours, and keeps its traceback.
+command line's `main` is a `command`, which also finds words for the system's own errors; so does Jupyter, where they
+come out of our code. Anything else is a fault of ours, and keeps its traceback.
 """
 
 import argparse
 import builtins
 import errno
 import functools
+import linecache
 import os
 import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +25,7 @@ from repro import stops
 
 WORDS = {int: "whole number", float: "number"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
+HANDLES = (errno.EMFILE, errno.ENFILE)
 TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
 INTERRUPTED = f"interrupted; {stops.TAKES_UP}"
 
@@ -91,6 +94,8 @@ def sentence(error: BaseException) -> str | None:
         return f"out of memory ({error or 'no more to be had'}): lower the sizes asked for, or use a larger machine"
     if isinstance(error, OSError) and error.errno in FULL:
         return f"no space left on the disk{_of(error)}: free some, then run the same command again"
+    if isinstance(error, OSError) and error.errno in HANDLES:
+        return "too many open files: end what holds some, or raise the limit (`ulimit -n`)"
     if isinstance(error, OSError) and error.errno == errno.EROFS and error.filename is not None:
         return f"{error.filename}: read-only file system: make it writable, then run the same command again"
     if isinstance(error, OSError) and error.filename is not None:
@@ -154,3 +159,37 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 _usual, sys.excepthook = sys.excepthook, _hook
+
+
+def in_notebook(error: BaseException, trace: TracebackType | None) -> str | None:
+    """The words for a failure under a cell; None where the traceback says more: for a fault of ours, and for whatever
+    happened in the cell's own code. A ValueError counts as expected if a `raise` of ours made it, as a check of what it
+    was given, and not if it fell out of a computation."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace)]
+    ours = [Path(__file__).parent in Path(file).parents for file, _ in places]
+    if not any(ours):
+        return None
+    if type(error) is ValueError:
+        checked = ours[-1] and linecache.getline(*places[-1]).lstrip().startswith("raise ")
+        return " ".join(str(error).split()) if checked else None
+    return sentence(error)
+
+
+def _show_in_notebooks() -> None:
+    """Let Jupyter show such words in place of a traceback, as it shows a `Refused`; `%debug` still finds the place."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shown = getattr(shell, "InteractiveTB", None)
+    if shown is None:
+        return
+    usual = shown.structured_traceback
+
+    def structured(
+        kind: type, error: BaseException, trace: TracebackType | None = None, *rest: Any, **more: Any
+    ) -> Any:
+        said = in_notebook(error, trace)
+        return [f"{kind.__name__}: {said}"] if said else usual(kind, error, trace, *rest, **more)
+
+    shown.structured_traceback = structured
+
+
+_show_in_notebooks()
