@@ -1,0 +1,71 @@
+"""launch/Containerfile, as far as it can be checked without building it."""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from repro.verl import version
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = re.sub(r"^#.*\n", "", (ROOT / "launch/Containerfile").read_text(), flags=re.M).replace("\\\n", " ")
+LINES = [line.split(maxsplit=1) for line in TEXT.splitlines() if line.strip()]  # instruction, arguments
+VERSIONS = tomllib.loads((ROOT / "environments/versions.toml").read_text())
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def arguments(instruction: str) -> list[str]:
+    return [rest for name, rest in LINES if name == instruction]
+
+
+def copied() -> list[str]:
+    return [name for line in arguments("COPY") for name in line.split()[:-1]]
+
+
+def test_every_instruction_parses_and_what_it_copies_is_in_the_repository():
+    assert {name for name, _ in LINES} <= {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "CMD"}
+    assert [line.split() for line in arguments("FROM")] == [["${VERL_IMAGE}"]]  # docker takes one word, or three
+    assert arguments("ARG") == ["VERL_IMAGE"] and LINES[0][0] == "ARG"
+    assert [name for name in copied() if not (ROOT / name).exists()] == []
+    assert [name for line in arguments("COPY") if (name := line.split()[-1]).startswith("/")] == []  # below WORKDIR
+    assert all(re.fullmatch(r"\w+=\S+", pair) for line in arguments("ENV") for pair in line.split())
+    for script in arguments("RUN"):
+        subprocess.run(["sh", "-n", "-c", script], check=True)
+
+
+def test_what_it_installs_is_what_the_locks_have():
+    (script,) = arguments("RUN")
+    words = shlex.split(script)
+    install = words[words.index("install") :][: words[words.index("install") :].index("&&")]
+    extras = install[install.index("--editable") + 1]
+    assert set(re.fullmatch(r"\.\[([\w,]+)\]", extras)[1].split(",")) <= PYPROJECT["optional-dependencies"].keys()
+    pinned = {canonicalize_name(name) for section in ("shared", "gpu") for name in VERSIONS[section]}
+    assert {canonicalize_name(name) for name in install[install.index(extras) + 1 :]} <= pinned
+    assert not re.findall(r"[\w-]+==[\d.]+", script)  # versions are pyproject.toml's alone
+    assert f"verl=={VERSIONS['extras']['verl']['verl']}" in PYPROJECT["optional-dependencies"]["verl"]
+    assert VERSIONS["extras"]["verl"]["verl"] == version.SUPPORTED
+    program = words[words.index("-c") + 1]
+    compile(program, "Containerfile", "exec")
+    for module, names in re.findall(r"from ([\w.]+) import ([\w, ]+)", program):
+        assert [name for name in names.split(", ") if not hasattr(importlib.import_module(module), name)] == []
+
+
+def test_its_command_runs_on_the_copied_files_alone(tmp_path):
+    """Up to the sentence that there is no GPU."""
+    for name in copied():
+        (tmp_path / name).symlink_to(ROOT / name)
+    of_file = dict(pair.split("=", 1) for line in arguments("ENV") for pair in line.split())
+    of_file |= {"REPRO_ROOT": str(tmp_path), "PYTHONPATH": str(tmp_path / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    clean = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    (command,) = map(json.loads, arguments("CMD"))
+    done = subprocess.run(command, cwd=tmp_path, env=clean | of_file | {"PATH": path}, capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert "no GPU" in said and "Traceback" not in said, said
