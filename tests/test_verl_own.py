@@ -1,6 +1,7 @@
 """`python -m repro.verl --model …`: one's own model and data, composed, checked and written without Ray or a GPU."""
 
 import argparse
+import asyncio
 import json
 import os
 import re
@@ -157,6 +158,22 @@ def test_options_of_the_chat_template_count_for_the_length_of_a_prompt(tmp_path)
     assert len(questions.short_enough(rows, Thinking(), longest, {"enable_thinking": False})) == 40
     kept = questions.short_enough(rows, Thinking(), longest, {"enable_thinking": True})
     assert [row["extra_info"]["index"] for row in kept] == list(range(10))  # those with one digit
+
+
+@pytest.mark.verl
+def test_without_a_chat_template_training_and_profile_ask_the_same():
+    """All of a prompt's messages, and nothing else."""
+    from transformers import AutoTokenizer
+
+    from repro.verl.text_agent import TextAgentLoop
+
+    agent = TextAgentLoop.__new__(TextAgentLoop)
+    agent.tokenizer, agent._cap_text_prompt_length = AutoTokenizer.from_pretrained(fetch("tiny")), list
+    asked = [{"role": "system", "content": "Add."}, {"role": "user", "content": "What is 1 + 1?"}]
+    row = {"prompt": asked, "data_source": "a", "reward_model": {"ground_truth": "2"}, "extra_info": {"index": 0}}
+    trained = asyncio.run(agent.ct_build_initial_tokens(asked))
+    assert [trained] == questions.prompts_of(agent.tokenizer, [row], {})
+    assert trained == agent.tokenizer("Add.\n\nWhat is 1 + 1?")["input_ids"]
 
 
 @pytest.mark.verl  # for omegaconf

@@ -54,7 +54,7 @@ def test_the_profile_that_an_arm_lacks_is_made_by_the_command_that_the_refusal_n
     profile = Profile.load(Path("runs/own/_profile-mine"), PROFILE)
     assert (profile.samples, profile.source.max_new_tokens) == (8, 32)
     trained = own.questions.split(questions.load("mine.jsonl"))[0]
-    assert profile.prompt_tokens_Q.tolist() == [len(row["prompt"][0]["content"]) + 2 for row in trained]
+    assert profile.prompt_tokens_Q.tolist() == [len(row["prompt"][0]["content"]) for row in trained]
     assert profile.correct_Q_K[::3].all() and 0 < profile.correct_Q_K[1::3].mean() < 1
 
     main(command[3:-1])
@@ -80,7 +80,7 @@ def test_the_profile_that_an_arm_lacks_is_made_by_the_command_that_the_refusal_n
         (["--measure"], "needs --profiles FOLDER"),
         ([*made, "--check"], "leave out --check"),
         ([*made, "--arm", "zvf"], r"arms\.zvf plans without a profile: leave out --measure"),
-        ([long, *made], "exceed the model's limit of 1024: lower the latter to 1007"),
+        ([long, *made], "exceed the model's limit of 1024: lower the latter to 1009"),
         (["actor_rollout_ref.rollout.top_k=9", *made], "top_k=9: a profile is sampled without"),
         ([f"{own_reward}name=odd", *made], r"even\.py: odd cannot be loaded"),
     ):

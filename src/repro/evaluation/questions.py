@@ -8,6 +8,8 @@ from typing import Any
 
 from repro.errors import Refused
 
+BLANK = "\n\n"
+
 
 @dataclass(frozen=True)
 class Question:
@@ -63,6 +65,11 @@ def load_questions(path: Path) -> list[Question]:
     return questions
 
 
+def plain(chat: Iterable[Mapping[str, str]]) -> str:
+    """The text of a prompt's messages, for a model without a chat template."""
+    return BLANK.join(message["content"] for message in chat)
+
+
 def messages(prompt: Any) -> tuple[Mapping[str, str], ...]:
     """A prompt as a chat, at least one message; TypeError if it is none."""
     found = tuple(prompt) if isinstance(prompt, Iterable) and not isinstance(prompt, str | Mapping) else ()
@@ -72,9 +79,11 @@ def messages(prompt: Any) -> tuple[Mapping[str, str], ...]:
     return tuple(dict(message) for message in found)
 
 
-def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[str, Any]) -> list[list[int]]:
+def prompt_ids(
+    tokenizer: Any, questions: Sequence[Question], template: Mapping[str, Any], end: str = BLANK
+) -> list[list[int]]:
     """ids_Q: each prompt in the tokenizer's chat template, up to the start of the answer; without a template, as for a
-    base model, just the messages' text. `template`: options of the template (Qwen3's enable_thinking).
+    base model, just the messages' text and `end`. `template`: options of the template (Qwen3's enable_thinking).
     """
     chats = bool(getattr(tokenizer, "chat_template", None))
     texts = []
@@ -87,6 +96,6 @@ def prompt_ids(tokenizer: Any, questions: Sequence[Question], template: Mapping[
                 why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
                 raise NoChat(f"the model's chat template does not take {question.id} ({why}): mend either") from error
         else:
-            texts.append("\n\n".join(message["content"] for message in question.messages) + "\n\n")
+            texts.append(plain(question.messages) + end)
     # A chat template already includes the special tokens.
     return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chats)["input_ids"]]

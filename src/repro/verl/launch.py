@@ -6,7 +6,6 @@ from pathlib import Path
 
 from repro.engine.backends import why_not_vllm
 from repro.evaluation.model import longest_of, tokenizer_of
-from repro.evaluation.questions import prompt_ids
 from repro.paths import ROOT
 from repro.settings import Settings, SettingsError, load
 from repro.verl import own, questions, ready, start
@@ -99,8 +98,7 @@ def measure(run: Prepared, gpus: int) -> Path:
 
 
 def _fits(run: Prepared, how: Sampling, model: Path) -> None:
-    asked = [questions.question_of(row) for row in run.train]
-    longest = max(map(len, prompt_ids(tokenizer_of(model), asked, how.template)))
+    longest = max(map(len, questions.prompts_of(tokenizer_of(model), run.train, how.template)))
     limit = longest_of(model)
     if limit is not None and longest + how.max_new_tokens > limit:
         raise SettingsError(

@@ -20,13 +20,12 @@ import pandas as pd
 from repro.engine.backends import BackendError, open_backend
 from repro.engine.profile import Profile, Source, hash_queries
 from repro.evaluation.model import stops_of
-from repro.evaluation.questions import prompt_ids
 from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
 from repro.settings.errors import SettingsError
 from repro.tasks.queries import Query
 from repro.verl.identity import hash_weights
 from repro.verl.judged import judge
-from repro.verl.questions import question_of
+from repro.verl.questions import prompts_of, question_of
 from repro.verl.run import PROFILE
 
 PART = 512  # prompts; the most that an interruption loses
@@ -174,7 +173,7 @@ def _work(sampler: Sampler, folder: Path, parts: Sequence[Part], device: str | N
 def _sampled(sampler: Sampler, part: Part, backend: Any, verdicts: Any) -> pd.DataFrame:
     """query, sample, correct, response_tokens, prompt_tokens of one part, in the order of `Profile`'s table."""
     rows, samples = sampler.rows[part.start : part.stop], part.last - part.first
-    prompts_Q = prompt_ids(backend.tokenizer, [question_of(row) for row in rows], sampler.how.template)
+    prompts_Q = prompts_of(backend.tokenizer, rows, sampler.how.template)
     drawn = backend.sample(
         prompts_Q,
         samples,

@@ -94,13 +94,18 @@ def short_enough(
     rows: Sequence[dict[str, Any]], tokenizer: Any, limit: int, template: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Those whose prompt has at most `limit` tokens in the chat template with its options; verl would cut others."""
-    lengths = [len(ids) for ids in prompt_ids(tokenizer, [question_of(row) for row in rows], template)]
+    lengths = [len(ids) for ids in prompts_of(tokenizer, rows, template)]
     kept = [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
     if len(kept) < len(rows):
         print(f"{len(rows) - len(kept)} of {len(rows)} prompts are longer than {limit} tokens and left out")
     if not kept:
         raise SettingsError(f"every prompt is longer than data.max_prompt_length={limit}: raise it")
     return kept
+
+
+def prompts_of(tokenizer: Any, rows: Sequence[Mapping[str, Any]], template: Mapping[str, Any]) -> list[list[int]]:
+    """ids_Q: each row's prompt as training asks it (repro.verl.text_agent, where the model has no chat template)."""
+    return prompt_ids(tokenizer, [question_of(row) for row in rows], template, end="")
 
 
 def question_of(row: Mapping[str, Any]) -> Question:
