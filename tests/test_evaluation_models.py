@@ -19,7 +19,7 @@ from repro.evaluation.__main__ import Prompted, fitting
 from repro.evaluation.measures import per_question, powers_up_to, summary
 from repro.evaluation.model import fingerprint, model_folder, stops_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
-from repro.evaluation.run import Sampling, evaluate
+from repro.evaluation.run import Sampling, by_answer, evaluate
 from repro.evaluation.store import OtherEvaluation, Store
 
 QUESTIONS = [Question(f"toy-{i}", "toy", f"{i}?", str(i), ({"role": "user", "content": f"{i}?"},)) for i in range(5)]
@@ -68,6 +68,9 @@ class Equal:
         ]
 
 
+EQUAL = by_answer(Equal())
+
+
 def responses_of(successes_Q, samples: int, truncated_Q, tokens: int = 3) -> pd.DataFrame:
     rows = [
         (question.id, k, k < right, k >= cut, tokens)
@@ -102,13 +105,13 @@ def test_figures_need_every_question_equally_often():
 def test_each_response_is_held_against_its_own_question():
     """In chunks of two questions, with a seed for each chunk; the table keeps every response."""
     backend, again = Script(), Script()
-    found = evaluate(backend, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
+    found = evaluate(backend, QUESTIONS, PROMPTS, EQUAL, CHUNKED, stops=[0])
     assert found.questions["successes"].tolist() == [1, 2, 1, 0, 1] and found.questions["samples"].unique() == [2]
     assert found.questions["truncated"].tolist() == [0, 0, 1, 0, 0] and found.summary["accuracy"] == 0.5
     assert found.responses["response"].tolist()[:4] == ["0", "x", "1", "1"]
     assert found.responses["sample"].tolist() == [0, 1] * 5
     assert len(set(backend.seeds)) == 3 and found.seconds["sample"] == 3.0
-    evaluate(again, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
+    evaluate(again, QUESTIONS, PROMPTS, EQUAL, CHUNKED, stops=[0])
     assert again.seeds == backend.seeds
 
 
@@ -126,22 +129,22 @@ def test_a_chunk_is_verified_while_the_next_is_sampled():
             return super().check_all(responses_N, truths_N)
 
     judged = []
-    found = evaluate(backend, QUESTIONS, PROMPTS, Waits(), CHUNKED, stops=[0])
+    found = evaluate(backend, QUESTIONS, PROMPTS, by_answer(Waits()), CHUNKED, stops=[0])
     assert judged == [4, 4, 2] and found.questions["successes"].tolist() == [1, 2, 1, 0, 1]
 
 
 def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
     """Whole chunks survive, the rest is sampled with the seeds that it would have had; what is complete is read."""
-    whole = evaluate(Script(), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0])
+    whole = evaluate(Script(), QUESTIONS, PROMPTS, EQUAL, CHUNKED, stops=[0])
     facts, folder = {"model": "m", "stops": [0]}, tmp_path / "toy"
     with pytest.raises(BackendError):
-        evaluate(Script(fails_at=4), QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], store=Store(folder, facts))
+        evaluate(Script(fails_at=4), QUESTIONS, PROMPTS, EQUAL, CHUNKED, stops=[0], store=Store(folder, facts))
     resumed = Script()
-    found = evaluate(resumed, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], store=Store(folder, facts))
+    found = evaluate(resumed, QUESTIONS, PROMPTS, EQUAL, CHUNKED, stops=[0], store=Store(folder, facts))
     assert resumed.asked == [4] and found.seconds["sample"] == 3.0 and found.summary == whole.summary
     pd.testing.assert_frame_equal(found.responses, whole.responses)
     assert sorted(path.name for path in folder.iterdir()) == ["evaluation.json", "responses.parquet"]
-    again = evaluate(None, QUESTIONS, PROMPTS, Equal(), CHUNKED, stops=[0], ks=[2], store=Store(folder, facts))
+    again = evaluate(None, QUESTIONS, PROMPTS, EQUAL, CHUNKED, stops=[0], ks=[2], store=Store(folder, facts))
     pd.testing.assert_frame_equal(again.responses, whole.responses)
     assert again.summary["pass"] == {"2": found.summary["pass"]["2"]} and again.seconds == {}
     with pytest.raises(OtherEvaluation, match=r"toy holds another evaluation, with model 'm' instead of 'n'"):
@@ -194,7 +197,7 @@ def test_a_tiny_model_from_end_to_end(prepared):
     model, tokenizer = build_tiny()
     questions, sampling = load_questions(prepared), Sampling(3, 6, 1.0, 0, top_p=0.9)
     engine, prompts_Q = Transformers(model=model.eval(), tokenizer=tokenizer), prompt_ids(tokenizer, questions, {})
-    one, two = (evaluate(engine, questions, prompts_Q, Equal(), sampling, stops=[0, 9]) for _ in range(2))
+    one, two = (evaluate(engine, questions, prompts_Q, EQUAL, sampling, stops=[0, 9]) for _ in range(2))
     pd.testing.assert_frame_equal(one.responses, two.responses)
     assert len(one.responses) == 9 and one.responses["response_tokens"].between(1, 6).all()
     cut = one.responses[~one.responses["finished"]]

@@ -6,12 +6,14 @@ import pandas as pd
 import pytest
 
 from repro.files import write_parquet
-from repro.paper_scale import SCALES, checkpoints
+from repro.paper_scale import SCALES
 from repro.paper_scale.__main__ import main
-from repro.paper_scale.checkpoints import jobs, peaks_of, work
+from repro.paper_scale.checkpoints import jobs, peaks_of
 from repro.paper_scale.overrides import folder_of
 from repro.settings import SettingsError
+from repro.verl import checkpoints
 from repro.verl.best import keep_if_best, known
+from repro.verl.checkpoints import work
 
 SCALE = SCALES["paper-qwen3-8b"]
 
@@ -63,11 +65,18 @@ def test_every_checkpoint_is_merged_and_evaluated_on_every_set(tmp_path, monkeyp
         jobs(SCALE, tmp_path, Path("data"), 32, [50])
 
     ran = []
-    monkeypatch.setattr(checkpoints, "_run", lambda command, device: ran.append((command[0], device)))
+
+    def run(command, device):
+        ran.append((command[0], device))
+        if command[0] == "verl.model_merger":
+            Path(command[-1]).mkdir()
+
+    monkeypatch.setattr(checkpoints, "_run", run)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     work(listed, 2)
     merges, samples = ran[:2], ran[2:]
     assert merges == [("verl.model_merger", None)] * 2
+    assert sorted(path.name for path in (tmp_path / "merged").iterdir()) == [f"global_step_{n}" for n in (20, 30, 40)]
     assert len(samples) == 3 * len(sets) and {device for _, device in samples} <= {"0", "1"}
 
 

@@ -17,7 +17,7 @@ from repro.engine.backends import NAMES, Backend, BackendError, open_backend, wh
 from repro.errors import COUNT, SEED, command, number
 from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of, tokenizer_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
-from repro.evaluation.run import Evaluation, Sampling, evaluate
+from repro.evaluation.run import Evaluation, Judge, Sampling, by_answer, evaluate
 from repro.evaluation.store import Store
 from repro.settings.fields import COLDEST
 
@@ -43,7 +43,11 @@ def main(arguments: list[str] | None = None) -> int:
     data = {path.stem: load_questions(path) for path in chosen.data}
     if len(data) != len(chosen.data):
         raise QuestionsMissing("two files have the same name, so their results would share a folder")
-    run(chosen, model_folder(chosen.model, chosen.dtype), data)
+    folder = model_folder(chosen.model, chosen.dtype)
+    tokenizer = tokenizer_of(folder)
+    sets = {name: Prompted(each, prompt_ids(tokenizer, each, chosen.template)) for name, each in data.items()}
+    with Verifier(chosen.verifiers) as verifier:
+        run(chosen, folder, tokenizer, sets, by_answer(verifier))
     return 0
 
 
@@ -85,26 +89,28 @@ def _options(text: str) -> dict[str, Any]:
     return value
 
 
-def run(chosen: argparse.Namespace, folder: Path, data: dict[str, list[Question]]) -> None:
-    """Evaluate every data set with one engine, write OUT/NAME/, and print one line each."""
-    tokenizer = tokenizer_of(folder)
-    sets = {name: Prompted(each, prompt_ids(tokenizer, each, chosen.template)) for name, each in data.items()}
+def run(
+    chosen: argparse.Namespace, folder: Path, tokenizer: Any, sets: dict[str, Prompted], judge: Judge, **more: Any
+) -> None:
+    """Evaluate every data set with one engine, write OUT/NAME/, and print one line each. `more`: facts on which the
+    responses or their verdicts depend, beside those of `chosen`."""
     length = fitting(sets, chosen.max_new_tokens, longest_of(folder))
     stops = stops_of(folder, tokenizer)
     sampling = Sampling(
         chosen.samples, chosen.max_new_tokens, chosen.temperature, chosen.seed, chosen.top_p, chosen.chunk
     )
     facts = {"model": chosen.model, "weights": fingerprint(folder), "dtype": chosen.dtype, "threads": chosen.threads}
-    facts |= {"template": chosen.template, "stops": stops, "engine": engine_of(chosen.engine)} | asdict(sampling)
+    facts |= {"template": chosen.template, "stops": stops, "engine": engine_of(chosen.engine)}
+    facts |= asdict(sampling) | more
     stores = {name: Store(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in sets.items()}
     opening = {"dtype": chosen.dtype, "threads": chosen.threads, "max_length": length}
     complete = all(store.complete for store in stores.values())
     engine = nullcontext() if complete else opened(facts["engine"], folder, **opening)
-    with engine as backend, Verifier(chosen.verifiers) as verifier:
+    with engine as backend:
         for name, each in sets.items():
             options: dict[str, Any] = {"stops": stops, "ks": chosen.k, "store": stores[name]}
             progress = Progress(name, len(each.questions))
-            outcome = evaluate(backend, each.questions, each.prompts_Q, verifier, sampling, report=progress, **options)
+            outcome = evaluate(backend, each.questions, each.prompts_Q, judge, sampling, report=progress, **options)
             outcome.save(chosen.out / name, chosen.out / "timings" / name)
             print(sentence(name, outcome), flush=True)
 

@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from repro.data.verify import Verifier
+from repro.data.verify import Verdict, Verifier
 from repro.engine.backends import Backend, Samples
 from repro.evaluation.measures import per_question, summary
 from repro.evaluation.questions import Question
 from repro.evaluation.store import Store
 from repro.files import write_json, write_parquet
+
+Judge = Callable[[Sequence[str], Sequence[Question]], Sequence[Verdict]]  # of responses, each with its question
+
+
+def by_answer(verifier: Verifier) -> Judge:
+    """Compares each response with its question's answer."""
+    return lambda texts_N, asked_N: verifier.check_all(texts_N, [question.answer for question in asked_N])
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ def evaluate(
     backend: Backend | None,
     questions: Sequence[Question],
     prompts_Q: Sequence[Sequence[int]],
-    verifier: Verifier,
+    judge: Judge,
     sampling: Sampling,
     *,
     stops: Sequence[int],
@@ -88,19 +95,19 @@ def evaluate(
             parts.append(judged.result())
             report(min(step * len(parts), len(questions)))
 
-        with ThreadPoolExecutor(1) as judge:
+        with ThreadPoolExecutor(1) as beside:
             waiting = None  # one chunk at most, so that memory stays bounded
             for start in range(0, len(questions), step):
                 chosen = slice(start, start + step)
                 part = store.read(start)
                 if part is None:
                     drawn = _sampled(backend, prompts_Q[chosen], sampling, stops, start)
-                    task = partial(_judged, store, start, drawn, questions[chosen], verifier)
+                    task = partial(_judged, store, start, drawn, questions[chosen], judge)
                 else:
                     task = partial(tuple, part)
                 if waiting:
                     take(waiting)
-                waiting = judge.submit(task)
+                waiting = beside.submit(task)
             take(waiting)
         responses = pd.concat([frame for frame, _ in parts], ignore_index=True)
         seconds = {name: sum(times[name] for _, times in parts) for name in ("sample", "verify")}
@@ -129,13 +136,13 @@ def _judged(
     start: int,
     drawn: Samples,
     questions: Sequence[Question],
-    verifier: Verifier,
+    judge: Judge,
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """A chunk's table and seconds, stored."""
     samples = len(drawn.texts_N) // len(questions)
     asked_N = [question for question in questions for _ in range(samples)]
     started = time.monotonic()
-    verdicts_N = verifier.check_all(drawn.texts_N, [question.answer for question in asked_N])
+    verdicts_N = judge(drawn.texts_N, asked_N)
     seconds = {"sample": drawn.seconds, "verify": time.monotonic() - started}
     table = {
         "id": [question.id for question in asked_N],

@@ -122,16 +122,17 @@ def _scale(names: list[str]) -> tuple[PaperScale, settings_module.Settings]:
 
 
 def _of_runs(scale: PaperScale, arm: str, asked: argparse.Namespace) -> None:
-    from repro.paper_scale.checkpoints import jobs, peaks_of, work
+    from repro.paper_scale.checkpoints import jobs, peaks_of, table_of
     from repro.paper_scale.overrides import folder_of
     from repro.verl import ready
+    from repro.verl.checkpoints import work
+    from repro.verl.peaks import peaks, told
 
     runs, data = asked.runs.resolve(), asked.data.resolve()
     folder = folder_of(scale, arm, asked.seed, runs)
     if asked.command == "peaks":
         seeds = sorted(each.parents[1] for each in folder.parent.glob("seed-*/tables/sources.parquet"))
-        formats = {"accuracy": ".3f", "standard_error": ".3f", "flops": ".2e"}
-        print(markdown(peaks_of(seeds or [folder]), formats=formats), end="")
+        print(told(peaks_of(seeds or [folder])), end="")
         return
     listed = jobs(scale, folder, data, asked.samples, asked.steps)
     if asked.check:
@@ -140,6 +141,7 @@ def _of_runs(scale: PaperScale, arm: str, asked: argparse.Namespace) -> None:
         return
     ready.require_data(list(dict.fromkeys(job.data for job in listed)), data)
     work(listed, asked.gpus or max(1, ready.gpus_here()))
+    print(told(peaks(table_of(folder, listed, asked.seed))), end="")
 
 
 def _configure(

@@ -5,6 +5,7 @@
     python -m repro.verl --arm zvf --model Qwen/Qwen2.5-1.5B-Instruct --data mine.jsonl --check
     python -m repro.verl --arm zvf --preset gpu-smoke
     python -m repro.verl --arm sgpo --model MODEL --data mine.jsonl --profiles FOLDER --measure
+    python -m repro.verl --evaluate runs/own/zvf/seed-0 --samples 32
 
 Trailing `key=value` arguments are verl's own settings. The tables go to `<output>/<arm>`. With --model, a run uses the
 GPUs of the Ray cluster in RAY_ADDRESS, or of this machine, or its CPU. At the papers' scale: `repro.paper_scale`.
@@ -29,10 +30,26 @@ from repro.verl.version import require_verl
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    chosen.words = list(sys.argv[1:] if arguments is None else arguments)
+    if chosen.evaluate:
+        from repro.verl.evaluated import evaluate
+
+        evaluate(chosen, parser.parse_args([]))
+        return
+    if chosen.samples:
+        raise SettingsError("--samples goes with --evaluate: a run evaluates repro.validation_samples of a question")
+    if not chosen.arm:
+        raise SettingsError("name an arm of params.yaml: --arm zvf")
+    _train(chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m repro.verl", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--arm", required=True, help="an arm of params.yaml")
+    parser.add_argument("--arm", help="an arm of params.yaml")
     parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--steps", type=COUNT, help="overrides the settings")
     parser.add_argument(
@@ -54,12 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--policy", type=Path, help="folder of the base policy; default: stage policy's, else shipped")
     parser.add_argument("--profiles", type=Path, help="folder of the profile; without --model: default: measure it")
     parser.add_argument("--measure", action="store_true", help="make the profile of --model in --profiles, and stop")
-    parser.add_argument("--output", type=Path, help="default: build/verl; with --model runs/own")
+    parser.add_argument("--evaluate", type=Path, metavar="RUN", help="every checkpoint of a run of one's own")
+    parser.add_argument("--samples", type=COUNT, help="of a question, for --evaluate; default: 32")
+    parser.add_argument("--output", type=Path, help="default: build/verl; runs/own with --model; RUN/evaluation")
     parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint in the output")
     parser.add_argument("--end-with-parent", action="store_true", help="exit when the parent process is gone")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="verl's own settings")
-    chosen = parser.parse_args(arguments)
-    chosen.words = list(sys.argv[1:] if arguments is None else arguments)
+    return parser
+
+
+def _train(chosen: argparse.Namespace) -> None:
     if chosen.end_with_parent:
         from repro.engine.workers import end_with
 

@@ -53,18 +53,35 @@ def record(config: Any, folder: Path) -> None:
     write_text(OmegaConf.to_yaml(config, resolve=True), folder / FILE)
 
 
+def recorded(folder: Path) -> dict[str, Any] | None:
+    """The configuration that was recorded in a run's folder; None without one."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise TypeError("it is no mapping")
+    except Exception as error:  # of YAML, or of what was cut
+        raise _unreadable(folder, error) from error
+    return config
+
+
+def _unreadable(folder: Path, error: Exception) -> SettingsError:
+    why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return SettingsError(f"{folder / FILE} cannot be read ({why}): restore it, or remove the folder to start over")
+
+
 def differences(config: Any, folder: Path) -> list[str]:
     """The values that changed since the run in `folder` was begun, as "a.b: 1 → 2"; [] for a new run."""
     from omegaconf import OmegaConf
 
-    path = folder / FILE
-    if not path.exists():
+    if (before := recorded(folder)) is None:
         return []
     try:
-        before = values(OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    except Exception as error:  # of YAML, or of what was cut
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise SettingsError(f"{path} cannot be read ({why}): remove the folder to start over") from error
+        before = values(OmegaConf.create(before))
+    except Exception as error:  # of what was cut
+        raise _unreadable(folder, error) from error
     now = values(config)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return [f"{HASHES.get(key, key)}: {before.get(key)} → {now.get(key)}" for key in keys]

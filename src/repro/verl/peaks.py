@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from repro.stats.tables import markdown
+
 SOURCES = "sources"  # the table of these evaluations, written by repro.verl.record
 
 
@@ -12,3 +14,8 @@ def peaks(sources: pd.DataFrame) -> pd.DataFrame:
     spent = ["generated_tokens", "trained_tokens", "paper_tokens", "flops"]
     columns = ["source", "seed", "step", "questions", "samples", "accuracy", "standard_error", *spent]
     return sources.loc[first, columns].reset_index(drop=True)
+
+
+def told(table: pd.DataFrame) -> str:
+    """The table of `peaks` as Markdown."""
+    return markdown(table, formats={"accuracy": ".3f", "standard_error": ".3f", "flops": ".2e"})

@@ -28,6 +28,7 @@ from repro.verl.batch import Scored
 from repro.verl.data import QueryInfo
 from repro.verl.peaks import SOURCES
 
+STATE = "repro.json"  # beside each of verl's checkpoints
 PHASES = {
     "profile": "profile",
     "gen": "generate",

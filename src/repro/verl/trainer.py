@@ -27,10 +27,8 @@ from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import PREDICTED, with_samples
 from repro.verl.loss import own_loss
-from repro.verl.record import Record, describe, flop_counter
+from repro.verl.record import STATE, Record, describe, flop_counter
 from repro.verl.version import NAME
-
-STATE = "repro.json"  # beside each of verl's checkpoints
 
 
 @register_trainer(NAME)  # trainer.v1.trainer_mode
