@@ -115,16 +115,18 @@ def test_mixes_that_are_still_being_made_are_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
     with pytest.raises(NoRuns, match="make atlas PANEL=mixes"):
         made.load("curves")
-    cells = [("few-silent", arm) for arm in ("grpo", "zvf")] + [("many-silent", "grpo")]
+    cells = [("few-silent", "a", arm) for arm in ("grpo", "zvf")] + [("many-silent", "a", "grpo")]
+    cells += [("length-blind", policy, arm) for policy in "ab" for arm in ("grpo", "zvf")]
     table = pd.DataFrame(
         [
-            {"run": f"{mix}{arm}", "policy": "a", "arm": arm, "seed": 0, "varied": json.dumps({"mix": mix})}
-            for mix, arm in cells
+            {"run": "".join(cell), "policy": cell[1], "arm": cell[2], "seed": 0, "varied": json.dumps({"mix": cell[0]})}
+            for cell in cells
         ]
     )
     write_parquet(table, tmp_path / "mixes/runs.parquet")
     write_parquet(table[["run"]].assign(step=0), tmp_path / "mixes/curves.parquet")
-    assert made.load("curves")[["mix", "arm"]].to_numpy().tolist() == [["few-silent", "grpo"], ["few-silent", "zvf"]]
+    kept = made.load("curves")[["mix", "policy", "arm"]].agg(" ".join, axis=1).tolist()
+    assert kept == [f"{mix} a {arm}" for mix in ("few-silent", "length-blind") for arm in ("grpo", "zvf")]
     write_parquet(table.assign(varied="{}"), tmp_path / "mixes/runs.parquet")
     with pytest.raises(Unreadable, match="names no mix"):
         made.load("curves")

@@ -24,8 +24,9 @@ def declared() -> dict[str, Mix]:
 
 
 def load(table: str) -> pd.DataFrame:
-    """A table of the panel with mix, policy, arm and seed in front: of the mixes, in the order of the design, on which
-    every arm has been trained from a base policy. NoRuns where there is none."""
+    """A table of the panel with mix, policy, arm and seed in front, mixes in the order of the design; without mixes on
+    which not every arm is trained yet, and without base policies that have fewer mixes than others. NoRuns where there
+    is none."""
     runs = atlas.load("runs", PANEL, columns=["policy", "arm", "seed", "varied"])
     mixes = list(declared())
     if len(runs):
@@ -33,8 +34,8 @@ def load(table: str) -> pd.DataFrame:
         sizes = runs.groupby(WHERE).size()
         whole = sizes[sizes == sizes.max()].index
         runs = runs[pd.MultiIndex.from_frame(runs[WHERE]).isin(whole)]
-        on_each = runs.groupby("mix")["policy"].nunique()
-        runs = runs[runs["mix"].map(on_each) == on_each.max()]
+        counts = runs.groupby("policy")["mix"].nunique()
+        runs = runs[runs["policy"].map(counts) == counts.max()]
     if runs.empty:
         raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
     named = runs.assign(mix=pd.Categorical(runs["mix"], mixes))[["run", *WHERE, "arm", "seed"]]
