@@ -1,6 +1,6 @@
 """A figure that answers: a Vega-Lite drawing and the rows behind it, attached to the static figure of the same rows.
 
-`lines` and `rows` return the figure that they are given, so the last line of a cell becomes
+`lines`, `rows` and `points` return the figure that they are given, so the last line of a cell becomes
 
     lines(figure, table, x="step", y="error", by="sampler")
 
@@ -153,6 +153,48 @@ def rows(
     placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in limits.items()}
     spec["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
     return _attach(figure, spec, table, kept, picked, more, orders)
+
+
+def points(
+    figure: Figure,
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    choices: Choices,
+    labels: tuple[str, str] = ("x", "y"),
+    note: str = "",
+) -> Figure:
+    """`figure`, with a point that says its numbers for each row, both axes logarithmic, and the line on which the two
+    are equal. `table` has positive values of `x` and `y`; `choices`, `labels` and `note` as in `lines`."""
+    kept = {"x": table[x], "y": table[y]}
+    ends = table[[x, y]].to_numpy(float)
+    least, most = (float(ends.min()), float(ends.max())) if len(table) else (0.1, 10.0)
+    return _attach(
+        figure, _point_spec(choices, labels, least, most), table, kept, choices, {"note": note} if note else {}
+    )
+
+
+def _point_spec(picked: Choices, labels: tuple[str, str], least: float, most: float) -> dict[str, Any]:
+    """The drawing of `points`. `least`, `most`: the ends of both axes."""
+    axis = {"title": None, "scale": {"type": "log", "domain": [least, most]}, "axis": {"tickCount": 5, **NUMBERS}}
+    placed = {name: {"field": name, "type": "quantitative", **axis} for name in ("x", "y")}
+    said = [
+        {"field": name, "type": "quantitative", "title": label, "format": ".3~g"}
+        for name, label in zip(("x", "y"), labels, strict=True)
+    ]
+    equal = {name: {"datum": end} for name, end in (("x", least), ("y", least), ("x2", most), ("y2", most))}
+    return {
+        **_frame(picked, {"type": "fit", "contains": "padding"}, HEIGHT),
+        "layer": [
+            {"mark": {"type": "rule", "color": BASE}, "encoding": equal},
+            {
+                "transform": _filters(picked),
+                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 0.5, "color": COLORS[0]},
+                "encoding": {**placed, "tooltip": said},
+            },
+        ],
+    }
 
 
 def _on_axis(values: pd.Series, in_log: pd.Series) -> pd.Series:

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 from repro.engine.snapshots import BASE
 from repro.experiments.fidelity.probe import pearson
 from repro.experiments.fidelity.proxies import PROXIES, UNIFORM
-from repro.plots.interactive import lines, rows
+from repro.plots.interactive import lines, points, rows
 from repro.plots.style import COLORS, arm_styles, new_figure
 from repro.plots.words import says
 
@@ -135,7 +135,19 @@ def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
     axes[0, 0].set_ylabel("gradient norm, mean 1")
     figure.suptitle(title, x=0.01, ha="left")
     ends = ", ".join(f"{PROXIES[name].label} {value:.2f}" for name, value in found.items())
-    return says(figure, f"correlation with the norm over {len(sample)} rollouts: {ends}")
+    says(figure, f"correlation with the norm over {len(sample)} rollouts: {ends}")
+    return _answering_points(figure, sample, found)
+
+
+def _answering_points(figure: Figure, sample: pd.DataFrame, found: Mapping[str, float]) -> Figure:
+    """`figure` with its drawing: one proxy at a time, `found` its correlation."""
+    relative = sample[["norm", *found]] / sample[["norm", *found]].mean()
+    long = relative.melt("norm", var_name="proxy").query("norm > 0 and value > 0").reset_index(drop=True)
+    shown = {name: f"{PROXIES[name].label}, correlation {value:.2f}" for name, value in found.items()}
+    note = (
+        "Both relative to their means: the norm upwards, the proxy to the right. Norms and proxies of 0 are left out."
+    )
+    return points(figure, long, x="value", y="norm", choices={"proxy": shown}, labels=("proxy", "norm"), note=note)
 
 
 def _styles(titles: Mapping[str, str]) -> dict[str, dict]:

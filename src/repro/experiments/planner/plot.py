@@ -1,6 +1,6 @@
 """Figures of the planner. Drawing only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -32,7 +32,22 @@ def phases(plan: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
     share = plan["hours_generate"] / plan["hours"]
     total = plan["hours"] * plan["gpus"]
     spans = f"{share.min():.0%} to {share.max():.0%} of {total.min():,.0f} to {total.max():,.0f} GPU-hours"
-    return says(figure, f"generation takes {spans}")
+    return _answering_phases(says(figure, f"generation takes {spans}"), plan, labels)
+
+
+def _answering_phases(figure: Figure, plan: pd.DataFrame, labels: Sequence[str]) -> Figure:
+    """`figure` with its drawing: the hours of one phase at a time beside those of the whole run."""
+    parts, whole = [], (plan["hours"] * plan["gpus"]).to_numpy(float)
+    for (phase, _), color in zip(PHASES.items(), COLORS, strict=False):
+        value = (plan[f"hours_{phase}"] * plan["gpus"]).to_numpy(float)
+        said = [f"{hours:,.0f} GPU-hours, {hours / of:.0%}" for hours, of in zip(value, whole, strict=True)]
+        alone = dict.fromkeys(["value", "low", "high"], value)
+        look = {"colour": color, "fill": color, "shape": "circle"}
+        parts.append(pd.DataFrame({"scale": labels, "phase": phase, **alone, "reference": whole, "said": said, **look}))
+    ends = dict.fromkeys(PHASES, (0.0, 1.05 * whole.max()))
+    note = "GPU-hours of a run. Black: of all phases together."
+    choices = {"phase": {phase: phase for phase in PHASES}}
+    return rows(figure, pd.concat(parts, ignore_index=True), by="scale", limits=ends, choices=choices, note=note)
 
 
 def savings(plan: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
