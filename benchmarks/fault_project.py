@@ -17,7 +17,7 @@ import psutil
 import yaml
 
 from benchmarks.copies import copy_project
-from benchmarks.faults import Fault
+from benchmarks.faults import Fault, silent
 
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config"),
@@ -43,6 +43,7 @@ ROLES = {  # of processes, by a word of their command line
     "verl": "repro.verl",
     "ray": "ray::",
 }
+LEADING = ("first", "stage", "all")  # roles of the processes that a user calls, or DVC
 # Where a run tells its step: ours, by arm and seed (repro.engine.progress), and verl's.
 TOLD = re.compile(r"(?P<arm>\S+)  seed (?P<seed>\d+)  step +(?P<step>\d+)|\bstep:(?P<of_verl>\d+) - ")
 
@@ -130,11 +131,15 @@ class Command:
         return self.log.read_text(errors="replace")
 
     def wait(self, seconds: float = LIMIT_SECONDS) -> int | None:
-        """The exit status; None if it does not end in time."""
+        """The exit status; None if it does not end in time. It does not outlive whoever waits for it."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+        except BaseException:
+            for process in self.processes():
+                process.kill()
+            raise
 
     def processes(self) -> list[psutil.Process]:
         """All that are alive, the first one included."""
@@ -189,6 +194,7 @@ def struck(
     if not victims:
         return None  # it ended before, and nothing was killed
     at = time.monotonic() - command.began
+    can_tell = role in LEADING and bool(command.process.args[0] != "dvc" or command.of("stage"))  # DVC itself cannot
     for victim in victims if role == "all" else victims[-1:]:
         try:
             victim.send_signal(getattr(signal, name))
@@ -201,7 +207,18 @@ def struck(
     lost = steps_lost(command.said, after) if status != 0 else 0
     said = command.said if status is not None else f"did not end within {LIMIT_SECONDS:g} s\n{command.said}\nhung"
     ended = status != 0
-    return Fault(kind, f"{role} of {what}", name, f"{at:.0f} s", ended, said, orphans + (status is None), lost, most)
+    return Fault(
+        kind=kind,
+        target=f"{role} of {what}",
+        fault=name,
+        at=f"{at:.0f} s",
+        ended=ended,
+        said=said,
+        orphans=orphans + (status is None),
+        lost=lost,
+        most=most,
+        silent=silent(name, ended, said) if can_tell else None,
+    )
 
 
 def steps_lost(said: str, kept: dict[Path, int]) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.faults import Fault, Settled
+from benchmarks.faults import Fault, Settled, silent
 
 ARMS = ("grpo", "cost-aware", "zvf", "d3s", "sgpo", "random-reward", "adaptive-beta", "random-tokens")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
@@ -56,7 +56,7 @@ def tiny_run(arm: str, seed: int, folder: Path, steps: int | None = None) -> Any
     }
     engine = whole.engine.model_copy(update={**sizes, "kl_probe": 8, "log_every": 6, "workers": 1})
     evaluation = whole.evaluation.model_copy(update={"budget_gflops": None, "samples": 1, "final_samples": 1})
-    entry = whole.arms[arm].model_copy(update={"reward": ("coin_flip", {})})
+    entry = whole.arm(arm).model_copy(update={"reward": ("coin_flip", {})})
     whole = whole.model_copy(
         update={"task": task, "engine": engine, "evaluation": evaluation, "arms": {**whole.arms, arm: entry}}
     )
@@ -162,6 +162,7 @@ def _one(rng: np.random.Generator, number: int, folder: Path) -> list[Fault]:
                 said=text,
                 lost=max(0, process.reached - kept),
                 most=EVERY,
+                silent=silent(name, status != 0, text),
             )
         )
         if status == 0:

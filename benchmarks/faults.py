@@ -28,6 +28,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from repro.errors import command
+
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, TABLE = ROOT / "benchmarks" / "faults.csv", ROOT / "benchmarks" / "faults.md"
 KINDS = {
@@ -38,6 +40,8 @@ KINDS = {
     "files": "fault_files",
 }
 TRACE = "Traceback (most recent call last)"
+CAUGHT = ("SIGTERM", "SIGINT")  # signals after which a process can still speak
+SENTENCE = re.compile(r"^repro\S*: .*\b(interrupted|terminated|ended)\b.*; ", re.MULTILINE)  # that it was stopped
 
 
 class Unavailable(RuntimeError):
@@ -55,7 +59,8 @@ class Settled:
 class Fault:
     """One fault and what followed. `at`: the moment; `ended`: whether it ended the command; `said`: what the command
     printed, of which a row keeps the last line; `orphans`: processes that outlived it; `lost`: steps to be made again,
-    of which the checkpoints' distance `most` is allowed, None if it was not measured."""
+    of which the checkpoints' distance `most` is allowed, None if it was not measured; `silent`: whether a signal that
+    can be caught ended the command, and nothing said so, None for other endings and in rows of before it was asked."""
 
     kind: str
     target: str
@@ -68,6 +73,7 @@ class Fault:
     most: int = 0
     traceback: bool = False
     same: bool | None = None
+    silent: bool | None = None
 
     def settled(self, settled: Settled) -> "Fault":
         """The row: with what the next run showed, and of what was said the last line."""
@@ -76,6 +82,12 @@ class Fault:
         return replace(self, same=settled.same, traceback=TRACE in self.said, said=last)
 
 
+def silent(signal_name: str, ended: bool, said: str) -> bool | None:
+    """Whether nothing of what was said tells of the signal that ended a command; None for an ending of another kind."""
+    return SENTENCE.search(said) is None if ended and signal_name in CAUGHT else None
+
+
+@command(name="faults", interrupted="interrupted; its rows are kept, and the next call adds others")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="begin nothing after as many")
@@ -146,7 +158,8 @@ def well(rows: pd.DataFrame) -> pd.Series:
     """Which faults ended as they should."""
     told = ~rows["traceback"].astype(str).eq("True")
     same = ~rows["same"].astype(str).eq("False")
-    return told & same & (rows["orphans"] == 0) & (lost_of(rows) <= rows["most"])
+    said = ~rows["silent"].astype(str).eq("True")
+    return told & same & said & (rows["orphans"] == 0) & (lost_of(rows) <= rows["most"])
 
 
 def lost_of(rows: pd.DataFrame) -> pd.Series:
@@ -157,26 +170,27 @@ def lost_of(rows: pd.DataFrame) -> pd.Series:
 def table(rows: pd.DataFrame) -> str:
     """Markdown: a line for each kind, target and fault, and the sum."""
     rows = rows.assign(target=rows["target"].str.replace(r", .*", "", regex=True))
-    lines = [
-        "| kind | fault, to | times | tracebacks | orphans | steps lost beyond a checkpoint | compared | other bits |",
-        "|:--|:--|--:|--:|--:|--:|--:|--:|",
-    ]
+    heads = ["times", "could tell of it", "silent", "tracebacks", "orphans", "steps lost beyond a checkpoint"]
+    heads = ["kind", "fault, to", *heads, "compared", "other bits"]
+    lines = ["| " + " | ".join(heads) + " |", "|:--|:--" + "|--:" * (len(heads) - 2) + "|"]
     groups = [
         ((kind, f"{fault}, {target}"), own) for (kind, target, fault), own in rows.groupby(["kind", "target", "fault"])
     ]
     kills = rows[rows["fault"].str.startswith("SIG")]
     for (kind, what), own in [*groups, (("all kills", ""), kills), (("all", ""), rows)]:
-        compared = own["same"].astype(str).isin(["True", "False"])
         counts = [
-            *(len(own), own["traceback"].astype(str).eq("True").sum(), own["orphans"].sum()),
-            *(
-                (lost_of(own) - own["most"]).clip(lower=0).sum(),
-                compared.sum(),
-                own["same"].astype(str).eq("False").sum(),
-            ),
+            *(len(own), *_asked(own["silent"]), _asked(own["traceback"])[1], own["orphans"].sum()),
+            *((lost_of(own) - own["most"]).clip(lower=0).sum(), _asked(own["same"])[0]),
+            own["same"].astype(str).eq("False").sum(),
         ]
         lines.append(f"| {kind} | {what} | " + " | ".join(str(int(count)) for count in counts) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _asked(answers: pd.Series) -> tuple[int, int]:
+    """How many rows answer, and how many with True."""
+    text = answers.astype(str)
+    return int(text.isin(["True", "False"]).sum()), int(text.eq("True").sum())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ import pytest
 
 from benchmarks import fault_files, fault_runs, faults
 from benchmarks.fault_project import steps_lost
+from repro.stops import TAKES_UP
 
+ARMS = fault_runs.ARMS
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 
 
@@ -36,8 +38,13 @@ def test_kills_at_random_moments_lose_no_bit_and_no_step_beyond_a_checkpoint(fol
     rows = next(fault_runs.kills(0, folder, 0))()
     assert rows and all(map(well, rows)) and {row.fault for row in rows} <= set(fault_runs.SIGNALS)
     assert all(row.lost <= 2 for row in rows)
-    interrupted = [row.said for row in rows if row.fault == "SIGINT" and row.ended]
-    assert all(said == "repro.run: interrupted; the same command goes on from what is finished" for said in interrupted)
+    words = {"SIGINT": "interrupted", "SIGTERM": "terminated"}
+    told = [row for row in rows if row.fault in words and row.ended]
+    assert all(row.silent is False and row.said == f"repro.run: {words[row.fault]}; {TAKES_UP}" for row in told)
+
+
+def test_every_arm_that_is_killed_is_one_of_params_yaml(folder):
+    assert [fault_runs.tiny_run(arm, 0, folder).arm for arm in ARMS] == list(ARMS)
 
 
 @pytest.mark.parametrize("name", fault_files.RUN_FILES)
@@ -66,12 +73,26 @@ def test_a_disk_that_does_not_take_a_checkpoint_is_one_sentence(folder, name, pl
 def test_a_row_that_is_not_well_is_seen():
     row = faults.Fault("run", "a process, grpo", "SIGKILL", "step 3", True, "a\nb: said", lost=3, most=4)
     assert well(row.settled(faults.Settled(same=True))) and row.settled(faults.Settled(same=True)).said == "b: said"
-    for change in ({"lost": 5}, {"orphans": 1}, {"said": faults.TRACE}):
+    for change in ({"lost": 5}, {"orphans": 1}, {"said": faults.TRACE}, {"silent": True}):
         bad = faults.replace(row, **change).settled(faults.Settled(same=True))
         assert not well(bad)
     assert not well(row.settled(faults.Settled(same=False)))
     table = faults.table(pd.DataFrame([asdict(row.settled(faults.Settled(same=False)))]))
-    assert "| run | SIGKILL, a process | 1 | 0 | 0 | 0 | 1 | 1 |" in table
+    assert "| run | SIGKILL, a process | 1 | 0 | 0 | 0 | 0 | 0 | 1 | 1 |" in table
+
+
+@pytest.mark.parametrize(
+    ("said", "silent"),
+    [
+        ("repro: train-grpo: terminated; checkpoints are kept", False),
+        ("12 steps\nrepro.atlas: interrupted; the same command goes on", False),
+        ("grpo  seed 0  step   7/12", True),
+        ("", True),
+    ],
+)
+def test_a_kill_that_nobody_speaks_of_is_silent(said, silent):
+    assert faults.silent("SIGTERM", True, said) is silent
+    assert faults.silent("SIGKILL", True, said) is None and faults.silent("SIGTERM", False, said) is None
 
 
 def test_the_steps_lost_are_those_told_of_beyond_the_checkpoint():
