@@ -88,7 +88,8 @@ def checkpoints(folder: Path) -> dict[int, Path]:
     """{step: folder} of a run's checkpoints, the best and the last, and of those that were merged before verl deleted
     them; SettingsError where there are none. One that a running run is writing is left out."""
     latest = folder / "checkpoints" / LATEST
-    whole = int(latest.read_text()) if latest.exists() else sys.maxsize
+    named = latest.read_text().strip() if latest.exists() else ""  # empty while verl writes it
+    whole = int(named) if named.isdecimal() else sys.maxsize
     last = [path for path in folder.glob("checkpoints/global_step_*") if _step(path) <= whole]
     found = [*folder.glob("merged/global_step_*"), *folder.glob("best/global_step_*"), *last]
     steps = {_step(path): path for path in found if (path / "actor").is_dir() or (path / "config.json").exists()}
