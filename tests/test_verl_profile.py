@@ -1,5 +1,6 @@
 """`python -m repro.verl --measure`: the profile of one's own model over one's own prompts."""
 
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from test_verl_own import SMALL, write_lines
 
+from repro.engine.backends import why_not_vllm
 from repro.engine.profile import Profile
 from repro.settings import SettingsError
 from repro.verl import own, questions, ready
@@ -87,3 +89,37 @@ def test_the_profile_that_an_arm_lacks_is_made_by_the_command_that_the_refusal_n
         with pytest.raises(SettingsError, match=said):
             main([*words, *arguments])
     assert not (tmp_path / "new/profile.json").exists() and len(started) == 2
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_vllm_profiles_ones_own_model_as_transformers_does(tmp_path, monkeypatch):
+    """On a CPU: the same prompts, rates within four standard errors; and a folder has the samples of one engine."""
+    pytest.importorskip("verl")
+    if reason := why_not_vllm():
+        pytest.skip(reason)
+    from repro.verl.__main__ import main
+
+    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "short.py").write_text(
+        "def short(data_source, solution_str, ground_truth, extra_info):\n    return float(len(solution_str) < 5)\n"
+    )
+    reward = "reward.custom_reward_function."
+    judged = [f"{reward}path={tmp_path}/short.py", f"{reward}name=short", f"~{reward}reward_kwargs.processes=4"]
+    words = ["--model", "tiny", "--data", write_lines(tmp_path / "mine.jsonl"), "--arm", "sgpo", *SMALL, *judged]
+    words += ["data.max_response_length=6", "--device", "cpu", "--measure", "--profiles"]
+    main([*words, str(tmp_path / "vllm")])
+    assert json.loads((tmp_path / "vllm/how.json").read_text())["engine"] == "vllm"
+    monkeypatch.setattr("repro.verl.launch.why_not_vllm", lambda: "it is compared with")
+    with pytest.raises(SettingsError, match=r"other settings \(engine: vllm → transformers\)"):
+        main([*words, str(tmp_path / "vllm")])
+    main([*words, str(tmp_path / "transformers")])
+    one, other = (Profile.load(tmp_path / engine, PROFILE) for engine in ("vllm", "transformers"))
+    assert one.source == other.source and one.correct_Q_K.shape == other.correct_Q_K.shape == (38, 8)
+    np.testing.assert_array_equal(one.prompt_tokens_Q, other.prompt_tokens_Q)
+    assert one.response_tokens_Q_K.max() == other.response_tokens_Q_K.max() == 6
+    pooled = np.mean([one.correct_Q_K, other.correct_Q_K])
+    assert 0.02 < pooled < 0.98
+    error = np.sqrt(2 * pooled * (1 - pooled) / one.correct_Q_K.size)
+    assert abs(one.correct_Q_K.mean() - other.correct_Q_K.mean()) <= 4 * error
