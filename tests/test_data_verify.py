@@ -17,7 +17,10 @@ from repro.data.verify import TAIL, Verdict, Verifier, compute_score
 JUDGES = '''
 """What a function may do in its child process."""
 
+import ctypes
+import fcntl
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -101,6 +104,14 @@ def make():
         if what == "grandchild and sleep":
             leave_a_grandchild()
             time.sleep(60)
+        if what == "limit":
+            resource.prlimit(int(truth), resource.RLIMIT_NOFILE)
+        if what == "owner":
+            fcntl.fcntl(os.pipe()[0], 8, int(truth))  # F_SETOWN
+        if what == "priority":
+            os.sched_setparam(int(truth), os.sched_param(0))
+        if what == "shared memory" and ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o600) == -1:
+            raise PermissionError(ctypes.get_errno(), what)
         if what == "mode":
             os.chmod(truth, 0o777)
         if what == "take over":
@@ -199,6 +210,9 @@ def test_what_is_too_long_is_one_sentence_at_once(sandbox):
     assert time.monotonic() - started < 3
 
 
+OF_A_PROCESS = ("signal", "limit", "owner", "priority")
+
+
 @pytest.mark.parametrize(
     ("what", "needs"),
     [
@@ -208,6 +222,10 @@ def test_what_is_too_long_is_one_sentence_at_once(sandbox):
         ("signal", "processes"),
         ("command", "processes"),
         ("grandchild", "processes"),
+        ("limit", "processes"),
+        ("owner", "processes"),
+        ("priority", "processes"),
+        ("shared memory", "processes"),
         ("mode", "processes"),
     ],
 )
@@ -218,7 +236,7 @@ def test_a_call_has_neither_files_nor_network_nor_processes(sandbox, tmp_path, w
     secret = tmp_path / "secret"
     secret.write_text("secret")
     mode = secret.stat().st_mode
-    answer = sandbox.call(what, str(os.getpid()) if what == "signal" else str(secret))
+    answer = sandbox.call(what, str(os.getpid()) if what in OF_A_PROCESS else str(secret))
     assert answer.outcome == "error" and "PermissionError" in answer.error
     assert secret.stat().st_mode == mode
 

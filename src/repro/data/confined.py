@@ -21,7 +21,10 @@ READ_FILE, READ_FOLDER = 1 << 2, 1 << 3  # of Landlock
 KNOWN = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom")
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000  # of libseccomp; the latter with the error that the call returns
-MASKED_EQUAL, THREAD = 7, 0x00010000  # of libseccomp; of clone
+UNEQUAL, MASKED_EQUAL, THREAD = 1, 7, 0x00010000  # of libseccomp; of clone
+WHOLE = 0xFFFFFFFF  # the 32 bits of an int; those above it are the caller's to choose
+# Of fcntl and ioctl: who gets a signal when a descriptor is ready, and which signal, SIGKILL too.
+OWNERS = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}  # F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP
 
 FORBIDDEN = {
     "network": ["socket", "io_uring_setup"],
@@ -29,6 +32,9 @@ FORBIDDEN = {
         *("fork", "vfork", "execve", "execveat", "kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"),
         *("pidfd_open", "pidfd_send_signal", "pidfd_getfd", "ptrace", "process_vm_readv", "process_vm_writev"),
         *("setpriority", "sched_setaffinity", "sched_setscheduler", "setns", "unshare", "bpf", "reboot"),
+        *("sched_setparam", "sched_setattr", "ioprio_set", "kcmp", "perf_event_open", "process_madvise"),
+        *("migrate_pages", "move_pages", "shmget", "shmat", "semget", "msgget", "mq_open"),  # what processes share
+        *("add_key", "request_key", "keyctl"),
     ],
     "attributes": [  # of files, which Landlock leaves to their owner
         *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes"),
@@ -154,6 +160,10 @@ def _seccomp() -> tuple[Any, Any]:
         for name in names:
             refuse(name, errno.EPERM)
     refuse("clone", errno.EPERM, _Comparison(0, MASKED_EQUAL, THREAD, 0))
+    refuse("prlimit64", errno.EPERM, _Comparison(0, UNEQUAL, 0, 0))  # the limits of another process, its seconds too
+    for name, requests in OWNERS.items():
+        for request in requests:
+            refuse(name, errno.EPERM, _Comparison(1, MASKED_EQUAL, WHOLE, request))
     refuse("clone3", errno.ENOSYS)  # its flags cannot be seen; libraries then use clone
     return library, context
 
