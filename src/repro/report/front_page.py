@@ -29,12 +29,12 @@ def filled(page: str, root: Path = ROOT) -> str:
 
 
 def front_picture(settings: Settings) -> "Figure":
-    """How primaries and controls end against the baseline for the same FLOPs: the arms of README's table."""
+    """How the arms of README's table end against the baseline for the same FLOPs."""
     from repro.experiments.equal_cost import front
     from repro.experiments.rates.sensitivity import best_rates, sensitivity
 
     comparison = front.compare(settings, settings.engine.learning_rate, best_rates(sensitivity())["best"])
-    return front.figure(comparison, settings.baseline, front.SHOWN)
+    return front.figure(comparison, settings.baseline, front_page=True)
 
 
 @command

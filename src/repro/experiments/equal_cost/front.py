@@ -1,7 +1,7 @@
 """The comparison for the same FLOPs as one table and one figure, for the report and the front page: a function of the
 atlas's runs and of params.yaml."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,6 +18,7 @@ PANELS = {ALIKE: ["budget"], OWN: ["tuned", "tuned-objectives"]}
 # Headings of the groups in the design.
 FAMILIES = {"Primaries": "primaries", "Controls": "controls-to-tune", "Objectives": "objectives"}
 SHOWN = ("Primaries", "Controls")  # on the front page
+ALSO = ("grpo-token-mean",)  # there too: what D³S changes beside its choice
 MEASURE = "at_1"  # accuracy when the budget is spent, by the question of panel `budget`
 
 
@@ -48,10 +49,10 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
 
 
 def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
-    """Primaries and controls: accuracy and difference at their best rate, the answer, the difference at the rate for
-    all."""
-    alike, own = comparison.answers[ALIKE], comparison.answers[OWN]
-    own = own[own["family"].isin(SHOWN)]
+    """The arms of the front page: accuracy and difference at their best rate, the answer, the difference at the rate
+    for all."""
+    alike, own = (comparison.answers[name] for name in (ALIKE, OWN))
+    own = own[_on_front_page(own)]
     mean = comparison.runs[OWN].groupby("arm")[["rate", MEASURE]].mean()
     said = {name: pd.Series(intervals(of, "difference", "+.3f"), of.index) for name, of in comparison.answers.items()}
     arms = [baseline, *own.index]
@@ -67,8 +68,12 @@ def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def figure(comparison: Comparison, baseline: str, families: Sequence[str] = tuple(FAMILIES)) -> Figure:
-    """The answers at both rates, base policies as dots."""
-    drawn = {name: of[of["family"].isin(families)] for name, of in comparison.answers.items()}
+def _on_front_page(answers: pd.DataFrame) -> pd.Series:
+    return answers["family"].isin(SHOWN) | answers.index.isin(ALSO)
+
+
+def figure(comparison: Comparison, baseline: str, front_page: bool = False) -> Figure:
+    """The answers at both rates, base policies as dots; of the arms of the front page, or of all."""
+    drawn = {name: of[_on_front_page(of)] if front_page else of for name, of in comparison.answers.items()}
     title = "Which methods end higher for the same FLOPs?"
     return plot.answers(drawn, comparison.titles, comparison.titles[baseline], title)
