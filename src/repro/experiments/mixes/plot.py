@@ -17,7 +17,7 @@ from repro.plots.style import COLORS, new_figure
 from repro.plots.words import says
 from repro.stats.tables import interval
 
-TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
+TICKS = (0.25, 1.0, 4.0)
 WIDEST = (0.1, 5.0)  # limits of the axis of factors; intervals are cut there
 # Filled and open, round and square, solid and dashed: distinguishable without colour.
 MARKS = {
@@ -35,7 +35,7 @@ def savings(
     arms."""
     places = measured[measured["arm"] == arms[0]].sort_values("predicted", kind="stable")[WHERE]
     labels = [f"{titles[row.mix]}, {row.policy}" for row in places.itertuples()]
-    figure, axes = new_figure(1.9 + 0.34 * len(places), 1, len(arms), width=10.4, sharex=True, sharey=True)
+    figure, axes = new_figure(2.1 + 0.5 * len(places), 1, len(arms), width=10.4, sharex=True, sharey=True)
     rows = np.arange(len(places))
     for ax, arm in zip(axes[0], arms, strict=True):
         own = places.merge(measured[measured["arm"] == arm], on=WHERE, how="left")
@@ -50,9 +50,9 @@ def savings(
         ax.xaxis.set_major_locator(FixedLocator(TICKS))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.set_title(textwrap.fill(names[arm], 24), loc="left", fontsize=12)
-    axes[0, len(arms) // 2].set_xlabel("trained tokens for the same accuracy, relative to uniform draws")
-    axes[0, 0].set_yticks(rows, labels)
+        ax.set_title(textwrap.fill(names[arm], 12), loc="left", fontsize=12)
+        ax.set_xlabel("tokens, uniform\ndraws = 1")
+    axes[0, 0].set_yticks(rows, [textwrap.fill(label, 20) for label in labels])
     axes[0, 0].set_ylim(len(labels) - 0.5, -0.5)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
