@@ -109,9 +109,9 @@ def test_the_headlines_are_few_and_those_of_the_runs_in_git():
 def test_metrics_params_and_plots_answer_on_a_clone(clone):
     shown = clone.run("dvc", "metrics", "show")
     assert "baseline.final_accuracy" in shown and max(map(len, shown.splitlines())) < 300
-    [now] = re.findall(r'"significantly_higher": (\d+)', (clone.folder / "metrics.json").read_text())
-    clone.edit("metrics.json", f'"significantly_higher": {now}', '"significantly_higher": 33')
-    assert re.search(rf"arms\.significantly_higher +{now} +33 +{33 - int(now)}", clone.run("dvc", "metrics", "diff"))
+    [now] = re.findall(r'"higher": (\d+)', (clone.folder / "metrics.json").read_text())
+    clone.edit("metrics.json", f'"higher": {now}', '"higher": 33')
+    assert re.search(rf"arms\.higher +{now} +33 +{33 - int(now)}", clone.run("dvc", "metrics", "diff"))
     clone.edit("params.yaml", "n_trials: 10", "n_trials: 11")
     changed = clone.run("dvc", "params", "diff").splitlines()
     assert len(changed) >= 2 and all("n_trials" in line for line in changed[1:])

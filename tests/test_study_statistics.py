@@ -259,7 +259,7 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     assert metrics["baseline"] == {
         name: round(base[of], 6) for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"))
     }
-    assert metrics["arms"] | {"significantly_higher": 0, "significantly_lower": 1} == metrics["arms"]
+    assert metrics["arms"] | {"higher": 0, "lower": 1} == metrics["arms"]
     assert pd.read_parquet(tmp_path / "data/summary.parquet").equals(untimed.drop(columns=["title", "group"]))
     curves = pd.read_csv(tmp_path / "tables/curves.csv")
     assert curves.columns[:3].tolist() == ["arm", "group", "share"] and len(curves) == 38 * 11

@@ -10,7 +10,7 @@ from repro.settings import Settings
 
 def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> dict[str, Any]:
     """What DVC shows and compares between commits: {"baseline": how it ends, "difference": {arm: …} of the primaries,
-    "arms": {outcome: how many}, "resolvable_difference": the least that these seeds can tell}; null where a figure is
+    "arms": {outcome: how many, significantly}, "resolvable_difference": the least that these seeds can tell}; null where a figure is
     not known. See `summarise` for what each one is."""
     arms = summary.set_index("arm")
     base, others = arms.loc[settings.baseline], arms.drop(index=settings.baseline)
@@ -23,9 +23,9 @@ def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settin
         "baseline": {"final_accuracy": _rounded(base["accuracy"]), "gain": _rounded(base["gain"])},
         "difference": {arm: _rounded(others.at[arm, "difference"]) for arm in shown},
         "arms": {
-            "significantly_higher": int((others["resolved"] == "more").sum()),
-            "significantly_lower": int((others["resolved"] == "less").sum()),
-            **{f"clearly_fewer_{axis}": count for axis, count in below.items()},
+            "higher": int((others["resolved"] == "more").sum()),
+            "lower": int((others["resolved"] == "less").sum()),
+            **{f"fewer_{axis}": count for axis, count in below.items()},
         },
         "resolvable_difference": _rounded(noise),
     }
