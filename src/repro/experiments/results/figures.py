@@ -10,8 +10,8 @@ from repro.settings import Settings
 
 def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> dict[str, Any]:
     """What DVC shows and compares between commits: {"baseline": how it ends, "difference": {arm: …} of the primaries,
-    "arms": {outcome: how many, significantly}, "resolvable_difference": the least that these seeds can tell}; null where a figure is
-    not known. See `summarise` for what each one is."""
+    "arms": {outcome: how many, significantly}, "resolvable_difference": the least that these seeds can tell}; null
+    where a figure is not known. See `summarise` for what each one is."""
     arms = summary.set_index("arm")
     base, others = arms.loc[settings.baseline], arms.drop(index=settings.baseline)
     shown = [arm for arm in settings.primaries if arm in others.index]
