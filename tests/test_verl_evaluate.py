@@ -18,6 +18,9 @@ from repro.files import write_json, write_text
 from repro.settings import SettingsError
 from repro.verl import checkpoints, evaluate, evaluated, questions, ready
 from repro.verl.__main__ import main
+
+pytest.importorskip("tensordict", reason="verl is not installed here: `make extra-verl` installs it")
+
 from repro.verl.record import STATE
 
 pytestmark = pytest.mark.verl

@@ -32,15 +32,17 @@ class Pair:
 
 
 def pairs(design: Design, panel: str) -> list[Pair]:
-    """The arms that `panel` has with every seed; and all its arms with the seeds that all have, if these are others.
+    """The arms that `panel` has with every seed; and all that it has at all with the seeds that they share, if these are
+    others.
     NotMadeAgain where there are neither."""
     of = design.panels[panel]
     if of.repeats is None:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
     runs = atlas.load("runs", panel)
-    made = {arm: set(runs.loc[runs["arm"] == arm, "seed"]) if len(runs) else set() for arm in arms_of(design, of)}
+    every = {arm: set(runs.loc[runs["arm"] == arm, "seed"]) if len(runs) else set() for arm in arms_of(design, of)}
+    made = {arm: seeds for arm, seeds in every.items() if seeds}
     whole = [arm for arm, seeds in made.items() if seeds == set(of.seeds)]
-    common = [seed for seed in of.seeds if all(seed in seeds for seeds in made.values())]
+    common = [seed for seed in of.seeds if made and all(seed in seeds for seeds in made.values())]
     chosen = [(whole, list(of.seeds))] if len(whole) > 1 else []
     chosen += [(list(made), common)] if common and len(whole) < len(made) else []
     if not chosen:
