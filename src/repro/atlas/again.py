@@ -32,9 +32,8 @@ class Pair:
 
 
 def pairs(design: Design, panel: str) -> list[Pair]:
-    """The arms that `panel` has with every seed; and all that it has at all with the seeds that they share, if these are
-    others.
-    NotMadeAgain where there are neither."""
+    """The arms that `panel` has with every seed; and all that it has at all, with the seeds that they share, if these
+    are others. NotMadeAgain where there are neither."""
     of = design.panels[panel]
     if of.repeats is None:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
