@@ -155,7 +155,7 @@ def test_the_profile_is_measured_in_parts_once_for_all_and_planned_from(tmp_path
     assert profile_of(drawn, model, rows, 2, folder, **how) == folder
     first = Profile.load(folder, PROFILE)
     assert (first.samples, len(first.prompt_tokens_Q), first.source.max_new_tokens) == (2, 12, 8)
-    assert first.prompt_tokens_Q.tolist() == [len("1 + " * n + "1?\n\n") for n in range(12)]
+    assert first.prompt_tokens_Q.tolist() == [len("1 + " * n + "1?") for n in range(12)]
     assert "3 of 3 parts" in capsys.readouterr().out
 
     profile_of(drawn, model, rows, 2, folder, **how)
