@@ -18,10 +18,7 @@ from repro.files import write_json, write_text
 from repro.settings import SettingsError
 from repro.verl import checkpoints, evaluate, evaluated, questions, ready
 from repro.verl.__main__ import main
-
-pytest.importorskip("tensordict", reason="verl is not installed here: `make extra-verl` installs it")
-
-from repro.verl.record import STATE
+from repro.verl.checkpoints import STATE
 
 pytestmark = pytest.mark.verl
 REWARD = "def even(data_source, solution_str, ground_truth, extra_info):\n    return float(%s)\n"

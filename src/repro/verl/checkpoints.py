@@ -25,9 +25,10 @@ from repro.settings import SettingsError
 from repro.settings.fields import COLDEST
 from repro.verl.composed import recorded
 from repro.verl.judged import OURS
-from repro.verl.peaks import SOURCES
+from repro.verl.peaks import SOURCES, by_source
 
 STEP = re.compile(r"global_step_(\d+)$")
+STATE = "repro.json"  # beside each of verl's checkpoints
 LATEST = "latest_checkpointed_iteration.txt"  # verl's, written when a checkpoint is whole
 AGAIN = "the same command"
 
@@ -171,8 +172,6 @@ def _run(command: Sequence[str], device: str | None) -> None:
 def table_of(folder: Path, output: Path, seed: int, sets: Sequence[str]) -> pd.DataFrame:
     """The evaluations in `output` of the files named `sets`, as in the run's own table `sources`: a row for each step
     and data source, with what the run in `folder` had spent by then. Written to sources.parquet there."""
-    from repro.verl.record import by_source  # which needs verl's own packages: to list jobs, none is needed
-
     rows = []
     for path in sorted(output.glob("global_step_*"), key=_step):
         asked = [path / name for name in sets if (path / name / "questions.parquet").exists()]
@@ -202,8 +201,6 @@ def _responses(evaluated: Path) -> pd.DataFrame:
 def _spent(folder: Path, step: int) -> dict[str, float]:
     """The ledger after `step` steps, from what lies beside the checkpoint, else from the table of steps; NaN where
     neither is there."""
-    from repro.verl.record import STATE
-
     for place in ("checkpoints", "best"):
         path = folder / place / f"global_step_{step}" / STATE
         if path.exists():

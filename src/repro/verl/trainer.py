@@ -24,10 +24,11 @@ from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
+from repro.verl.checkpoints import STATE
 from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import PREDICTED, with_samples
 from repro.verl.loss import own_loss
-from repro.verl.record import STATE, Record, describe, flop_counter
+from repro.verl.record import Record, describe, flop_counter
 from repro.verl.version import NAME
 
 
