@@ -38,8 +38,8 @@ def pairs(design: Design, panel: str) -> list[Pair]:
     if of.repeats is None:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
     runs = atlas.load("runs", panel)
-    every = {arm: set(runs.loc[runs["arm"] == arm, "seed"]) if len(runs) else set() for arm in arms_of(design, of)}
-    made = {arm: seeds for arm, seeds in every.items() if seeds}
+    seeds = runs.groupby("arm")["seed"].agg(set) if len(runs) else {}
+    made = {arm: seeds[arm] for arm in arms_of(design, of) if arm in seeds}
     whole = [arm for arm, seeds in made.items() if seeds == set(of.seeds)]
     common = [seed for seed in of.seeds if made and all(seed in seeds for seeds in made.values())]
     chosen = [(whole, list(of.seeds))] if len(whole) > 1 else []
