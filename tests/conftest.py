@@ -23,7 +23,11 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
     *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml"),
-    *(f"atlas/data/{panel}" for panel in ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "mixes")),
+    *(
+        f"atlas/data/{panel}"
+        for panel in ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "token-mean")
+    ),
+    *(f"atlas/data/{panel}" for panel in ("mixes", "longer", "sharpening", "surface", "surface-without")),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
@@ -33,7 +37,7 @@ LANES = [
     (["theory", "profile_language_model", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
     (
         ["report", "dynamics", "planner"],
-        ["profile_report", "fidelity", "drift", "mixes", "rates", "equal_cost"],
+        ["profile_report", "fidelity", "drift", "mixes", "longer", "sharpening", "surface", "rates", "equal_cost"],
     ),
 ]
 

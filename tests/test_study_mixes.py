@@ -49,7 +49,7 @@ def test_an_arm_that_needs_half_of_the_tokens_is_found_to():
     arm_N = np.repeat([0, 1], 12)
     accuracy_E = curve(cost_E / np.array([1.0, 0.5])[arm_N], 0.3, 0.6, 0.8, 1.2)
     assert scaled(cost_E, accuracy_E, arm_N, 0.3) == pytest.approx([1.0, 0.5], rel=1e-4)
-    with pytest.raises(ValueError, match="not above 0"):
+    with pytest.raises(ValueError, match="cost above 0; one has 0"):
         scaled(cost_E - 0.1, accuracy_E, arm_N, 0.3)
 
 

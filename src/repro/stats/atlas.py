@@ -52,6 +52,15 @@ def _of_panel(table: str, folder: Path, columns: Sequence[str] = ()) -> pd.DataF
     return whole
 
 
+def whole(runs: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
+    """Those of `runs` at the places, values of the columns `where`, with as many runs as any, and of the arms with as
+    many there as any: the others are still being made."""
+    for by in (list(where), ["arm"]):
+        sizes = runs.groupby(by)["run"].transform("size")
+        runs = runs[sizes == sizes.max()]
+    return runs
+
+
 def of_seeds(table: str, panel: str, arms: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
     """A table of a panel with one base policy in which nothing is varied, for `arms` and `seeds`, as repro.stats.runs
     has those of this machine: columns `arm` and `seed` in place of `run`, rows in the order of `arms`. `evaluations`

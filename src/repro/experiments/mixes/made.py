@@ -1,4 +1,4 @@
-"""The atlas's panel of mixes: its runs, and what each mix is like while the baseline trains on it."""
+"""The atlas's panel of mixes: its runs, and what each mix is like while an arm trains on it."""
 
 import json
 
@@ -31,15 +31,11 @@ def load(table: str) -> pd.DataFrame:
     mixes = list(declared())
     if len(runs):
         runs = runs.assign(mix=[_mix(*of) for of in zip(runs["varied"], runs["run"], strict=True)])
-        sizes = runs.groupby(WHERE).size()
-        whole = sizes[sizes == sizes.max()].index
-        runs = runs[pd.MultiIndex.from_frame(runs[WHERE]).isin(whole)]
-        counts = runs.groupby("policy")["mix"].nunique()
-        runs = runs[runs["policy"].map(counts) == counts.max()]
+        runs = atlas.whole(atlas.whole(runs, WHERE), ["policy"])
     if runs.empty:
         raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
     named = runs.assign(mix=pd.Categorical(runs["mix"], mixes))[["run", *WHERE, "arm", "seed"]]
-    rows = named.sort_values([*WHERE], kind="stable").merge(atlas.load(table, PANEL), on="run")
+    rows = named.sort_values(WHERE, kind="stable").merge(atlas.load(table, PANEL), on="run")
     return rows.assign(mix=rows["mix"].astype(str))
 
 

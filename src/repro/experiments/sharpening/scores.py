@@ -1,0 +1,38 @@
+"""Base policies and the policies that training ends with: how often one of k samples is right, by temperature."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from repro.stats import atlas
+from repro.stats.atlas import NoRuns
+from repro.stats.pass_at_k import pass_at_k
+
+PANEL = "sharpening"
+BASE = "base"  # what stands in the place of an arm
+KEYS = ["policy", "arm", "seed"]
+
+
+def load() -> pd.DataFrame:
+    """The panel's rows of `temperatures` with policy, arm and seed, those of the base policies as arm BASE with seed 0;
+    of base policies on which every arm is made. NoRuns where there is none."""
+    runs = atlas.load("runs", PANEL, columns=KEYS)
+    if runs.empty:
+        raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
+    runs = atlas.whole(runs, ["policy"])[["run", *KEYS]]
+    bases = runs.drop_duplicates("policy").assign(arm=BASE, seed=0)
+    bases["run"] = [f"{PANEL}/{policy}/{BASE}" for policy in bases["policy"]]
+    rows = pd.concat([bases, runs]).merge(atlas.load("temperatures", PANEL), on="run")
+    return rows.assign(temperature=rows["temperature"].astype(float).round(2))
+
+
+def scores(table: pd.DataFrame, ks: Sequence[int]) -> pd.DataFrame:
+    """A row per run (the index: policy, arm, seed), columns (temperature, k): pass@k, the mean over held-out queries;
+    of a temperature, those of `ks` for which it has samples."""
+    columns = {}
+    for temperature, own in table.groupby("temperature"):
+        for k in (k for k in ks if k <= own["samples"].min()):
+            rate = pass_at_k(own["successes"].to_numpy(), own["samples"].to_numpy(), k)
+            columns[temperature, k] = own[KEYS].assign(rate=rate).groupby(KEYS, sort=False)["rate"].mean()
+    wide = pd.DataFrame(columns)
+    return wide.rename_axis(columns=["temperature", "k"])
