@@ -77,6 +77,9 @@ def test_gains_by_temperature_and_number_of_samples():
     two = pd.concat([table, table.loc[[("a", "arm", 0)]].rename({0: 1}, level="seed")])
     gain = sharpened.gains(two, ["arm"], 0.95).set_index(["temperature", "k"])["gain"]
     assert gain.to_dict() == {(0.01, 1): 0.5, (1.0, 1): 0.5, (1.0, 4): 0.0}
+    other = two.rename({"arm": "other"}, level="arm").drop("base", level="arm") - 0.125
+    less = sharpened.gains(pd.concat([two, other]), ["other"], 0.95, over="arm")
+    assert less["gain"].to_list() == [-0.125] * 3  # paired with the same seed
     panels = {"one sample": {(1.0, 1): "temperature 1"}, "several": {(1.0, 4): "one of 4"}}
     figure = sharpening_plot.gains(sharpened.gains(two, ["arm"], 0.95), panels, {"arm": "Arm"}, "Sharpening?")
     assert "temperature 1, +0.500 to +0.500; one of 4, +0.000 to +0.000" in in_words(figure)

@@ -9,12 +9,13 @@ from repro.experiments.sharpening.scores import BASE
 from repro.stats.nested import nested
 
 
-def gains(scores: pd.DataFrame, arms: Sequence[str], confidence: float) -> pd.DataFrame:
-    """A row per arm and column of `scores` (temperature, k): gain, the arm's pass@k less its base policy's, mean over
-    base policies and seeds, with gain_low, gain_high; by_policy, on each of them."""
+def gains(scores: pd.DataFrame, arms: Sequence[str], confidence: float, over: str = BASE) -> pd.DataFrame:
+    """A row per arm and column of `scores` (temperature, k): gain, the arm's pass@k less that of `over`, its base policy
+    or another arm with the same seed, mean over base policies and seeds, with gain_low, gain_high; by_policy, its mean
+    on each base policy."""
     parts = []
     for temperature, k in scores:
-        fit = nested(_from_base(scores[temperature, k], arms))
+        fit = nested(_differences(scores[temperature, k], arms, over))
         low_A, high_A = fit.interval(confidence)
         ends = {
             "gain": fit.estimate_A,
@@ -26,10 +27,11 @@ def gains(scores: pd.DataFrame, arms: Sequence[str], confidence: float) -> pd.Da
     return pd.concat(parts, ignore_index=True)
 
 
-def _from_base(score: pd.Series, arms: Sequence[str]) -> np.ndarray:
-    """differences_A_P_S of one column, arm less base policy."""
+def _differences(score: pd.Series, arms: Sequence[str], over: str) -> np.ndarray:
+    """differences_A_P_S of one column; a base policy has one score for all seeds."""
     wide = score.unstack("seed")
     policies = sorted(score.index.unique("policy"))
-    base_P = np.array([wide.loc[(policy, BASE)].dropna().iloc[0] for policy in policies])
-    own = [[wide.loc[(policy, arm)].dropna().to_numpy() for policy in policies] for arm in arms]
-    return np.array(own) - base_P[None, :, None]
+    values = {
+        arm: np.array([wide.loc[(policy, arm)].dropna().to_numpy() for policy in policies]) for arm in (*arms, over)
+    }
+    return np.array([values[arm] - values[over] for arm in arms])
