@@ -10,9 +10,9 @@ from repro.stats.nested import nested
 
 
 def gains(scores: pd.DataFrame, arms: Sequence[str], confidence: float, over: str = BASE) -> pd.DataFrame:
-    """A row per arm and column of `scores` (temperature, k): gain, the arm's pass@k less that of `over`, its base policy
-    or another arm with the same seed, mean over base policies and seeds, with gain_low, gain_high; by_policy, its mean
-    on each base policy."""
+    """A row per arm and column of `scores` (temperature, k): gain, pass@k less that of `over`, the base policy or
+    another arm with the same seed, mean over base policies and seeds, with gain_low, gain_high; by_policy, its mean on
+    each base policy."""
     parts = []
     for temperature, k in scores:
         fit = nested(_differences(scores[temperature, k], arms, over))
