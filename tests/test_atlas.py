@@ -21,6 +21,7 @@ from repro.atlas.batches import batches
 from repro.atlas.design import Cell
 from repro.engine.run import train_one
 from repro.engine.runs import checkpoints_of, write_results
+from repro.errors import Refused
 from repro.experiments.profile import measure
 from repro.policy.model import SHIPPED
 from repro.settings import SettingsError
@@ -175,6 +176,16 @@ def test_runs_are_made_once_read_back_and_the_same_again(place, monkeypatch, cap
     capsys.readouterr()
     assert run(monkeypatch, "audit", "4") == 0
     assert "3 of 4 runs have the atlas's bits; of the others 0 end outside" in capsys.readouterr().out
+
+
+def test_a_cut_table_is_named_and_so_is_what_restores_the_rows_of_runs_that_count_as_made(place):
+    cells = list(designs.cells(designs.load(), ["main"]))
+    rows = pd.DataFrame({"run": [cells[0].name], "step": [0]})
+    running._append(rows, "main", "curves", "")
+    path = place / "data" / "main" / "curves.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(Refused, match=r"curves\.parquet cannot be read \(.*\): delete it and run `git checkout atlas"):
+        running._append(rows.assign(run=cells[1].name), "main", "curves", "")
 
 
 def test_an_arm_that_joins_a_panel_is_stored_and_one_with_runs_stays_as_it_was_made(place):
