@@ -127,6 +127,52 @@ def test_the_record_is_there_before_verl_calls_the_checkpoint_its_last(modules, 
     assert seen == [True]
 
 
+def test_a_checkpoint_that_the_disk_does_not_take_is_one_sentence(modules, tmp_path, monkeypatch):
+    def full(self):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
+
+    monkeypatch.setattr(modules.base, "_save_checkpoint", full)
+    with pytest.raises(Refused, match=r"global_step_10 could not be written, as where the disk is full: free some"):
+        new_trainer(modules, tmp_path, 10)._save_checkpoint()
+    monkeypatch.setattr(modules.base, "_save_checkpoint", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        new_trainer(modules, tmp_path, 10)._save_checkpoint()
+
+
+@pytest.mark.parametrize(("named", "after"), [("", "20"), ("10", "10"), (None, None)])
+def test_a_resumed_run_finds_the_last_whole_checkpoint_where_its_name_was_not_written(
+    modules, tmp_path, monkeypatch, named, after
+):
+    for step, last in ((10, "data.pt"), (20, "data.pt"), (30, "model.pt")):
+        saved(modules, tmp_path, step, monkeypatch)
+        (tmp_path / f"global_step_{step}" / last).touch()
+    latest = tmp_path / "latest_checkpointed_iteration.txt"
+    if named is not None:
+        latest.write_text(named)
+    resumed(modules, tmp_path, 20, monkeypatch)
+    assert (latest.read_text() if latest.exists() else None) == after
+
+
+def test_a_killed_process_of_rays_is_one_sentence(monkeypatch):
+    ray = pytest.importorskip("ray")
+    from repro.verl import start
+
+    def killed(config, task_runner_class):
+        error = ray.exceptions.ActorDiedError()
+        raise ray.exceptions.RayTaskError(
+            "run", "a traceback", error
+        ).as_instanceof_cause()  # of the runner, which saw it
+
+    for name in ("require_plugin", "loggers_of", "task_runner"):
+        monkeypatch.setattr(start, name, lambda *of: None)
+    for name in ("trainer.main_ppo.run_ppo", "utils.config.validate_config"):
+        monkeypatch.setattr(f"verl.{name}", killed if "run" in name else lambda *of, **how: None)
+    for name in ("need_critic", "need_reference_policy"):
+        monkeypatch.setattr(f"verl.trainer.ppo.utils.{name}", lambda config: False)
+    with pytest.raises(Refused, match=r"was killed, or its node has gone: run the same command again, which goes on"):
+        start.run(OmegaConf.create({"trainer": {"v1": {"trainer_mode": "sync"}}}))
+
+
 @pytest.mark.parametrize(
     ("step", "evaluations", "due"),
     [(10, [0], False), (20, [0], True), (20, [0, 20], False), (STEPS, [0, 80], True), (STEPS, [STEPS], False)],

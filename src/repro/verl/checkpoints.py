@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from repro.engine.ledger import Ledger
-from repro.files import read_json, read_parquet, write_parquet
+from repro.files import read_json, read_parquet, write_parquet, write_text
 from repro.settings import SettingsError
 from repro.settings.fields import COLDEST
 from repro.verl.composed import recorded
@@ -30,6 +30,7 @@ from repro.verl.peaks import SOURCES, by_source
 STEP = re.compile(r"global_step_(\d+)$")
 STATE = "repro.json"  # beside each of verl's checkpoints
 LATEST = "latest_checkpointed_iteration.txt"  # verl's, written when a checkpoint is whole
+LAST = "data.pt"  # of a checkpoint's files, verl's last
 AGAIN = "the same command"
 
 
@@ -96,6 +97,16 @@ def checkpoints(folder: Path) -> dict[int, Path]:
     if not steps:
         raise SettingsError(f"{folder} holds no checkpoint to evaluate: train it first, or copy it here")
     return dict(sorted(steps.items()))
+
+
+def mend_latest(folder: Path) -> None:
+    """Name the last checkpoint in `folder` that is whole where the file that names it is empty: verl opens it once that
+    checkpoint is written, and a kill or a full disk may come before the number. verl could not read it."""
+    latest = folder / LATEST
+    if not latest.exists() or latest.read_text().strip():
+        return
+    whole = [_step(path) for path in folder.glob("global_step_*") if (path / LAST).exists()]
+    write_text(str(max(whole)), latest) if whole else latest.unlink()
 
 
 def _step(path: Path) -> int:

@@ -27,6 +27,10 @@ class NoRoom(Refused, MemoryError):
     """One sentence: Ray has ended a process for lack of memory, and the remedy."""
 
 
+class Lost(Refused, RuntimeError):
+    """One sentence: a process of Ray's has ended, and the remedy."""
+
+
 def use_cpu() -> None:
     """Let verl, and all processes that it starts, run on this machine's CPU. Call it before verl is imported."""
     os.environ.update(ENVIRONMENT)
@@ -55,6 +59,11 @@ def run(config: Any) -> None:
             raise NoRoom(
                 "the machine's memory is full, so Ray ended a process of the training: end what else uses memory, or "
                 "lower the sizes asked for, then run the same command again, which goes on from the last checkpoint"
+            ) from error
+        except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+            raise Lost(
+                "a process of the training was killed, or its node has gone: run the same command again, which goes on "
+                "from the last checkpoint"
             ) from error
         except Exception as error:
             if "timed out during startup" not in str(error) or start == RAY_STARTS:

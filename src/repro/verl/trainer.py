@@ -20,16 +20,23 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
+from repro.errors import Refused
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
-from repro.verl.checkpoints import STATE
+from repro.verl.checkpoints import STATE, mend_latest
 from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import PREDICTED, with_samples
 from repro.verl.loss import own_loss
 from repro.verl.record import Record, describe, flop_counter
 from repro.verl.version import NAME
+
+TORCH_WRITES = "inline_container"  # in what torch says when it cannot write a file, without the system's reason
+
+
+class NotSaved(Refused, OSError):
+    """One sentence: which checkpoint could not be written, and the remedy."""
 
 
 @register_trainer(NAME)  # trainer.v1.trainer_mode
@@ -224,10 +231,19 @@ class ArmTrainer(ChoosingTrainer):
 
     def _save_checkpoint(self) -> None:
         self._save_record()  # first, since verl's last action is to mark this checkpoint as the latest
-        super()._save_checkpoint()
+        try:
+            super()._save_checkpoint()
+        except RuntimeError as error:
+            if TORCH_WRITES not in str(error):
+                raise
+            raise NotSaved(
+                f"{self._folder} could not be written, as where the disk is full: free some, then run the same command "
+                "again, which goes on from the checkpoint before"
+            ) from error
 
     def _load_checkpoint(self) -> None:
         """Afterwards, verl evaluates before training only if the uninterrupted run would have evaluated here."""
+        mend_latest(Path(self.config.trainer.default_local_dir))
         super()._load_checkpoint()
         if self.global_steps > 0:
             trainer = self.config.trainer
