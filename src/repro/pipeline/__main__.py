@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, or 1 with an error message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m repro.pipeline", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check", help="check the settings, as `manifest` does, and write nothing")
+    commands.add_parser("check", help="check the settings, as `manifest` does, and DVC's files; write nothing")
     commands.add_parser("manifest", help="check the settings and write what each stage depends on")
     for name, text in (("run", "run one stage"), ("why", "print what changed since a stage's last run")):
         command = commands.add_parser(name, help=text)
@@ -56,9 +56,11 @@ def _name(stage: str) -> str:
 
 
 def _check(settings: settings_module.Settings) -> int:
+    from repro.pipeline import lock
     from repro.pipeline.manifest import check
 
     check(settings)
+    lock.check()
     return 0
 
 

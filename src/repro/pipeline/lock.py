@@ -8,8 +8,9 @@ from typing import Any
 import yaml
 
 from repro import paths
-from repro.files import Unreadable
+from repro.files import Unreadable, read_json
 
+HELD = ".dvc/tmp/rwlock"  # which `dvc` holds which file
 NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
 
 
@@ -19,13 +20,23 @@ def recorded_stages() -> dict[str, Any]:
     return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
 
 
+def check() -> None:
+    """Unreadable where a file of DVC's was cut: DVC would say so, and not what to do about it."""
+    recorded_stages()
+    held = paths.ROOT / HELD
+    if held.exists():
+        read_json(held, "delete it, unless another DVC runs here")
+
+
 def stages_in(text: bytes, name: str) -> dict[str, Any]:
     """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
         if len(NESTING.findall(text)) > MOST:
             raise ValueError("it nests too deeply")  # which would end the library in C, and this process with it
-        content: dict[str, Any] = yaml.load(text, loader) or {}
+        content: dict[str, Any] | None = yaml.load(text, loader)
+        if content is None:
+            raise ValueError("it is empty")
         stages = {address: dict(entry) for address, entry in content.get("stages", {}).items()}
         for address, entry in stages.items():
             for each in (*entry.get("deps", ()), *({"md5": None, **out} for out in entry.get("outs", ()))):

@@ -1,0 +1,188 @@
+"""Faults around a pipeline's stage: its files cut, its folders full or read-only, two at once, a folder that moves, a
+clock that is put back."""
+
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.fault_disk import PLACES, cut, later
+from benchmarks.fault_project import Command, Project, until
+from benchmarks.fault_stages import made, repro
+from benchmarks.faults import TRACE, Fault, Settled
+
+RESULTS, REPORT = "results/train/grpo", "reports/arm-grpo.html"
+RUN = ("python", "-m", "repro.pipeline", "run", "train", "grpo")
+SHOW = ("python", "-m", "repro.pipeline", "run", "report", "grpo")
+DVC = repro("train@grpo")
+ONE = re.compile(r"^(repro\S*:|ERROR:) .*\S", re.MULTILINE)  # our sentence, or DVC's
+CLOCK = """\
+\"""As if the machine's clock were put back by a day, ten seconds after a process has started.\"""
+import time
+
+_true, _began = time.time, time.monotonic()
+
+
+def _put_back():
+    return _true() - (86400.0 if time.monotonic() - _began > 10.0 else 0.0)
+
+
+time.time, time.time_ns = _put_back, lambda: int(1e9 * _put_back())
+"""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """To a file that `words` meet; `goes_on`: whether they make it anew by themselves, else they name it."""
+
+    file: str
+    does: Callable[[Path], object]
+    words: tuple[str, ...]
+    goes_on: bool
+
+
+def beginning(text: str) -> Callable[[Path], object]:
+    """A file of which only this was written."""
+    return lambda path: path.write_text(text)
+
+
+FILES = {
+    "cut rollouts.parquet": Damage("results/policy/rollouts.parquet", cut, RUN, False),
+    "cut policy": Damage("results/policy/model/model.safetensors", cut, RUN, False),
+    "cut evaluations.parquet": Damage(f"{RESULTS}/evaluations.parquet", cut, SHOW, False),
+    "cut manifest": Damage("build/manifests/train-grpo.json", cut, DVC, True),
+    "cut last_run": Damage("build/last_run/train-grpo.json", cut, RUN, True),
+    "cut seconds.json": Damage("build/seconds.json", cut, DVC, True),
+    "cut crew.json": Damage("build/crew.json", beginning('{"owner"'), DVC, True),
+    "cut dvc.lock": Damage("dvc.lock", cut, DVC, False),
+    "cut rwlock": Damage(".dvc/tmp/rwlock", beginning('{"a'), DVC, False),
+    "all from the future": Damage("results", later, RUN, True),
+}
+FOLDERS = {RESULTS: RUN, "build/train-grpo": RUN, "reports": SHOW}  # where these words write
+
+
+def cases(project: Project, known: dict) -> dict[tuple[str, str], Callable[[], Fault]]:
+    """{(target, fault): what makes it}."""
+    found = {("the pipeline", name): partial(damaged, name, damage) for name, damage in FILES.items()}
+    for folder, words in FOLDERS.items():
+        target = f"the pipeline's {folder.partition('/')[0]}"
+        found |= {(target, name): partial(placed, name, target, folder, words) for name in PLACES}
+    for words in (DVC, RUN):
+        name = f"two at once, {words[0]}"
+        found["the pipeline", name] = partial(two_at_once, name, words)
+    for name, case in OTHERS.items():
+        found["the pipeline", name] = partial(case, name)
+    return {key: partial(case, project, known) for key, case in found.items()}
+
+
+def _ready(project: Project, known: dict, words: tuple[str, ...] = RUN) -> None:
+    """The project as it is before `words` in an undisturbed pipeline."""
+    if not known:
+        made(project, known)
+    if words == SHOW:
+        project.remove(REPORT)
+        if project.hashes(RESULTS) != known["train@grpo"][0]:
+            project.done(*RUN)
+    else:
+        project.remove(RESULTS)
+
+
+def _same(project: Project, known: dict, words: tuple[str, ...] = RUN) -> bool:
+    """Whether what `words` make is there, with the undisturbed bits."""
+    return project.hashes(RESULTS) == known["train@grpo"][0] and (words != SHOW or (project.folder / REPORT).exists())
+
+
+def _ended(command: Command, name: str, target: str, at: str = "grpo") -> Fault:
+    """What became of a command; one that failed without a sentence counts as one with a traceback."""
+    status, orphans = command.wait(), command.left()
+    said = command.said if status == 0 or ONE.search(command.said) else f"{command.said}\n{TRACE}: no sentence"
+    return Fault("files", target, name, at, status != 0, said, orphans)
+
+
+def damaged(name: str, damage: Damage, project: Project, known: dict) -> Fault:
+    """The file is damaged, and whole again once it was named."""
+    _ready(project, known, damage.words)
+    path, kept = project.folder / damage.file, project.folder / "kept"
+    if whole := path.is_file():
+        shutil.copy2(path, kept)
+        path.unlink()  # it may be a link of DVC's
+        shutil.copy2(kept, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    damage.does(path)
+    fault = _ended(project.command(*damage.words), name, "the pipeline", damage.words[-1])
+    if fault.ended:
+        path.unlink()
+        if whole:
+            shutil.copy2(kept, path)
+        project.command(*damage.words).wait()
+    same = _same(project, known, damage.words) and fault.ended != damage.goes_on
+    return fault.settled(Settled(same=same))
+
+
+def placed(name: str, target: str, folder: str, words: tuple[str, ...], project: Project, known: dict) -> Fault:
+    """A folder that takes nothing, or too little, and then takes all."""
+    _ready(project, known, words)
+    with PLACES[name](project.folder / folder):
+        fault = _ended(project.command(*words), name, target, words[-1])
+    project.command(*words).wait()
+    return fault.settled(Settled(same=fault.ended and _same(project, known, words)))
+
+
+def two_at_once(name: str, words: tuple[str, ...], project: Project, known: dict) -> Fault:
+    """DVC's second is told to wait for the first; two of ours make the same files."""
+    _ready(project, known)
+    both = [project.command(*words) for _ in range(2)]
+    ends = [_ended(command, name, "the pipeline") for command in both]
+    fault = max(ends, key=lambda end: end.ended)
+    project.done(*words)
+    return fault.settled(Settled(same=not all(end.ended for end in ends) and _same(project, known)))
+
+
+def from_another_folder(name: str, project: Project, known: dict) -> Fault:
+    _ready(project, known)
+    command = project.command(*RUN, cwd=project.folder / "notebooks" / "studies")
+    fault = _ended(command, name, "the pipeline")
+    return fault.settled(Settled(same=not fault.ended and _same(project, known)))
+
+
+def to_another_folder(name: str, project: Project, known: dict) -> Fault:
+    """The project is moved between a kill and the next run."""
+    _ready(project, known)
+    killed = project.command(*RUN)
+    until(lambda: bool(project.checkpoints()) or killed.process.poll() is not None, 600.0)
+    for process in killed.of("all"):
+        process.send_signal(signal.SIGKILL)
+    killed.wait()
+    killed.left()
+    other = project.folder.with_name("a project, moved")
+    shutil.move(project.folder, other)
+    try:
+        moved = Project(other)
+        fault = _ended(moved.command(*RUN), name, "the pipeline")
+        same = not fault.ended and _same(moved, known)
+    finally:
+        shutil.move(other, project.folder)
+    return fault.settled(Settled(same=same))
+
+
+def clock_put_back(name: str, project: Project, known: dict) -> Fault:
+    """As by a network's time that corrects a machine's."""
+    _ready(project, known)
+    customised = project.folder / "clock"
+    customised.mkdir(exist_ok=True)
+    (customised / "sitecustomize.py").write_text(CLOCK)
+    command = project.command(*DVC, first=customised)
+    time.sleep(1.0)
+    fault = _ended(command, name, "the pipeline")
+    return fault.settled(Settled(same=not fault.ended and _same(project, known)))
+
+
+OTHERS = {
+    "started in another folder": from_another_folder,
+    "moved to another folder": to_another_folder,
+    "clock put back by a day": clock_put_back,
+}
