@@ -196,6 +196,19 @@ def test_the_stages_of_one_repro_count_on_from_each_other(project, tmp_path, mon
         owner.wait()
 
 
+def test_a_clock_that_is_put_back_takes_no_time_from_what_is_gone_or_left(project, tmp_path, monkeypatch):
+    stages, _ = project
+    (tmp_path / "manifests/policy.json").write_text("edited")
+    (tmp_path / "seconds.json").write_text(json.dumps({"smoke": {"train-zvf": 20.0, "report-zvf": 5.0}}))
+    around = progress.Repro(os.getpid(), SMOKE)
+    around.start(stages[2])
+    before = time.time() - 86_400.0
+    monkeypatch.setattr(progress.time, "time", lambda: before)
+    assert str(around) == "stage 1 of 3, 0 s gone, more than 25 s left"
+    around.end(stages[2])
+    assert str(around) == "stage 2 of 3, 0 s gone, about 25 s left" and around.state["done"] == {"policy": 0.0}
+
+
 def test_a_heartbeat_sounds_in_silence_alone():
     out = io.StringIO()
     with progress.Heartbeat("profile", "stage 2 of 3", silence=0.2, stream=out) as stream:

@@ -62,8 +62,7 @@ class Repro:
 
     def end(self, stage: Stage) -> None:
         """Note what it took, DVC's share since the stage before included."""
-        now = time.time()
-        self.state["done"][stage.name], self.state["last"] = now - self.state["last"], now
+        self.state["done"][stage.name], self.state["last"] = _since(self.state["last"]), time.time()
         write_json(self.state, self.path)
 
     def _skipped(self) -> set[str]:
@@ -87,12 +86,17 @@ class Repro:
     def __str__(self) -> str:
         """`stage 17 of 136, 12 min gone, about 1 h 20 min left`."""
         done, plan = self.state["done"], self.state["plan"]
-        gone = time.time() - self.state["began"]
+        gone = _since(self.state["began"])
         missing = [name for name in plan if name not in done]
         seconds, whole = seconds_left(missing, done, known_seconds(self.settings.scale))
-        seconds = max(0.0, seconds - (time.time() - self.state["last"])) if done else seconds
+        seconds = max(0.0, seconds - _since(self.state["last"])) if done else seconds
         left = f", {'about' if whole else 'more than'} {in_words(seconds)} left" if seconds else ""
         return f"stage {len(done) + 1} of {len(plan)}, {in_words(gone)} gone{left}"
+
+
+def _since(then: float) -> float:
+    """Seconds since a time that another process noted; 0 where the clock has been put back before it meanwhile."""
+    return max(0.0, time.time() - then)
 
 
 def seconds_left(missing: Sequence[str], done: Mapping[str, float], known: Mapping[str, float]) -> tuple[float, bool]:
