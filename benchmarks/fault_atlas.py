@@ -1,5 +1,7 @@
-"""Kills of `python -m repro.atlas run`: the command or a worker, on a design of four runs in a copy."""
+"""Faults of `python -m repro.atlas run` on a design of four runs in a copy: kills of the command or a worker, and cut
+tables."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -9,6 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from benchmarks.fault_disk import cut
 from benchmarks.fault_project import SMALL, Project, struck
 from benchmarks.fault_runs import tiny_policy
 from benchmarks.faults import Fault, Settled
@@ -30,6 +33,11 @@ DESIGN = {
     },
 }
 TABLES = ("curves", "steps", "questions", "batches")
+RUN = ("python", "-m", "repro.atlas", "run", "--shard")
+FILES = {  # name: (table that is cut, whether the runs that it holds are listed as made)
+    "cut runs.parquet": ("runs", True),
+    "cut curves.parquet": ("curves", False),  # after a kill between two tables
+}
 
 
 def kills(seed: int, folder: Path, done: int) -> Iterator[Callable[[], list[Fault]]]:
@@ -66,7 +74,7 @@ def _equal(found: dict[str, pd.DataFrame], tables: dict[str, pd.DataFrame]) -> b
 
 
 def _one(rng: np.random.Generator, shard: str, project: Project, known: dict) -> list[Fault]:
-    command = ("python", "-m", "repro.atlas", "run", "--shard", shard)
+    command = (*RUN, shard)
     if shard not in known:
         project.remove("atlas/data", "build")
         began = time.monotonic()
@@ -86,3 +94,26 @@ def _one(rng: np.random.Generator, shard: str, project: Project, known: dict) ->
     same = last.wait() == 0 and _equal(rows(project), tables)
     known[shard] = (tables, time.monotonic() - last.began)
     return [each.settled(Settled(same=same)) for each in found if each is not None]
+
+
+def cases(folder: Path) -> dict[tuple[str, str], Callable[[], Fault]]:
+    """{(target, fault): what makes it}: each table cut."""
+    return {("the atlas", name): lambda name=name: cut_table(name, new_project(folder)) for name in FILES}
+
+
+def cut_table(name: str, project: Project) -> Fault:
+    """A table is cut, named by the next call, deleted as it says, and made again."""
+    shard, (table, listed) = SHARDS[0], FILES[name]
+    data = project.folder / "atlas" / "data" / "one"
+    project.remove("atlas/data", "build")
+    project.done(*RUN, shard)
+    whole, (path,) = rows(project), data.glob(f"{table}-*.parquet")
+    if not listed:
+        (data / path.name.replace(table, "runs")).unlink()
+    cut(path)
+    command = project.command(*RUN, shard)
+    status, said, orphans = command.wait(), command.said, command.left()
+    named = re.search(rf"^repro.atlas: .*{path.name}", said, re.MULTILINE)
+    path.unlink()
+    same = status != 0 and bool(named) and project.command(*RUN, shard).wait() == 0 and _equal(rows(project), whole)
+    return Fault("files", "the atlas", name, "its next call", status != 0, said, orphans).settled(Settled(same=same))

@@ -12,14 +12,19 @@ from pathlib import Path
 
 from benchmarks.fault_disk import PLACES, cut, later
 from benchmarks.fault_project import Command, Project, until
-from benchmarks.fault_stages import made, repro
+from benchmarks.fault_stages import MADE, made, repro
 from benchmarks.faults import TRACE, Fault, Settled
 
 RESULTS, REPORT = "results/train/grpo", "reports/arm-grpo.html"
 RUN = ("python", "-m", "repro.pipeline", "run", "train", "grpo")
 SHOW = ("python", "-m", "repro.pipeline", "run", "report", "grpo")
 DVC = repro("train@grpo")
-ONE = re.compile(r"^(repro\S*:|ERROR:) .*\S", re.MULTILINE)  # our sentence, or DVC's
+MANIFEST = repro("manifest")  # of seconds, where it does not matter which stage it is
+MAKE = ("sh", "-c", f"python -m repro.pipeline check && exec {' '.join(MANIFEST)}")  # as `make repro` calls it
+STAGE_OF = {SHOW: "report@grpo", MANIFEST: "manifest", MAKE: "manifest"}  # of the others: train@grpo
+STAGES = ("manifest", "policy", "train@grpo", "report@grpo")
+ONE = re.compile(r"^(repro\S*: |ERROR: |'\./dvc\.lock' validation failed).*", re.MULTILINE)  # our sentence, or DVC's
+LOCKED = ".dvc/tmp/rwlock"
 CLOCK = """\
 \"""As if the machine's clock were put back by a day, ten seconds after a process has started.\"""
 import time
@@ -50,16 +55,21 @@ def beginning(text: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(text)
 
 
+DVC_FILES = {
+    "cut dvc.lock": Damage("dvc.lock", cut, MAKE, False),
+    "cut dvc.lock, dvc": Damage("dvc.lock", cut, MANIFEST, False),
+    "empty dvc.lock": Damage("dvc.lock", beginning(""), MAKE, False),
+    "cut rwlock": Damage(LOCKED, beginning('{"a'), MAKE, False),
+    "cut rwlock, dvc": Damage(LOCKED, beginning('{"a'), MANIFEST, False),
+}
 FILES = {
+    "cut manifest": Damage("build/manifests/train-grpo.json", cut, DVC, True),
+    "cut crew.json": Damage("build/crew.json", beginning('{"owner"'), DVC, True),
+    "cut seconds.json": Damage("build/seconds.json", cut, DVC, True),
+    "cut last_run": Damage("build/last_run/train-grpo.json", cut, RUN, True),
+    "cut evaluations.parquet": Damage(f"{RESULTS}/evaluations.parquet", cut, SHOW, False),
     "cut rollouts.parquet": Damage("results/policy/rollouts.parquet", cut, RUN, False),
     "cut policy": Damage("results/policy/model/model.safetensors", cut, RUN, False),
-    "cut evaluations.parquet": Damage(f"{RESULTS}/evaluations.parquet", cut, SHOW, False),
-    "cut manifest": Damage("build/manifests/train-grpo.json", cut, DVC, True),
-    "cut last_run": Damage("build/last_run/train-grpo.json", cut, RUN, True),
-    "cut seconds.json": Damage("build/seconds.json", cut, DVC, True),
-    "cut crew.json": Damage("build/crew.json", beginning('{"owner"'), DVC, True),
-    "cut dvc.lock": Damage("dvc.lock", cut, DVC, False),
-    "cut rwlock": Damage(".dvc/tmp/rwlock", beginning('{"a'), DVC, False),
     "all from the future": Damage("results", later, RUN, True),
 }
 FOLDERS = {RESULTS: RUN, "build/train-grpo": RUN, "reports": SHOW}  # where these words write
@@ -67,36 +77,43 @@ FOLDERS = {RESULTS: RUN, "build/train-grpo": RUN, "reports": SHOW}  # where thes
 
 def cases(project: Project, known: dict) -> dict[tuple[str, str], Callable[[], Fault]]:
     """{(target, fault): what makes it}."""
-    found = {("the pipeline", name): partial(damaged, name, damage) for name, damage in FILES.items()}
-    for folder, words in FOLDERS.items():
-        target = f"the pipeline's {folder.partition('/')[0]}"
-        found |= {(target, name): partial(placed, name, target, folder, words) for name in PLACES}
+    found = {("the pipeline", name): partial(damaged, name, damage) for name, damage in DVC_FILES.items()}
     for words in (DVC, RUN):
         name = f"two at once, {words[0]}"
         found["the pipeline", name] = partial(two_at_once, name, words)
     for name, case in OTHERS.items():
         found["the pipeline", name] = partial(case, name)
+    for folder, words in FOLDERS.items():
+        target = f"the pipeline's {folder.partition('/')[0]}"
+        found |= {(target, name): partial(placed, name, target, folder, words) for name in PLACES}
+    found |= {("the pipeline", name): partial(damaged, name, damage) for name, damage in FILES.items()}
     return {key: partial(case, project, known) for key, case in found.items()}
+
+
+def _stage(words: tuple[str, ...]) -> str:
+    return STAGE_OF.get(words, "train@grpo")
 
 
 def _ready(project: Project, known: dict, words: tuple[str, ...] = RUN) -> None:
     """The project as it is before `words` in an undisturbed pipeline."""
-    if not known:
-        made(project, known)
+    made(project, known, STAGES)
     if words == SHOW:
         project.remove(REPORT)
         if project.hashes(RESULTS) != known["train@grpo"][0]:
             project.done(*RUN)
-    else:
+    elif _stage(words) == "train@grpo":
         project.remove(RESULTS)
 
 
 def _same(project: Project, known: dict, words: tuple[str, ...] = RUN) -> bool:
-    """Whether what `words` make is there, with the undisturbed bits."""
-    return project.hashes(RESULTS) == known["train@grpo"][0] and (words != SHOW or (project.folder / REPORT).exists())
+    """Whether what `words` make is there, with the undisturbed bits; a report tells of its seconds."""
+    if words == SHOW:
+        return (project.folder / REPORT).exists() and project.hashes(RESULTS) == known["train@grpo"][0]
+    stage = _stage(words)
+    return project.hashes(*MADE[stage]) == known[stage][0]
 
 
-def _ended(command: Command, name: str, target: str, at: str = "grpo") -> Fault:
+def ended(command: Command, name: str, target: str, at: str = "train@grpo") -> Fault:
     """What became of a command; one that failed without a sentence counts as one with a traceback."""
     status, orphans = command.wait(), command.left()
     said = command.said if status == 0 or ONE.search(command.said) else f"{command.said}\n{TRACE}: no sentence"
@@ -113,7 +130,7 @@ def damaged(name: str, damage: Damage, project: Project, known: dict) -> Fault:
         shutil.copy2(kept, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     damage.does(path)
-    fault = _ended(project.command(*damage.words), name, "the pipeline", damage.words[-1])
+    fault = ended(project.command(*damage.words), name, "the pipeline", _stage(damage.words))
     if fault.ended:
         path.unlink()
         if whole:
@@ -127,7 +144,7 @@ def placed(name: str, target: str, folder: str, words: tuple[str, ...], project:
     """A folder that takes nothing, or too little, and then takes all."""
     _ready(project, known, words)
     with PLACES[name](project.folder / folder):
-        fault = _ended(project.command(*words), name, target, words[-1])
+        fault = ended(project.command(*words), name, target, _stage(words))
     project.command(*words).wait()
     return fault.settled(Settled(same=fault.ended and _same(project, known, words)))
 
@@ -136,16 +153,15 @@ def two_at_once(name: str, words: tuple[str, ...], project: Project, known: dict
     """DVC's second is told to wait for the first; two of ours make the same files."""
     _ready(project, known)
     both = [project.command(*words) for _ in range(2)]
-    ends = [_ended(command, name, "the pipeline") for command in both]
+    ends = [ended(command, name, "the pipeline") for command in both]
     fault = max(ends, key=lambda end: end.ended)
-    project.done(*words)
     return fault.settled(Settled(same=not all(end.ended for end in ends) and _same(project, known)))
 
 
 def from_another_folder(name: str, project: Project, known: dict) -> Fault:
     _ready(project, known)
     command = project.command(*RUN, cwd=project.folder / "notebooks" / "studies")
-    fault = _ended(command, name, "the pipeline")
+    fault = ended(command, name, "the pipeline")
     return fault.settled(Settled(same=not fault.ended and _same(project, known)))
 
 
@@ -162,7 +178,7 @@ def to_another_folder(name: str, project: Project, known: dict) -> Fault:
     shutil.move(project.folder, other)
     try:
         moved = Project(other)
-        fault = _ended(moved.command(*RUN), name, "the pipeline")
+        fault = ended(moved.command(*RUN), name, "the pipeline")
         same = not fault.ended and _same(moved, known)
     finally:
         shutil.move(other, project.folder)
@@ -177,7 +193,7 @@ def clock_put_back(name: str, project: Project, known: dict) -> Fault:
     (customised / "sitecustomize.py").write_text(CLOCK)
     command = project.command(*DVC, first=customised)
     time.sleep(1.0)
-    fault = _ended(command, name, "the pipeline")
+    fault = ended(command, name, "the pipeline")
     return fault.settled(Settled(same=not fault.ended and _same(project, known)))
 
 

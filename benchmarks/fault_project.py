@@ -49,9 +49,9 @@ TOLD = re.compile(r"(?P<arm>\S+)  seed (?P<seed>\d+)  step +(?P<step>\d+)|\bstep
 
 
 class Project:
-    """A copy at scale `smoke`, cut down to `arms` and the stages whose runs are long."""
+    """A copy at scale `smoke`, cut down to `arms` and the stages whose runs are long; `one`: to a run and a worker."""
 
-    def __init__(self, folder: Path, arms: Iterable[str] = ("grpo", "cost-aware")):
+    def __init__(self, folder: Path, arms: Iterable[str] = ("grpo", "cost-aware"), one: bool = False):
         self.folder = folder
         if (folder / "params.yaml").exists():
             return
@@ -67,17 +67,24 @@ class Project:
             params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
         for section, values in SMALL.items():
             params["scales"]["smoke"][section] |= values
+        stages = yaml.safe_load((folder / "dvc.yaml").read_text())["stages"]
+        kept = {name: stages[name] for name in STAGES if not (one and name == "profile")}
+        if one:
+            params["scales"]["smoke"]["seeds"] = [0]
+            params["scales"]["smoke"]["engine"]["workers"] = 1
+            kept["train"]["do"]["deps"].remove("results/profile")
         self._write("params.yaml", params)
-        pipeline = yaml.safe_load((folder / "dvc.yaml").read_text())
-        self._write("dvc.yaml", {"stages": {name: pipeline["stages"][name] for name in STAGES}})
+        self._write("dvc.yaml", {"stages": kept})
         for command in (["git", "init", "-q"], ["git", "add", "-A"]):
             subprocess.run(command, cwd=folder, check=True)
 
     def _write(self, name: str, content: dict) -> None:
         (self.folder / name).write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
-    def command(self, *words: str, cwd: Path | None = None) -> "Command":
-        return Command(words, cwd or self.folder, self.folder)
+    def command(self, *words: str, cwd: Path | None = None, first: Path | None = None) -> "Command":
+        """`first`: a folder whose modules are imported instead of others."""
+        search = [str(path) for path in (first, self.folder / "src") if path]
+        return Command(words, cwd or self.folder, self.folder, os.pathsep.join(search))
 
     def done(self, *words: str, cwd: Path | None = None) -> str:
         """What a command that has to succeed printed."""
@@ -112,15 +119,15 @@ class Project:
 
 
 class Command:
-    """A command under way, and its processes: all that inherit its token."""
+    """A command under way, and its processes: all that inherit its token, and all that they start."""
 
-    def __init__(self, words: tuple[str, ...], cwd: Path, project: Path):
+    def __init__(self, words: tuple[str, ...], cwd: Path, project: Path, search: str):
         self.token, self.log = secrets.token_hex(8), project / f"said-{secrets.token_hex(4)}.txt"
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "JPY_", "GIT_"))}
         one = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DVC_NO_ANALYTICS")}
-        environment = {**clean, **one, "PATH": path, "PYTHONPATH": str(project / "src"), TOKEN: self.token}
-        self.began = time.monotonic()
+        environment = {**clean, **one, "PATH": path, "PYTHONPATH": search, TOKEN: self.token}
+        self.began, self._met = time.monotonic(), set()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 words, cwd=cwd, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -142,15 +149,13 @@ class Command:
             raise
 
     def processes(self) -> list[psutil.Process]:
-        """All that are alive, the first one included."""
-        found = []
+        """All that are alive, the first one included. Ray's workers write their titles over their environment, and are
+        found as children of a process that has the token; once met, also when that one is gone."""
         for process in psutil.process_iter():
-            try:
-                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(TOKEN) == self.token:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+            with suppress(psutil.Error):
+                if process.environ().get(TOKEN) == self.token:
+                    self._met |= {process, *process.children(recursive=True)}
+        return sorted(filter(_alive, self._met), key=lambda process: process.pid)
 
     def of(self, role: str) -> list[psutil.Process]:
         """The processes of a role; `first` is the command itself, `all` are all."""
@@ -167,6 +172,12 @@ class Command:
         for process in alive:
             process.kill()
         return len(alive)
+
+
+def _alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _words(process: psutil.Process) -> list[str]:

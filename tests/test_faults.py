@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import fault_files, fault_runs, faults
+from benchmarks import fault_disk, fault_files, fault_pipelines, fault_project, fault_runs, faults
 from benchmarks.fault_project import steps_lost
 from repro.stops import TAKES_UP
 
@@ -57,17 +57,32 @@ def test_a_damaged_checkpoint_is_named_or_harmless(folder, name):
 @pytest.mark.parametrize(
     ("name", "place", "sentence"),
     [
-        ("full disk", fault_files.full, r"no space left on the disk of .*state\.pt: free some"),
-        ("read-only folder", fault_files.read_only, "make it writable|permission denied"),
+        ("full disk", fault_disk.full, r"no space left on the disk of .*state\.pt: free some"),
+        ("read-only folder", fault_disk.read_only, "make it writable|permission denied"),
     ],
 )
 def test_a_disk_that_does_not_take_a_checkpoint_is_one_sentence(folder, name, place, sentence):
     try:
         row = fault_files.folder_of_a_run(name, place, folder)
-    except fault_files.Unavailable as reason:
+    except faults.Unavailable as reason:
         pytest.skip(str(reason))
     assert well(row) and row.ended, row
     assert re.search(sentence, row.said), row.said
+
+
+def test_a_process_that_hides_its_environment_is_an_orphan_all_the_same(folder, monkeypatch):
+    monkeypatch.setattr(fault_project, "GONE_SECONDS", 0.0)
+    words = ("sh", "-c", "env -i sleep 60 & sleep 1")  # as Ray's workers, whose titles overwrite it
+    command = fault_project.Command(words, folder, folder, "")
+    assert fault_project.until(lambda: len(command.processes()) >= 2, 10.0)
+    assert command.wait() == 0 and command.left() == 1 and command.left() == 0
+
+
+def test_an_ending_without_a_sentence_counts_as_a_traceback(folder):
+    for words, well_told in (("echo 'repro: x.json is cut: delete it'", True), ("echo Killed", False)):
+        command = fault_project.Command(("sh", "-c", f"{words}; exit 1"), folder, folder, "")
+        row = fault_pipelines.ended(command, "cut x.json", "the pipeline").settled(faults.Settled(same=True))
+        assert well(row) is well_told and row.ended
 
 
 def test_a_row_that_is_not_well_is_seen():
