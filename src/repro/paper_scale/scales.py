@@ -35,7 +35,7 @@ SCALES: dict[str, PaperScale] = {scale.name: scale for _, scales in _READ.values
 def find(name: str) -> PaperScale:
     """The scale of that name; SettingsError with the nearest name if there is none."""
     if name not in SCALES:
-        raise SettingsError(f"there is no paper scale {name!r}{nearest(name, SCALES)}")
+        raise SettingsError(f"there is no paper scale {name[:80]!r}{nearest(name, SCALES)}")
     return SCALES[name]
 
 

@@ -10,7 +10,7 @@ import sys
 
 from repro import paths
 from repro import settings as settings_module
-from repro.errors import command
+from repro.errors import brief, command
 
 MARK = "REPRO_OWN_CODE"  # set once started again, so that it is tried once
 
@@ -77,9 +77,11 @@ def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
     from repro.pipeline.progress import in_words, known_seconds, seconds_left
     from repro.pipeline.stage import all_stages
 
-    stages = needed_for(targets, all_stages(settings))
-    if not stages:
-        raise settings_module.SettingsError(f"dvc.yaml has no stage {' '.join(targets)}: `dvc stage list` shows all")
+    declared = all_stages(settings)
+    addresses = {name for stage in declared for name in (stage.kind, stage.address)}
+    if unknown := [target for target in targets if target not in addresses]:
+        raise settings_module.SettingsError(f"dvc.yaml has no stage {brief(unknown[0])}: `dvc stage list` shows all")
+    stages = needed_for(targets, declared)
     names = will_run(stages, {stage.name: manifest_text(manifest(stage, settings)) for stage in stages})
     known = known_seconds(settings.scale)
     for stage in stages:

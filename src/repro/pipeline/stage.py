@@ -99,14 +99,14 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
     """One stage by its name in dvc.yaml; SettingsError if there is none."""
     declared = _declared()
     if kind not in declared:
-        raise SettingsError(f"there is no stage {kind!r}{nearest(kind, declared)}")
+        raise SettingsError(f"there is no stage {brief(kind)}{nearest(kind, declared)}")
     each = declared[kind].get("foreach")
     if (item is not None) != (each is not None):
         need = f"needs an item, as in {kind}@{_items(each, settings)[0]}" if each else "takes no item"
         raise SettingsError(f"stage {kind} {need}")
     if each and item not in _items(each, settings):
         what = {"train": "arm", "report": "arm", "theory": "theory group"}.get(kind, kind)
-        raise SettingsError(f"there is no {what} {item!r} in params.yaml{nearest(item, _items(each, settings))}")
+        raise SettingsError(f"there is no {what} {brief(item)} in params.yaml{nearest(item, _items(each, settings))}")
     return _make(kind, item, settings)
 
 

@@ -97,5 +97,6 @@ def _committed(revision: str, name: str) -> str:
     command = ["git", "show", "--end-of-options", f"{revision}:{name}"]
     done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        raise NothingToVerify(f"git has no {name} at {revision} to verify against: {done.stderr.strip()}")
+        why = done.stderr.strip()[:200]
+        raise NothingToVerify(f"git has no {name} at {revision[:80]} to verify against: {why}")
     return done.stdout

@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 from repro.errors import brief
 from repro.settings.fields import Count, CountFrom0, LearningRate, NonNegative, Positive, Section, Seeds, Title
 
+LONGEST_NAME = 64  # characters, of a module
+
 # A module's name, or in a notebook a function, and the function's keyword parameters.
 Call = tuple[str | Callable[..., Any], dict[str, Any]]
 
@@ -96,12 +98,23 @@ class Arm(Section):
 
 
 def _call(value: Any) -> Call:
-    if isinstance(value, str) or callable(value):
+    if isinstance(value, str):
+        return _named(value), {}
+    if callable(value):
         return value, {}
     if isinstance(value, (list, tuple)) and [isinstance(part, dict) for part in value] == [False, True]:
-        return value[0], dict(value[1])  # as `model_dump` writes it
+        name = _named(value[0]) if isinstance(value[0], str) else value[0]
+        return name, dict(value[1])  # as `model_dump` writes it
     if isinstance(value, dict) and len(value) == 1:
         [(name, parameters)] = value.items()
         if isinstance(name, str) and isinstance(parameters, dict):
-            return name, dict(parameters)
+            return _named(name), dict(parameters)
     raise ValueError(f"{brief(value)} should be a name, or one `name: {{parameter: value}}`")
+
+
+def _named(name: str) -> str:
+    """The name of a module; ValueError where it begins with an underscore, as what Python itself has in every module
+    does, or is too long for a file's."""
+    if name.startswith("_") or len(name) > LONGEST_NAME:
+        raise ValueError(f"{brief(name)} is no name of a method: one begins with a letter, and is that of its file")
+    return name

@@ -54,7 +54,7 @@ class Family(Section):
         known = [f"{end}_{name}" for name in OPTIONS[self.dataset] for end in ("min", "max")]
         for name in self.options:
             if name not in known:
-                raise ValueError(f"{self.dataset} has no option {name!r}{nearest(name, known)}")
+                raise ValueError(f"{self.dataset} has no option {brief(name)}{nearest(name, known)}")
         for name, (_, most) in OPTIONS[self.dataset].items():
             low, high = self.range_of(name)
             if not 1 <= low <= high <= most:
@@ -243,16 +243,18 @@ class Settings(Section):
         for where, names in named.items():
             for name in names:
                 if name in self.atlas_arms:
-                    raise ValueError(f"{where}: {name!r} is not trained here; move its entry from atlas_arms to arms")
+                    raise ValueError(
+                        f"{where}: {brief(name)} is not trained here; move its entry from atlas_arms to arms"
+                    )
                 if name not in self.arms:
-                    raise ValueError(f"{where}: there is no arm {name!r}{nearest(name, self.arms)}")
+                    raise ValueError(f"{where}: there is no arm {brief(name)}{nearest(name, self.arms)}")
         if self.arms[self.baseline].seeds:
             raise ValueError(f"baseline: {self.baseline!r} has `seeds`, so other arms cannot be paired with it")
         for mix, entry in self.mixes.items():
             for family in entry.shares:
                 if family not in self.task.families:
                     known = nearest(family, self.task.families)
-                    raise ValueError(f"mixes.{mix}.shares: there is no family {family!r}{known}")
+                    raise ValueError(f"mixes.{mix}.shares: there is no family {brief(family)}{known}")
         for name, arm in self.all_arms.items():
             if arm.profile and arm.profile.samples > self.profile.samples:
                 raise ValueError(
@@ -350,7 +352,7 @@ class Settings(Section):
     def with_mix(self, name: str) -> "Settings":
         """These settings with the shares of one of `mixes` in place of those of `task.families`."""
         if not isinstance(name, str) or name not in self.mixes:
-            raise SettingsError(f"there is no mix {name!r} under mixes{nearest(name, self.mixes)}")
+            raise SettingsError(f"there is no mix {brief(name)} under mixes{nearest(name, self.mixes)}")
         shares = self.mixes[name].shares
         families = {
             family: entry.model_copy(update={"share": shares[family]})
@@ -392,5 +394,5 @@ class Settings(Section):
     def arm(self, name: str) -> Arm:
         """The arm of that name; SettingsError with the nearest name if there is none."""
         if not isinstance(name, str) or (name not in self.arms and name not in self.atlas_arms):
-            raise SettingsError(f"there is no arm {name!r} in params.yaml{nearest(name, self.all_arms)}")
+            raise SettingsError(f"there is no arm {brief(name)} in params.yaml{nearest(name, self.all_arms)}")
         return self.arms[name] if name in self.arms else self.atlas_arms[name]
