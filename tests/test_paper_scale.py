@@ -308,6 +308,8 @@ def test_verls_refusal_is_a_sentence(capsys):
     for wrong in ("trainer.save_freq=abc", "trainer.save_freq=true", "trainer.val_before_train=3"):
         with pytest.raises(SettingsError, match=rf"^{wrong}: verl's own value is"):
             compose([*told, wrong])
+    with pytest.raises(SettingsError, match=r"^trainer\.save_freq=abc: verl's own value is"):
+        compose([*told, "++trainer.save_freq=50", "trainer.save_freq=abc"])
     with pytest.raises(SettingsError, match=r"^trainer=3: trainer is a section of verl's .* trainer\.KEY=VALUE"):
         compose([*told, "trainer=3"])
     compose([*told, "actor_rollout_ref.rollout.top_p=0.9", "trainer.save_freq=abc", "trainer.save_freq=50"])

@@ -249,6 +249,9 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         (["++data.val_files=[a.parquet]"], "--validation, beside --data"),
         (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
         (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
+        (["actor_rollout_ref.rollout.top_p=2"], r"top_p=2: it should be a number above 0, and at most 1$"),
+        (["data.train_batch_size=eight"], r"^data\.train_batch_size=eight: verl's own value is 1024"),
+        (["reward.custom_reward_function.path=no.py"], r"path=no\.py: there is no such file"),
         (["actor_rollout_ref.rollout={n: 2}"], r"^actor_rollout_ref\.rollout=\{n: 2\}: .* is a section"),
     ):
         with pytest.raises(SettingsError, match=sentence):

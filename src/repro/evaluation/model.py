@@ -70,7 +70,7 @@ def tokenizer_of(folder: Path | str) -> Any:
 
 
 def _broken(folder: Path | str, what: str, error: Exception) -> str:
-    why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     return f"{folder} holds no {what} that transformers can load ({why}): save the model there again"
 
 

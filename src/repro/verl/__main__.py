@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro.arms import build
-from repro.errors import COUNT, SEED, command
+from repro.errors import COUNT, SEED, brief, command
 from repro.paths import BUILD
 from repro.settings import Settings, SettingsError, load, stored
 from repro.verl.compose import refuse
@@ -100,6 +100,8 @@ def _train(chosen: argparse.Namespace) -> None:
     for option in ("data", "validation", "device", "nodes", "gpus", "check", "measure"):
         if getattr(chosen, option):
             raise SettingsError(f"--{option} goes with --model: without one, the small policy trains on a CPU")
+    if chosen.policy and not (chosen.policy / "config.json").is_file():
+        raise SettingsError(f"--policy {brief(str(chosen.policy))} is no folder of save_pretrained: name one, or none")
     settings = _settings(chosen)
     if chosen.steps:
         settings = with_steps(settings, chosen.arm, chosen.steps)

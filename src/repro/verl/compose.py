@@ -22,7 +22,10 @@ WHOLE = {  # the least of each; -1: never
     **{f"{ROLLOUT}.n": 1, f"{ROLLOUT}.val_kwargs.n": 1, f"{ACTOR}.ppo_mini_batch_size": 1},
 }
 KEY = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
-POSITIVE = (f"{ROLLOUT}.temperature", f"{ACTOR}.optim.lr")
+POSITIVE = {  # and the most of each
+    **{f"{ROLLOUT}.temperature": math.inf, f"{ACTOR}.optim.lr": math.inf},
+    **{f"{ROLLOUT}.top_p": 1.0, f"{ROLLOUT}.val_kwargs.top_p": 1.0},
+}
 
 
 OURS = {  # keys that the command line and the run's folder decide
@@ -97,7 +100,7 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
             raise SettingsError(
                 f"{FOLDER / BASE}.yaml does not go with verl's defaults ({why}): restore it, as with `git checkout`"
             ) from error
-        last = {entry.partition("=")[0]: entry for entry in overrides}.values()  # of one key, the last counts
+        last = {key_of(entry): entry for entry in overrides}.values()  # of one key, the last counts
         for entry in last:
             require_one_value(entry, defaults)
         try:
@@ -122,10 +125,11 @@ def check_numbers(config: Any) -> None:
         value = OmegaConf.select(config, key)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise SettingsError(f"{key}={brief(value)}: it should be a whole number from {least} on")
-    for key in POSITIVE:
+    for key, most in POSITIVE.items():
         value = OmegaConf.select(config, key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise SettingsError(f"{key}={brief(value)}: it should be a number above 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most or value == math.inf:
+            bound = "" if most == math.inf else f", and at most {most:g}"
+            raise SettingsError(f"{key}={brief(value)}: it should be a number above 0{bound}")
 
 
 def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig") -> str:

@@ -89,7 +89,7 @@ def preset(name: str) -> dict[str, Any]:
     """A file of configs/verl/presets: `model`, `data` and `overrides`; SettingsError with the nearest name."""
     known = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
     if name not in known:
-        raise SettingsError(f"there is no preset {name!r}{nearest(name, known)}")
+        raise SettingsError(f"there is no preset {name[:80]!r}{nearest(name, known)}")
     content = read_mapping(known[name])
     if not isinstance(content, dict) or not isinstance(content.get("overrides", {}), dict):
         raise SettingsError(f"{known[name]} is no preset: it should be a mapping with model, data and overrides")
@@ -131,6 +131,7 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
         )
     _best(own, config, held_out)
     _batches(config)
+    _reward(config)
     check(config)
     best.check_rhythm(config)
     check_config(config, method)
@@ -260,6 +261,15 @@ def _batches(config: Any) -> None:
         raise SettingsError(
             f"data.train_batch_size={config.data.train_batch_size} is not a multiple of "
             f"actor_rollout_ref.actor.ppo_mini_batch_size={config.actor_rollout_ref.actor.ppo_mini_batch_size}"
+        )
+
+
+def _reward(config: Any) -> None:
+    """SettingsError where one's own reward function is in no file: verl would look for it once its workers are up."""
+    path = config.reward.custom_reward_function.path
+    if path and not path.startswith("pkg://") and not Path(path.removeprefix("file://")).is_file():
+        raise SettingsError(
+            f"reward.custom_reward_function.path={path}: there is no such file: name a file of Python, or pkg://MODULE"
         )
 
 
