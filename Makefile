@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench bench-scoring faults clean
+.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench bench-scoring faults attempts clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -89,6 +89,9 @@ bench-scoring: extra-verl extra-trl extra-vllm ## what choosing before scoring s
 
 faults: setup ## kills at random moments, full disks, damaged files: is anything lost? MINUTES=10; adds to benchmarks/faults.csv
 	@exec python -m benchmarks.faults $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(KINDS),--kinds $(KINDS))
+
+attempts: setup ## wrong params.yaml, wrong command lines, attacks: is each refused, and nothing run? writes benchmarks/attempts.md
+	@exec python -m benchmarks.attempts $(if $(KINDS),--kinds $(KINDS)) $(if $(ONLY),--only "$(ONLY)")
 
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py
