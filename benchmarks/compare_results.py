@@ -83,7 +83,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    rows = compare(*vars(parser.parse_args()).values())
+    chosen = parser.parse_args()
+    for folder in (chosen.old, chosen.new):
+        if not folder.is_dir():
+            parser.error(f"there is no folder {folder}")
+    rows = compare(chosen.old, chosen.new)
     for place, outcome in rows:
         if outcome != "equal":
             print(f"{place}: {outcome}")

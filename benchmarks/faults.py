@@ -28,7 +28,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from repro.errors import command
+from repro.errors import SEED, command, number
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, TABLE = ROOT / "benchmarks" / "faults.csv", ROOT / "benchmarks" / "faults.md"
@@ -90,9 +90,9 @@ def silent(signal_name: str, ended: bool, said: str) -> bool | None:
 @command(name="faults", interrupted="interrupted; its rows are kept, and the next call adds others")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="begin nothing after as many")
+    parser.add_argument("--minutes", type=number(float, 0, 10**6), default=10.0, help="begin nothing after as many")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--seed", type=int, default=0, help="of targets and moments")
+    parser.add_argument("--seed", type=SEED, default=0, help="of targets and moments")
     parser.add_argument("--folder", type=Path, help="of the copy; kept, and used again, if it is given")
     parser.add_argument("--table", action="store_true", help="only write the table of what is in the file of rows")
     chosen = parser.parse_args()

@@ -293,6 +293,8 @@ LINES: dict[str, list[tuple[str, ...]]] = {  # module: its command lines
         ("--seed", "x"),
     ],
     "benchmarks.plant_faults": [("nope",), ("../../x",)],
+    "benchmarks.compare_results": [(), ("nowhere", "configs"), ("configs", "nowhere"), ("params.yaml", "params.yaml")],
+    "benchmarks.speed": [("--pairs", "0"), ("--pairs", "x"), ("--arms", "nope")],
 }
 TOLD: list[tuple[str, tuple[str, ...], str]] = [  # which are accepted, and why
     ("repro.pipeline", ("check",), LISTS),
