@@ -1,7 +1,6 @@
 # `make` lists the targets. Everything lives in .venv; nothing outside this folder changes.
 
 PYTHON ?=
-VLLM ?= yes
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # One thread per process: stages run one process per seed, and results must not depend on the number of cores.
 export OMP_NUM_THREADS := 1
@@ -13,7 +12,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas bench bench-scoring faults attempts clean
+.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas language-model bench bench-scoring faults attempts clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -23,9 +22,7 @@ help: ## this list
 
 setup: .venv/.ready ## install the pinned CPU environment in .venv; takes minutes the first time
 
-repro: extra-verl extra-trl ## regenerate every result and report whose inputs changed (dvc repro); VLLM=no: do not install vLLM
-	@[ "$(VLLM)" = no ] || $(MAKE) --no-print-directory extra-vllm \
-		|| echo "make: vLLM could not be installed here: the language model is profiled with transformers" >&2
+repro: extra-verl extra-trl ## regenerate every result and report whose inputs changed (dvc repro)
 	@python -m repro.pipeline check # before DVC puts names into commands
 	@exec dvc repro --keep-going
 
@@ -80,6 +77,9 @@ gpu-check: ## ten minutes on one GPU: which parts of the path to verl, vLLM and 
 
 atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/16: the third of sixteen parts
 	@exec python -m repro.atlas run $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)")
+
+language-model: extra-vllm ## profile the language model again, for atlas/language_model; minutes, and 2.6 GB of vLLM
+	@exec python -m repro.atlas language-model --force
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
 	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(ARMS),--arms $(ARMS))

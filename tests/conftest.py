@@ -20,21 +20,19 @@ import yaml  # noqa: E402
 
 from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
+TUNED = ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "token-mean")
+PANELS = (*TUNED, "mixes", "longer", "sharpening", "surface", "surface-without")  # that studies are made of
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
-    *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml"),
-    *(
-        f"atlas/data/{panel}"
-        for panel in ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "token-mean")
-    ),
-    *(f"atlas/data/{panel}" for panel in ("mixes", "longer", "sharpening", "surface", "surface-without")),
+    *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml", "atlas/language_model"),
+    *(f"atlas/data/{panel}" for panel in PANELS),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
 # Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core.
 LANES = [
-    (["theory", "profile_language_model", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
+    (["theory", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
     (
         ["report", "dynamics", "planner"],
         ["profile_report", "fidelity", "drift", "mixes", "longer", "sharpening", "surface", "rates", "equal_cost"],

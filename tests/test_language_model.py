@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from repro import settings as settings_module
+from repro.atlas import language_model
 from repro.engine.backends import load as loading
 from repro.engine.backends.load import ModelMissing, fetch
 from repro.engine.profile import Profile, Source
@@ -16,6 +18,8 @@ from repro.experiments.language_model.profile import profile_language_model
 from repro.experiments.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
 from repro.methods.sgpo_rule import fitted_population
 from repro.policy.model import load_policy
+from repro.settings import SettingsError
+from repro.settings.studies import LanguageModel
 from repro.tasks.word_problems import (
     answered_number,
     final_number,
@@ -124,33 +128,33 @@ def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypat
         fetch("no/such-model", cache=tmp_path)
     with pytest.raises(ModelMissing, match=r"holds no config\.json"):
         profile_language_model(str(tmp_path), [], engine="auto", **SMALL)
-    queries = draw_queries([2], 2, 1, largest_term=20, seed=0)
-    measured = profile_language_model("smollm2", queries, engine="auto", **SMALL)
-    assert measured.profile is None
-    assert measured.why.startswith("SmolLM2 needs the package")
-    measured.save(tmp_path / "r", tmp_path / "t", queries)
-    loaded = study.load(tmp_path / "r", tmp_path / "t")
-    assert loaded.facts["missing"] is True and loaded.profile is None and not loaded.learnable
-    assert study.per_query(loaded, RULES, 64, 0).empty
 
 
-def test_a_profile_of_the_tiny_model_comes_back_as_it_was_saved(tmp_path, monkeypatch):
+def test_a_profile_of_the_tiny_model_is_made_twice_alike_and_read_for_its_settings_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "repro.experiments.language_model.profile.fetch", lambda source, dtype: fetch(source, cache=tmp_path)
     )
-    queries = draw_queries([2, 3], 4, 2, largest_term=20, seed=0)
-    first, again = (profile_language_model("tiny", queries, engine="transformers", **SMALL) for _ in range(2))
-    pd.testing.assert_frame_equal(first.samples, again.samples)
-    assert first.profile.correct_Q_K.shape == (10, 3) and len(first.samples) == 30
-    assert first.samples["response_tokens"].max() == 4
-    first.save(tmp_path / "r", tmp_path / "t", queries)
-    loaded = study.load(tmp_path / "r", tmp_path / "t")
-    np.testing.assert_array_equal(loaded.profile.correct_Q_K, first.profile.correct_Q_K)
+    words = {"source": "tiny", "engine": "transformers", "terms": [2, 3], "sums_each": 4, "word_problems": 2}
+    asked = LanguageModel(**words, largest_term=20, **SMALL)
+    for name in ("r", "t"):
+        language_model.make(asked, print, tmp_path / name)
+    first, loaded = (study.load(asked, tmp_path / name) for name in ("r", "t"))
+    pd.testing.assert_frame_equal(first.samples, loaded.samples)
+    assert loaded.profile.correct_Q_K.shape == (10, 3) and len(loaded.samples) == 30
+    assert loaded.samples["response_tokens"].max() == 4
+    other = asked.model_copy(update={"samples": 4})
+    assert language_model.is_there(asked, tmp_path / "r") and not language_model.is_there(other, tmp_path / "r")
+    with pytest.raises(SettingsError, match=r"language_model\.samples is not what .*: set it back to 3"):
+        study.load(other, tmp_path / "r")
     table = study.per_query(loaded, RULES, 64, 0)
     assert len(table) == 10 and table["samples"].eq(3).all() and not loaded.learnable
     examples = study.examples(loaded, table)
     assert examples["difficulty"].eq("never solved").all() and len(examples) == 3
-    assert examples["wrong"].isin(first.samples["response"]).all() and examples["right"].eq("").all()
+    assert examples["wrong"].isin(loaded.samples["response"]).all() and examples["right"].eq("").all()
+
+
+def test_the_profile_in_git_is_that_of_the_settings():
+    assert study.load(settings_module.load().language_model).profile.correct_Q_K.shape == (90, 16)
 
 
 @pytest.fixture
@@ -178,7 +182,7 @@ def made():
             "response_tokens": 5,
         }
     )
-    facts = {"source": "mine", "engine": "vllm", "dtype": "float32", "threads": 1, "missing": False}
+    facts = {"source": "mine", "engine": "vllm", "dtype": "float32", "threads": 1}
     return study.Study(facts, queries, {"load": 1.0, "start": 2.0, "sample": 4.0}, profile, samples)
 
 

@@ -1,4 +1,6 @@
-"""`python -m repro.atlas list|run|import|rates|again|audit`: what the atlas holds, and making some of it (again)."""
+"""What the atlas holds, and making some of it (again).
+
+`python -m repro.atlas list|run|import|rates|again|audit|language-model`"""
 
 import argparse
 import re
@@ -37,8 +39,11 @@ def main() -> int:
     audit.add_argument("--seed", type=SEED, default=0, help="of the choice")
     commands.add_parser("import", help="take over the runs of the default study (make repro) that the design has too")
     commands.add_parser("rates", help="the best learning rate of each arm, by the tuning panels that are made")
+    profile = commands.add_parser("language-model", help="profile the model of params.yaml's language_model, once")
+    profile.add_argument("--force", action="store_true", help="also where its profile is there already")
     chosen = parser.parse_args()
     does = {"list": _list, "run": _run, "audit": _audit, "import": _import, "rates": _rates, "again": _again}
+    does["language-model"] = _language_model
     return does[chosen.command](designs.load(), chosen)
 
 
@@ -95,6 +100,17 @@ def _again(design: designs.Design, chosen: argparse.Namespace) -> int:
     text = as_markdown(design, chosen.panel, settings_module.load())
     write_text(text, paths.ATLAS / f"{chosen.panel}.md")
     print(text, end="")
+    return 0
+
+
+def _language_model(design: designs.Design, chosen: argparse.Namespace) -> int:
+    from repro.atlas import language_model
+
+    asked = settings_module.load().language_model
+    if language_model.is_there(asked) and not chosen.force:
+        print(f"{language_model.FOLDER} was profiled with these settings; --force profiles again")
+        return 0
+    language_model.make(asked, lambda line: print(line, flush=True))
     return 0
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from repro.engine.backends import open_backend, open_best
-from repro.engine.backends.load import SMOLLM2, ModelMissing, fetch
+from repro.engine.backends.load import fetch
 from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.experiments.language_model.queries import STOP, question, verify
 from repro.files import write_json, write_parquet
+from repro.settings.studies import LanguageModel
 from repro.tasks.queries import Query
 
 Engine = Literal["auto", "vllm", "transformers"]
@@ -23,28 +24,28 @@ Engine = Literal["auto", "vllm", "transformers"]
 class Measured:
     """A profile and its samples.
 
-    facts    source, engine, dtype, threads; missing: whether there is no model
-    why      why there is no model, or why the engine is not vLLM; None where neither holds
-    profile  None without a model
+    facts    source, engine, dtype, threads
+    why      why the engine is not vLLM; None where it is, or where another was asked for
     samples  one row per response: query, sample, response, correct, finished, response_tokens
     seconds  load, start (of the engine) and sample; wall time
     """
 
     facts: dict[str, Any]
-    profile: Profile | None
+    profile: Profile
     samples: pd.DataFrame
     seconds: dict[str, float]
     why: str | None = None
 
-    def save(self, folder: Path, timings: Path, queries: Sequence[Query]) -> None:
-        """model.json (facts), queries.parquet and, where there is a model, profile.{parquet,json} and samples.parquet;
-        seconds go to `timings`."""
-        write_json(self.facts, Path(folder) / "model.json")
-        write_json(self.seconds, Path(timings) / "seconds.json")
-        write_parquet(_table(queries), Path(folder) / "queries.parquet")
-        if self.profile is not None:
-            self.profile.save(Path(folder), "profile")
-            write_parquet(self.samples, Path(folder) / "samples.parquet")
+    def save(self, folder: Path, queries: Sequence[Query], asked: LanguageModel) -> None:
+        """settings.json (`asked`), model.json (facts), seconds.json, queries.parquet, profile.{parquet,json} and
+        samples.parquet."""
+        folder = Path(folder)
+        write_json(asked.model_dump(mode="json"), folder / "settings.json")
+        write_json(self.facts, folder / "model.json")
+        write_json(self.seconds, folder / "seconds.json")
+        write_parquet(_table(queries), folder / "queries.parquet")
+        self.profile.save(folder, "profile")
+        write_parquet(self.samples, folder / "samples.parquet")
 
 
 def profile_language_model(
@@ -59,19 +60,10 @@ def profile_language_model(
     temperature: float,
     seed: int,
 ) -> Measured:
-    """`samples` responses to every query. `engine` "auto": vLLM where it runs, else transformers.
-
-    Where the package of `smollm2`, the default, is not installed, the result has no profile. Any other model was chosen
-    by the user, so ModelMissing is raised.
-    """
-    facts = {"source": source, "engine": None, "dtype": dtype, "threads": threads, "missing": False}
+    """`samples` responses to every query. `engine` "auto": vLLM where it runs, else transformers. ModelMissing with the
+    remedy where the model, or the package of `smollm2`, is not to be had."""
     started = time.monotonic()
-    try:
-        folder = fetch(source, dtype)
-    except ModelMissing as error:
-        if source != SMOLLM2:
-            raise
-        return Measured(facts | {"missing": True}, None, pd.DataFrame(), {}, str(error))
+    folder = fetch(source, dtype)
     loaded = time.monotonic()
     if engine == "auto":
         backend, why = open_best(folder, dtype=dtype, threads=threads)
@@ -108,7 +100,7 @@ def profile_language_model(
         }
     )
     return Measured(
-        facts | {"engine": backend.name},
+        {"source": source, "engine": backend.name, "dtype": dtype, "threads": threads},
         Profile(whose, correct_Q_K, tokens_Q_K, np.array([len(prompt) for prompt in prompts_Q])),
         table,
         {"load": loaded - started, "start": ready - loaded, "sample": drawn.seconds},

@@ -1,5 +1,6 @@
 """A language model's profile, query by query: posterior and cost; examples; the savings that theory predicts."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,19 @@ import numpy as np
 import pandas as pd
 from scipy.stats import beta as beta_distribution
 
+from repro import paths
 from repro.engine.profile import Profile
 from repro.engine.query_plan import plan_table
 from repro.files import read_json, read_parquet
 from repro.methods.group_sizes.posterior import posterior
 from repro.methods.sgpo_rule import fitted_population
+from repro.settings import SettingsError
+from repro.settings.studies import LanguageModel
 from repro.tasks.queries import Query
 from repro.theory.group_size import Population, compare
 
-MADE_BY = "dvc repro profile_language_model"
+FOLDER = paths.ATLAS / "language_model"  # profiled once, and kept in git
+CURE = "git checkout atlas/language_model"
 CONFIDENCE = 0.95
 DIFFICULTIES = {"never solved": 0.0, "seldom": 0.1, "half the time": 0.5, "mostly": 0.9, "always": 1.0}
 PLANS = ("uniform", "filter", "allocation", "bayes", "sgpo", "shrunken", "equal", "best")  # of the theory's
@@ -25,18 +30,18 @@ PLANS = ("uniform", "filter", "allocation", "bayes", "sgpo", "shrunken", "equal"
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The results of stage profile_language_model; `profile` and `samples` are None where there was no model."""
+    """A profile of a language model, as `Measured.save` of repro.experiments.language_model.profile keeps it."""
 
     facts: dict[str, Any]
     queries: pd.DataFrame
     seconds: dict[str, float]
-    profile: Profile | None = None
-    samples: pd.DataFrame | None = None
+    profile: Profile
+    samples: pd.DataFrame
 
     @property
     def learnable(self) -> bool:
         """Whether any query was solved sometimes but not always; without one, no plan is better than another."""
-        return self.profile is not None and bool(((self.profile.rate_Q > 0) & (self.profile.rate_Q < 1)).any())
+        return bool(((self.profile.rate_Q > 0) & (self.profile.rate_Q < 1)).any())
 
     @property
     def population(self) -> tuple[float, float]:
@@ -44,15 +49,18 @@ class Study:
         return fitted_population(self.profile.successes_Q, self.profile.samples)
 
 
-def load(results: Path, timings: Path) -> Study:
-    """From the folders that repro.experiments.language_model.profile's `Measured.save` wrote."""
-    facts = read_json(Path(results) / "model.json", f"run `{MADE_BY}`", ["missing"])
-    seconds = read_json(Path(timings) / "seconds.json", f"run `{MADE_BY}`")
-    queries = read_parquet(Path(results) / "queries.parquet", MADE_BY)
-    if facts["missing"]:
-        return Study(facts, queries, seconds)
-    samples = read_parquet(Path(results) / "samples.parquet", MADE_BY)
-    return Study(facts, queries, seconds, Profile.load(Path(results), "profile"), samples)
+def load(asked: LanguageModel, folder: Path = FOLDER) -> Study:
+    """The profile in `folder`; SettingsError where it was made with other settings than `asked`."""
+    stored = read_json(folder / "settings.json", f"`{CURE}`", list(LanguageModel.model_fields))
+    for key, value in asked.model_dump(mode="json").items():
+        if stored[key] != value:
+            raise SettingsError(
+                f"params.yaml: language_model.{key} is not what {folder} was profiled with: set it back to "
+                f"{json.dumps(stored[key])}, or profile again with `make language-model`"
+            )
+    facts, seconds = (read_json(folder / f"{name}.json", f"`{CURE}`") for name in ("model", "seconds"))
+    queries, samples = (read_parquet(folder / f"{name}.parquet", CURE) for name in ("queries", "samples"))
+    return Study(facts, queries, seconds, Profile.load(folder, "profile"), samples)
 
 
 def per_query(study: Study, rules: Mapping[str, float], rollouts_per_step: int, seed: int) -> pd.DataFrame:
@@ -60,10 +68,8 @@ def per_query(study: Study, rules: Mapping[str, float], rollouts_per_step: int, 
     the bounds of its central 95%; response_tokens, their mean; prompt_tokens.
 
     `rules`: settings' theory.group_size, which has the plan's largest, smallest and unsolvable_share. The prior is one
-    Beta for all queries (an assumption: families differ). Empty without a model.
+    Beta for all queries (an assumption: families differ).
     """
-    if study.profile is None:
-        return pd.DataFrame()
     profile = study.profile
     columns = (study.queries[name] for name in ("question", "answer", "family"))
     queries = [Query(*row, {}) for row in zip(*columns, strict=True)]
