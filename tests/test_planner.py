@@ -245,7 +245,9 @@ def test_other_assumptions_move_the_hours_as_they_should():
     more = base["steps"] // 20 * questions * 32 * base["hours_generate"] / base["rollouts"]
     assert grpo["full-evaluations"] == pytest.approx(base["hours"] + more)
     assert grpo["all-of-these"] > grpo.drop("all-of-these").max()
-    ends = sensitivity.over_draws(SCALE, SETTINGS, ["grpo", "zvf"], ALIKE, assume(batches=2), draws=2)
+    few = assume(batches=2)
+    drawn = plan.relative(plan.predict(SETTINGS, ALIKE, few, ["grpo", "zvf"], {SCALE.name: SCALE}), "grpo")
+    ends = sensitivity.over_draws(drawn, SCALE, SETTINGS, ALIKE, few, draws=2)
     assert ends.loc[0, ["hours_ratio_low", "hours_ratio_high"]].tolist() == [1.0, 1.0]
     assert ends.loc[1, "hours_ratio_low"] < ends.loc[1, "hours_ratio_high"]
     drawn = plot.savings(

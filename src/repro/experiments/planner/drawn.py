@@ -6,8 +6,10 @@ and what samplers select from a batch hardly does. Success rates are those that 
 arm: differences in cost per batch are predicted, differences in learning are not.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count, islice
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from repro.arms import Method, build
 from repro.engine.ledger import Ledger
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.models import ARCHITECTURES
+from repro.methods.guard import MethodError, call, name_of
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
@@ -23,6 +26,7 @@ from repro.paper_scale.at_scale import arm_at
 from repro.settings import Arm, Settings
 from repro.settings.planner import Assumptions
 
+AT_ONCE = 256  # groups of a plan that one guarded call draws: a call takes longer than a group
 PURPOSES = ("pool", "profile", "plan", "answers", "sample", "shuffle")
 REFILL = 2  # prompts that verl generates for each that its filter drops; what is too much is discarded
 
@@ -97,7 +101,17 @@ def _plan(drawn: Drawn, arm: Arm, method: Method, scale: PaperScale, pool: _Pool
         rows = rng.integers(len(prompt_P), size=max(1, round(bearing)))
         flops = ARCHITECTURES[scale.model.value].counter
         drawn.ledger.charge_profile(flops, prompt_P[rows], tokens_P_K[rows])
-    return method.made_plan(batch, known, _budget(pool.assumptions, scale), _rng(pool.assumptions, batch, "plan"))
+    return PlanStream(_groups(method, known, _budget(pool.assumptions, scale), _rng(pool.assumptions, batch, "plan")))
+
+
+def _groups(method: Method, known: Queries, budget: int, rng: np.random.Generator) -> Iterator[PlannedGroup]:
+    """The plan's groups, as `Method.made_plan` gives them, which looks at each."""
+    groups = iter(call("plan", method.plan, known, budget, rng, rng=rng))
+    for number in count():
+        part = call("plan", lambda: list(islice(groups, AT_ONCE)), rng=number, name=name_of(method.plan))
+        if not part:
+            raise MethodError(f"plan {name_of(method.plan)} ended; it should go on without end, epoch after epoch")
+        yield from part
 
 
 def _share(assumptions: Assumptions, scale: PaperScale) -> float:
@@ -128,14 +142,14 @@ def _step(
     rollouts, read = _rollouts(whole, method, pool.assumptions.prompt_tokens), []
     offered = Unscored.of(rollouts, partial(_signals, rollouts, read))
     chosen = method.select(batch, offered, batch / drawn.batches, _rng(pool.assumptions, batch, "sample"))
-    minibatches = []
+    parts = []
     if chosen is None:
         drawn.skipped += 1
     else:
         steps = chosen.minibatches or round(scale.train_batch.value / scale.minibatch.value)
         order = _rng(pool.assumptions, batch, "shuffle").permutation(len(chosen))
-        minibatches = [chosen.take(rows) for rows in np.array_split(order, steps) if len(rows)]
-    _charge(drawn.ledger, rollouts, minibatches, scale, every_row=bool(read))
+        parts = [part for part in np.array_split(order, steps) if len(part)]
+    _charge(drawn.ledger, rollouts, chosen, parts, scale, every_row=bool(read))
 
 
 def _collect(
@@ -167,18 +181,27 @@ def _collect(
 
 
 def _charge(
-    ledger: Ledger, rollouts: Rollouts, minibatches: list[Rollouts], scale: PaperScale, *, every_row: bool
+    ledger: Ledger,
+    rollouts: Rollouts,
+    chosen: Rollouts | None,
+    parts: list[np.ndarray],
+    scale: PaperScale,
+    *,
+    every_row: bool,
 ) -> None:
     """verl's passes: for π_old, of what is trained on or, if a sampler read it, of `every_row`; for the reference; and
-    the updates, in which copies of a rollout are one row, and rows without a gradient are not read."""
+    the updates, in which copies of a rollout are one row, and rows without a gradient are not read.
+
+    parts: places in `chosen`, one array per mini-batch; none where nothing was chosen."""
     flops, kl = ARCHITECTURES[scale.model.value].counter, scale.kl.value > 0
-    rows = [part.row_N if kl else part.row_N[part.advantages_N != 0] for part in minibatches]
+    read = [part if kl else part[chosen.advantages_N[part] != 0] for part in parts]
+    rows = [chosen.row_N[part] for part in read]
     trained_U = rollouts.costs_N[np.unique(np.concatenate([*rows, np.zeros(0, int)]))]
     ledger.charge_scoring(flops, rollouts.costs_N if every_row else trained_U)
     if kl:
         ledger.charge_scoring(flops, trained_U)
-    for part, row_M in zip(minibatches, rows, strict=True):
-        ledger.charge_update(flops, rollouts.costs_N[np.unique(row_M)], paper_tokens=int(part.costs_N.sum()))
+    for part, row_M in zip(parts, rows, strict=True):
+        ledger.charge_update(flops, rollouts.costs_N[np.unique(row_M)], paper_tokens=int(chosen.costs_N[part].sum()))
 
 
 def _first_groups(whole: dict[str, np.ndarray], budget: int) -> dict[str, np.ndarray]:

@@ -1,8 +1,7 @@
 """How much the predictions depend on each assumption and on the random draws."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
@@ -80,20 +79,21 @@ def _hours(
 
 
 def over_draws(
+    plan: pd.DataFrame,
     scale: PaperScale,
     settings: Settings,
-    arms: Iterable[str],
     measured: Measured,
     assumptions: Assumptions,
     draws: int = 5,
 ) -> pd.DataFrame:
     """arm, and the lowest and highest value of each ratio to the baseline over `draws` predictions with different
-    random numbers: the error of simulating a few batches for a whole run, and no other part of the uncertainty."""
-    parts: list[Any] = []
-    for draw in range(draws):
+    random numbers: the error of simulating a few batches for a whole run, and no other part of the uncertainty. `plan`:
+    the first of them, `relative`'s rows of this scale."""
+    parts = [plan[["arm", *RATIOS]]]
+    for draw in range(1, draws):
         other = assumptions.model_copy(update={"seed": assumptions.seed + draw})
-        plan = pd.DataFrame([predict_row(scale, settings, arm, measured, other) for arm in arms])
-        parts.append(relative(plan, settings.baseline)[["arm", *RATIOS]])
+        again = pd.DataFrame([predict_row(scale, settings, arm, measured, other) for arm in plan["arm"]])
+        parts.append(relative(again, settings.baseline)[["arm", *RATIOS]])
     ends = pd.concat(parts).groupby("arm", sort=False)[list(RATIOS)].agg(["min", "max"])
     ends.columns = [f"{name}_{'low' if end == 'min' else 'high'}" for name, end in ends.columns]
     return ends.reset_index()
