@@ -205,7 +205,7 @@ def small(tmp_path, monkeypatch):
     source = Source(hash_policy(tmp_path / "model"), hash_queries(pool), 1.0, 6, 0)
     for seed in settings.seeds:
         own = dataclasses.replace(source, seed=seed)
-        profile = measure_profile(model, tokenizer, pool, own, samples=4, batch_rollouts=64)
+        profile = measure_profile(model, tokenizer, pool, own, samples=6, batch_rollouts=64)
         profile.save(tmp_path / "profile", f"seed-{seed}")
     return SimpleNamespace(settings=settings, folder=tmp_path, model=model, pool=pool)
 
@@ -250,15 +250,20 @@ def test_checkpoints_are_profiled_twice_beside_the_first_profile(small):
     rates = table.groupby("arm")[["initial", "after", "again"]].mean() / 2
     assert ((rates > 0) & (rates < 1)).all(axis=None)
     assert (table["after"] != table["again"]).any() and (table["after"] != table["initial"]).any()
-    first = measuring.Profile.load(small.folder / "profile", "seed-1").first(2).successes_Q
-    for _, own in table[table["seed"] == 1].groupby("arm"):
-        assert own["initial"].tolist() == first.tolist()
+    correct_Q_K = measuring.Profile.load(small.folder / "profile", "seed-1").correct_Q_K
+    for arm, own in table[table["seed"] == 1].groupby("arm"):
+        assert own["initial"].tolist() == correct_Q_K[:, :2].sum(1).tolist()
+        if arm == BASE:  # samples of the profile that no plan uses
+            assert own[["after", "again"]].T.to_numpy().tolist() == [
+                correct_Q_K[:, 2:4].sum(1).tolist(),
+                correct_Q_K[:, 4:].sum(1).tolist(),
+            ]
 
 
 def test_a_profile_of_something_else_is_refused(small):
     points = checkpoints_of(small)[:1]
-    with pytest.raises(ProfileError, match="has no first 5"):
-        measuring.measure_drift(points, small.folder / "profile", 5, workers=1)
+    with pytest.raises(ProfileError, match="a profile of 6 samples a query has no first 9"):  # three times as many
+        measuring.measure_drift(points, small.folder / "profile", 3, workers=1)
     hotter = small.settings.model_copy(update={"engine": small.settings.engine.model_copy(update={"temperature": 0.7})})
     with pytest.raises(ProfileError, match=r"temperature 1\.0, training samples with 0\.7"):
         measuring.measure_drift([dataclasses.replace(points[0], settings=hotter)], small.folder / "profile", 2, 1)

@@ -1,7 +1,8 @@
 """Profile every checkpoint of training twice, next to the profile that the plan was made from.
 
 Twice, because one profile cannot separate drift from its own noise: the second shows how far two profiles of the same
-policy agree. The base policy is profiled again too; what changes there is noise alone. Axes: Q queries.
+policy agree. Of the base policy two further profiles are taken from the samples that stage `profile` drew and the plans
+did not use; what changes there is noise alone. Axes: Q queries.
 """
 
 from collections.abc import Sequence
@@ -25,21 +26,21 @@ def measure_drift(checkpoints: Sequence[Checkpoint], profiles: Path, samples: in
     samples (K), and the successes among K samples of
 
     initial   the base policy: the first K samples of seed-<seed> in the folder `profiles`, which the plans used
-    after     the checkpoint's policy
-    again     the same, independent of `after`
+    after     the checkpoint's policy; of the base policy the second K samples of that profile
+    again     the same, independent of `after`; of the base policy the third K
 
-    ProfileError if a profile is of another policy, other queries or another temperature, or has fewer samples than K;
+    ProfileError if a profile is of another policy, other queries or another temperature, or has fewer than 3K samples;
     FileNotFoundError names a checkpoint or a profile that is missing.
     """
     require_weights(checkpoints)
     pool = _pool(checkpoints[0].settings)
-    initial: dict[int, np.ndarray] = {}
-    for point in checkpoints:
-        if point.seed not in initial:
-            initial[point.seed] = _initial(point, pool, profiles, samples)
-    measured = map_in_workers(_profile_twice, [(point, samples) for point in checkpoints], workers)
+    of_base = {point.seed: _of_base(point, pool, profiles, samples) for point in checkpoints}
+    trained = [point for point in checkpoints if point.weights is not None]
+    measured = iter(map_in_workers(_profile_twice, [(point, samples) for point in trained], workers))
     frames = []
-    for point, (after_Q, again_Q) in zip(checkpoints, measured, strict=True):
+    for point in checkpoints:
+        initial_Q, *twice = of_base[point.seed]
+        after_Q, again_Q = next(measured) if point.weights is not None else twice
         columns = {
             "arm": point.arm,
             "seed": point.seed,
@@ -47,7 +48,7 @@ def measure_drift(checkpoints: Sequence[Checkpoint], profiles: Path, samples: in
             "query": np.arange(len(pool)),
             "family": [query.family for query in pool],
             "samples": samples,
-            "initial": initial[point.seed],
+            "initial": initial_Q,
             "after": after_Q,
             "again": again_Q,
         }
@@ -55,16 +56,17 @@ def measure_drift(checkpoints: Sequence[Checkpoint], profiles: Path, samples: in
     return pd.concat(frames, ignore_index=True)
 
 
-def _initial(point: Checkpoint, pool: list[Query], profiles: Path, samples: int) -> np.ndarray:
-    """successes_Q in the profile that training with the checkpoint's seed used."""
+def _of_base(point: Checkpoint, pool: list[Query], profiles: Path, samples: int) -> list[np.ndarray]:
+    """successes_Q in the first, second and third K samples of the profile with the checkpoint's seed; of the first, the
+    plans were made."""
     source = _source(point, pool, hash_policy(point.policy))
-    profile = Profile.load(profiles, f"seed-{point.seed}").check(source).first(samples)
+    profile = Profile.load(profiles, f"seed-{point.seed}").check(source).first(3 * samples)
     if len(profile.prompt_tokens_Q) != len(pool):
         raise ProfileError(
             f"the profile of seed {point.seed} has {len(profile.prompt_tokens_Q)} queries, but {len(pool)} are trained "
             "on: run `dvc repro profile`"
         )
-    return profile.successes_Q
+    return [part_Q_K.sum(1) for part_Q_K in np.split(profile.correct_Q_K, 3, axis=1)]
 
 
 def _profile_twice(job: tuple[Checkpoint, int]) -> tuple[np.ndarray, np.ndarray]:
