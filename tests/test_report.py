@@ -224,9 +224,26 @@ def test_long_heads_of_rows_wrap_and_a_paper_is_no_arm(tmp_path):
     links = {"D³S": "arm-d3s.html"}
     render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {}, links=links)
     first, second = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main.find_all("table")
-    assert [head.get("class") for head in first.select("tbody th")] == [None, ["long"]]
+    assert [head.get("class") for head in first.select("tbody th")] == [["long"]] * 2  # a column looks alike
     assert first.a["href"] == "arm-d3s.html" and second.a is None
     assert [cell.get_text() for cell in second.find_all(["th", "td"])] == ["paper", "holds", "D³S", "1"]
+
+
+def test_python_words_and_the_names_of_three_heads_are_as_in_print(tmp_path):
+    """Missing, true and false; words among missing numbers are words; an index's name goes up beside the columns'."""
+    columns = pd.MultiIndex.from_product([["at one rate"], ["accuracy", "open", "count"]], names=["rate", "what"])
+    frame = pd.DataFrame(
+        [[0.5, True, None], [float("nan"), False, "as computed"]], pd.Index(["a", "b"], name="arm"), columns
+    )
+    render(
+        write_notebook(tmp_path / "n.ipynb", code("table", shown({"text/html": frame.to_html()}))),
+        tmp_path / "t.html", "Title", {},
+    )  # fmt: skip
+    table = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main.table
+    heads = [[cell.get_text() for cell in row.find_all("th")] for row in table.thead.find_all("tr")]
+    assert heads == [["rate", "at one rate"], ["arm", "accuracy", "open", "count"]]
+    cells = [(cell.get_text(), "number" in cell.get("class", [])) for cell in table.find_all("td")]
+    assert cells == [("0.5", True), ("yes", False), ("–", False), ("–", True), ("no", False), ("as computed", False)]
 
 
 def test_only_columns_that_name_arms_link_to_their_pages(tmp_path):
@@ -369,7 +386,7 @@ def test_the_pages_that_a_notebook_makes_are_those_that_dvc_keeps():
 def test_reports_follow_each_other_as_in_params_yaml():
     settings = settings_module.load()
     files = list(sections(settings))
-    assert files[0] == "results.html"
+    assert files[:2] == ["results.html", "equal_cost.html"]
     arms = [stage for stage in in_order(settings) if stage.kind == "report"]
     assert [stage.item for stage in arms] == list(settings.arms)
     assert [sections(settings)[s.report.name] for s in arms] == [arm.group for arm in settings.arms.values()]
@@ -462,6 +479,7 @@ def test_first_sentence():
     assert first_sentence("# Title\n\nOne *thing*, i.e. $a. B$ here, cf. Fig. 2. Two.") == (
         "One thing, i.e. $a. B$ here, cf. Fig. 2."
     )
+    assert first_sentence("Dr. GRPO ends. Two.") == "Dr. GRPO ends."
     assert first_sentence("## Only a heading") == ""
 
 

@@ -7,15 +7,17 @@ from repro.pipeline.stage import Stage, all_stages
 from repro.report.index import group_order
 from repro.settings import Settings
 
+ANSWERS = ("results", "equal_cost")  # kinds of stages: after as many steps, and for the same FLOPs
+
 
 def in_order(settings: Settings) -> list[Stage]:
-    """The stages that make a report, by group; arms as in params.yaml, and the results before what they rest on."""
+    """The stages that make a report, by group; arms as in params.yaml, and the two that answer before the rest."""
     groups: dict[str, list[Stage]] = {}
     for stage in all_stages(settings):
         if stage.report:
             groups.setdefault(stage.meta["group"], []).append(stage)
     ordered = [stage for group in group_order(groups) for stage in groups[group]]
-    return sorted(ordered, key=lambda stage: stage.kind != "results")
+    return sorted(ordered, key=lambda stage: ANSWERS.index(stage.kind) if stage.kind in ANSWERS else len(ANSWERS))
 
 
 def sections(settings: Settings) -> dict[str, str]:

@@ -47,9 +47,10 @@ def lines(
     """`figure`, with a line for each value of `by`, a band from `low` to `high`, and points that say their numbers.
 
     `choices`: {column: {value: label}}; the reader picks one of the values of each, the first to begin with. `labels`:
-    what a point's numbers are called. `base`: the line in black. `groups`: {line: heading} in the list of lines.
-    `shown`: the lines to begin with, by default the first seven; any other can be added. `band`: what the reader is
-    told that `low` to `high` is. `note`: what the axes and lines mean.
+    what the axes and a point's numbers are called; an axis called as one of `choices` bears no name, since the choice
+    above the drawing says it. `base`: the line in black. `groups`: {line: heading} in the list of lines. `shown`: the
+    lines to begin with, by default the first seven; any other can be added. `band`: what the reader is told that `low`
+    to `high` is. `note`: what the lines mean.
     """
     names = list(dict.fromkeys(table[by]))
     first = [name for name in (shown or names) if name != base][: len(COLORS)]
@@ -67,6 +68,7 @@ def lines(
 def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict[str, Any]:
     """The drawing of `lines`. `titles`: what a point calls its line, its x and its y; `band`: and its low to high."""
     number = {"type": "quantitative", "title": None}
+    across, up = ({"tickCount": 5, **NUMBERS, "title": None if title in picked else title} for title in titles[1:])
     # A field's tooltip would do, but Vega-Lite looks for words in the wrong place where points answer from a distance.
     row = "(datum.datum || datum)"
     numbers = [f"{row}.line", _short(f"{row}.x", ".4"), f"format({row}.y, '.4~g')"]
@@ -85,8 +87,8 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict
             {"calculate": "colours[datum.line]", "as": "colour"},
         ],
         "encoding": {
-            "x": {"field": "x", **number, "axis": {"labelExpr": _short("datum.value"), "tickCount": 5, **NUMBERS}},
-            "y": {"field": "y", **number, "scale": {"zero": False}, "axis": {"tickCount": 5, **NUMBERS}},
+            "x": {"field": "x", "type": "quantitative", "axis": {**across, "labelExpr": _short("datum.value")}},
+            "y": {"field": "y", "type": "quantitative", "axis": up, "scale": {"zero": False}},
             "detail": {"field": "line", "type": "nominal"},
             "color": {"field": "colour", "type": "nominal", "scale": None},
         },
@@ -177,8 +179,15 @@ def points(
 
 def _point_spec(picked: Choices, labels: tuple[str, str], least: float, most: float) -> dict[str, Any]:
     """The drawing of `points`. `least`, `most`: the ends of both axes."""
-    axis = {"title": None, "scale": {"type": "log", "domain": [least, most]}, "axis": {"tickCount": 5, **NUMBERS}}
-    placed = {name: {"field": name, "type": "quantitative", **axis} for name in ("x", "y")}
+    placed = {
+        name: {
+            "field": name,
+            "type": "quantitative",
+            "scale": {"type": "log", "domain": [least, most]},
+            "axis": {"tickCount": 5, **NUMBERS, "title": None if label in picked else label},
+        }
+        for name, label in zip(("x", "y"), labels, strict=True)
+    }
     said = [
         {"field": name, "type": "quantitative", "title": label, "format": ".3~g"}
         for name, label in zip(("x", "y"), labels, strict=True)
@@ -209,7 +218,7 @@ def _row_spec(picked: Choices, height: int, panel: str, by: str, grouped: bool) 
     numeric = {"type": "quantitative", "title": None, "scale": scale}
     label = f"logs[{panel}] ? format(pow(2, datum.value), '.3~r') : format(datum.value, '~g')"
     axis = {**NUMBERS, "orient": "top", "tickCount": 5, "labelExpr": label, "labelSeparation": 8}
-    names = {"labelLimit": 170, "ticks": False, "domain": False, "grid": True}
+    names = {"labelPadding": 8, "ticks": False, "domain": False, "grid": True}  # the padding is an arrow's
     sort = {"field": "rank", "op": "min", "order": "ascending"}
     as_given = {"type": "nominal", "scale": None}
     said = [{"field": "line", "type": "nominal", "title": by}, {"field": "said", "type": "nominal", "title": "value"}]
@@ -263,7 +272,13 @@ def _frame(choices: Choices, fit: dict[str, str], height: int) -> dict[str, Any]
         "config": {
             "aria": False,  # the page gives the drawing the picture's description
             "font": "system-ui, sans-serif",
-            "axis": {"labelFontSize": 12, "gridColor": "#e6e8eb", "domainColor": "#8a8f98", "tickColor": "#8a8f98"},
+            "axis": {
+                "labelFontSize": 12,
+                "titleFontSize": 12,
+                "gridColor": "#e6e8eb",
+                "domainColor": "#8a8f98",
+                "tickColor": "#8a8f98",
+            },
             "view": {"stroke": None},
         },
     }

@@ -33,6 +33,9 @@ RC = {
     # The font that comes with matplotlib, so that a figure is the same on every machine.
     "font.family": ["DejaVu Sans"],
     "font.size": 13,
+    "figure.titlesize": 14,
+    "figure.titleweight": "bold",
+    "figure.labelsize": 13,
     "axes.titlesize": 13,
     "axes.labelsize": 13,
     "xtick.labelsize": 12,

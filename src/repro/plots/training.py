@@ -241,7 +241,7 @@ def _answering(
             "measure": {name: MEASURES[name] for name in tables},
             "cost": {name: " ".join(AXES[name].split()) for name in costs},
         },
-        labels=("cost", "value"),
+        labels=("cost", "measure"),
         base=settings.arm(settings.baseline).title,
         groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
         shown=[settings.arm(arm).title for arm in shown],
@@ -266,7 +266,7 @@ def _answering_steps(
         _titled(pd.concat(parts, ignore_index=True), arms, settings),
         x="x", y="mean", by="arm", low="low", high="high",
         choices={"measure": {metric: DYNAMICS[metric] for metric in metrics}},
-        labels=("step", "value"),
+        labels=("training step", "measure"),
         base=settings.arm(settings.baseline).title,
         groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
     )  # fmt: skip

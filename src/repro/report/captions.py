@@ -18,7 +18,7 @@ def add_captions(soup: "BeautifulSoup") -> None:
     for number, table in enumerate(soup.find_all("table"), 1):
         words = words_of(table.caption) if table.caption else name_of(table)
         if words in taken:
-            words = f"{words}: {', '.join(_heads(table))}"
+            words += f"{'' if words.endswith('?') else ':'} {', '.join(_heads(table))}"
         taken.add(words)
         caption = table.caption or soup.new_tag("caption")
         caption.string = f"Table {number}" + (f": {words}" if words else "")

@@ -99,6 +99,8 @@ def sentences(text: str) -> list[str]:
     starts = [0]
     for end in re.finditer(r"[.!?](?=\s+[^a-z])", text):
         before = text[: end.start()]
-        if before.count("$") % 2 == 0 and not re.search(r"\b(Fig|Eq|eq|Thm|Sec|Alg|vs|cf|al|e\.g|i\.e)$", before):
+        if before.count("$") % 2 == 0 and not re.search(
+            r"\b(Fig|Eq|eq|Thm|Sec|Alg|App|Dr|vs|cf|al|e\.g|i\.e)$", before
+        ):
             starts.append(end.end())
     return [text[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 SIGNS = r"[\s\d.,:;%+\-−–±×≥≤<>/eE()\[\]]*"
-NUMBER = re.compile(rf"^{SIGNS}\d{SIGNS}$|^(nan|NaN|inf|-inf|None|–|—)$")
+NUMBER = re.compile(rf"^{SIGNS}\d{SIGNS}$|^-?inf$")
+IN_PRINT = {"nan": "–", "NaN": "–", "NaT": "–", "<NA>": "–", "None": "–", "True": "yes", "False": "no"}
 IN_CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")  # a column's name, which a reader takes as words
 NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place of one, as the baseline's
 LONG = 32  # characters of a row's head that is broken into lines
@@ -56,17 +57,21 @@ def refuse_loading(soup: "BeautifulSoup") -> None:
 
 
 def _tidy_table(table: "Tag") -> None:
-    """Align numeric columns and their headers right; merge pandas' second header row (index names) into the first."""
+    """Align numeric columns and their headers right; merge pandas' last header row (index names) into the one above;
+    write Python's words for a missing value, true and false as in print."""
     del table["border"]
     rows = [row.find_all(["td", "th"]) for row in table.find_all("tr")]
-    if table.thead is not None and len(heads := table.thead.find_all("tr")) == 2:
-        first, second = rows[0], rows[1]
-        named = [c for c in second if c.get_text(strip=True)]
-        if named and len(first) == len(second) and second[: len(named)] == named:  # the columns' own name gives way
-            for cell, name in zip(first, named, strict=False):
+    if table.thead is not None and (count := len(heads := table.thead.find_all("tr"))) >= 2:
+        above, last = rows[count - 2 : count]
+        named = [c for c in last if c.get_text(strip=True)]
+        if named and len(above) == len(last) and last[: len(named)] == named:  # the columns' own name gives way
+            for cell, name in zip(above, named, strict=False):
                 cell.string = name.get_text(strip=True)
-            heads[1].decompose()
-            del rows[1]
+            heads[-1].decompose()
+            del rows[count - 1]
+    for cell in table.find_all("td"):
+        if not cell.find(True) and (word := IN_PRINT.get(cell.get_text(strip=True))):  # what a model said has a tag
+            cell.string = word
     for row in table.find_all("tr"):
         del row["style"]
     _drop_row_numbers(rows)
@@ -78,14 +83,16 @@ def _tidy_table(table: "Tag") -> None:
     # Count columns from the right, where the values are: on the left, an index cell may span several rows.
     for place in range(1, min(map(len, body), default=0) + 1):
         cells = [row[-place] for row in body]
-        texts = [t for c in cells if (t := c.get_text(strip=True))]
+        texts = [t for c in cells if (t := c.get_text(strip=True)) not in ("", "–", "—")]
         plain = all(c.name == "td" and not c.find(class_="said") for c in cells)
         if texts and plain and sum(map(bool, map(NUMBER.match, texts))) >= NUMERIC * len(texts):
             for cell in (*cells, *(row[-place] for row in heads if len(row) >= place)):
                 cell["class"] = "number"
                 del cell["style"]
-    for head in (cell for row in body for cell in row if cell.name == "th" and len(cell.get_text()) > LONG):
-        head["class"] = "long"
+    for place in range(1, max(map(len, body), default=0) + 1):
+        names = [row[-place] for row in body if len(row) >= place and row[-place].name == "th"]
+        for name in names if any(len(name.get_text()) > LONG for name in names) else []:
+            name["class"] = "long"
 
 
 def _drop_row_numbers(rows: "list[list[Tag]]") -> None:
@@ -176,6 +183,7 @@ def _answer_first(soup: "BeautifulSoup") -> None:
     """What the notebook marks as its answer goes to the top of the page, its code and messages below what it made, and
     below that the links to the report's other pages. A table before a figure stands beside it."""
     found = soup.main.select("section.first")
+    found.sort(key=lambda section: "summary" not in section["class"])
     answer = soup.new_tag("section", attrs={"class": "answer", "aria-label": "The answer"})
     for section in found:
         section.extract()

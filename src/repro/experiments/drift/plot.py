@@ -55,8 +55,8 @@ def over_training(summary: pd.DataFrame, titles: Mapping[str, str], statistics: 
     ends = ", ".join(f"{titles[arm]} {last[arm]:.2f}" for arm in arms if arm in last)
     says(figure, f"rank correlation at the last step: {ends}; by resampling alone {base['spearman'].mean():.2f}")
     rows = _rows_over_training(summary, {arm: titles[arm] for arm in arms}, statistics)
-    note = "Over training steps; resampled: two profiles of the base policy."
-    options = {"choices": {"measure": PANELS}, "labels": ("step", "value"), "base": BASE_AGAIN, "note": note}
+    note = "Resampled: two profiles of the base policy."
+    options = {"choices": {"measure": PANELS}, "labels": ("training step", "measure"), "base": BASE_AGAIN, "note": note}
     return lines(figure, rows, by="arm", **options, **COLUMNS)
 
 
@@ -102,7 +102,7 @@ def by_initial(rates: pd.DataFrame, titles: Mapping[str, str], statistics: Stati
         figure,
         pd.concat(parts, ignore_index=True),
         by="checkpoint", choices={"arm": {arm: titles[arm] for arm in arms}},
-        labels=("initial p̂", "success rate now"), base=FIRST, note="Success rate now over p̂ in the initial profile.",
+        labels=("p̂ in the initial profile", "success rate now"), base=FIRST,
         **COLUMNS,
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def reprofiled(evaluations: pd.DataFrame, titles: Mapping[str, str], statistics:
     said = (f"{titles[end.Index]} {end.accuracy:.3f} for {end.flops / 1e9:,.0f}" for end in ends)
     says(figure, f"accuracy at the end, for 10⁹ FLOPs: {'; '.join(said)}")
     choices = {"cost": labels | {"flops": "FLOPs, profiling charged"}}
-    options = {"choices": choices, "labels": ("cost", "accuracy"), "note": "Held-out accuracy (pass@1) over the cost."}
+    options = {"choices": choices, "labels": ("cost", "held-out accuracy (pass@1)")}
     return lines(figure, pd.concat(parts, ignore_index=True), by="arm", **options, **COLUMNS)
 
 

@@ -65,7 +65,7 @@ def along(tables: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baselin
         low="difference_low",
         high="difference_high",
         choices={"rate": {rate: rate for rate in tables}},
-        labels=("share of the budget", "difference"),
+        labels=("share of the budget", "difference in held-out accuracy"),
         shown=[titles[arm] for arm in arms[:3]],
     )
 

@@ -110,8 +110,8 @@ def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Seque
         figure,
         courses.assign(proxy=courses["proxy"].map({name: PROXIES[name].label for name in proxies})),
         x="step", y="mean", by="proxy", low="min", high="max", band="seeds",
-        choices={"measure": COURSES, "arm": {arm: titles[arm] for arm in arms}}, labels=("step", "value"),
-        note="Over training steps: the mean over seeds; shaded: from the least of them to the greatest.",
+        choices={"measure": COURSES, "arm": {arm: titles[arm] for arm in arms}}, labels=("training step", "measure"),
+        note="Means over seeds; shaded: from the least of them to the greatest.",
     )  # fmt: skip
 
 
@@ -144,10 +144,9 @@ def _answering_points(figure: Figure, sample: pd.DataFrame, found: Mapping[str, 
     relative = sample[["norm", *found]] / sample[["norm", *found]].mean()
     long = relative.melt("norm", var_name="proxy").query("norm > 0 and value > 0").reset_index(drop=True)
     shown = {name: f"{PROXIES[name].label}, correlation {value:.2f}" for name, value in found.items()}
-    note = (
-        "Both relative to their means: the norm upwards, the proxy to the right. Norms and proxies of 0 are left out."
-    )
-    return points(figure, long, x="value", y="norm", choices={"proxy": shown}, labels=("proxy", "norm"), note=note)
+    note = "Both relative to their means; the proxy is on the horizontal axis. Norms and proxies of 0 are left out."
+    named_axes = ("proxy", "gradient norm")
+    return points(figure, long, x="value", y="norm", choices={"proxy": shown}, labels=named_axes, note=note)
 
 
 def _styles(titles: Mapping[str, str]) -> dict[str, dict]:

@@ -93,7 +93,7 @@ def _answering(
         points.assign(reference=1.0),
         by="line", limits={arm: WIDEST for arm in arms},
         choices={"arm": {arm: names[arm] for arm in arms}, "figure": shown},
-        log=True, note="Intervals are cut at the edges of the axis.",
+        log=True, note="Tokens: those of uniform draws with replacement are 1. Intervals are cut at the axis's ends.",
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def differences(
     axes[0, 0].set_yticks(range(len(arms)), [names[arm] for arm in arms])
     axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
     handles = axes[0, 0].get_legend_handles_labels()
-    words = "held-out accuracy, difference to the baseline"
+    words = "held-out accuracy, difference from the baseline"
     figure.legend(*handles, loc="outside lower center", ncols=2, title=words, title_fontsize=13)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
     told = says(figure, "; ".join(_resolved(table, measure, titles, names) for measure in MEASURES))
@@ -146,7 +146,8 @@ def _answering_differences(
         points,
         by="arm", limits=dict.fromkeys(titles, (least - margin, most + margin)),
         choices={"mix": dict(titles), "measure": MEASURES},
-        note="Filled: significant at a false discovery rate of 5% over all arms and mixes. An arrow: beyond the axis.",
+        note="Difference in held-out accuracy from the baseline. Filled: significant at a false discovery rate of 5% "
+        "over all arms and mixes. An arrow: beyond the axis.",
     )  # fmt: skip
 
 

@@ -124,5 +124,5 @@ def lengths(
               for (_, arm), hours in stated.items()]  # fmt: skip
     columns = ["run", "response_tokens", "hours"]
     curves = pd.concat([named.sort_values("response_tokens", kind="stable")[columns], *papers], ignore_index=True)
-    note = "Hours over the mean response in tokens."
-    return lines(figure, curves, x="response_tokens", y="hours", by="run", labels=("tokens", "hours"), note=note)
+    named_axes = ("mean response (tokens)", "hours")
+    return lines(figure, curves, x="response_tokens", y="hours", by="run", labels=named_axes)

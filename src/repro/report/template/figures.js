@@ -3,6 +3,7 @@
 // reader without scripts keep, and so does everyone if the drawing library is not beside the page.
 document.addEventListener("DOMContentLoaded", () => {
   const FEW = 3; // lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
+  const LABEL = 170; // pixels of a row's name at least, whatever the width
   const { script, figures } = JSON.parse(document.getElementById("figures").textContent);
   const made = (name, properties, ...inside) => {
     const element = Object.assign(document.createElement(name), properties);
@@ -70,7 +71,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const tools = made("div", { className: "tools" });
     const drawing = made("div", { className: "drawing" }, made("p", { className: "title" }, title), tools, plot);
     figure.append(drawing);
-    const sized = { ...spec, width: plot.clientWidth, datasets: { rows: rowsOf(columns) } };
+    const width = plot.clientWidth;
+    const config = { ...spec.config, axisY: { labelLimit: Math.max(LABEL, width * 0.3) } };
+    const sized = { ...spec, width, config, datasets: { rows: rowsOf(columns) } };
     const { view } = await vegaEmbed(plot, sized, {
       mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false,
       tooltip: { disableDefaultStyle: true },
