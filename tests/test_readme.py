@@ -34,7 +34,6 @@ def test_every_generated_table_is_the_files_text():
         "tables/base_policy.md",
         "tables/front.md",
         "atlas/mixes.md",
-        "atlas/longer.md",
         "atlas/sharpening.md",
         "atlas/surface.md",
         "tables/profiled.md",
