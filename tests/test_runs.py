@@ -1,10 +1,13 @@
 """Many runs in worker processes: the bits of one process, work for later stages, failures contained."""
 
 import json
+import queue
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
+from multiprocessing.connection import Client, Listener
 
 import pandas as pd
 import psutil
@@ -15,6 +18,7 @@ from tiny_run import comparable
 
 from repro import arms as building
 from repro import paths
+from repro.engine import crew
 from repro.engine.crew import Crew, shared_events
 from repro.engine.progress import Step
 from repro.engine.run import NoDevice, Run, check_device, make_trainer
@@ -134,6 +138,17 @@ def test_the_shared_pool_trains_ahead_between_the_stages_and_ends_with_their_pip
     owner.wait()
     wait_for(lambda: not any(process.is_running() for process in [server, *workers] if not is_zombie(process)))
     assert not (paths.BUILD / "crew.json").exists()
+
+
+def test_a_caller_that_wants_nothing_leaves_its_runs_to_the_pool_and_is_gone(monkeypatch):
+    key, callers = b"key", queue.Queue()
+    with Listener() as listener:
+        threading.Thread(target=crew._accept, args=(listener, key, callers), daemon=True).start()
+        monkeypatch.setattr(crew, "_connect", lambda owner, size: Client(listener.address, authkey=key))
+        runs = [b"a pickled run" * 1000] * 100  # more than a socket's buffer holds
+        assert list(shared_events(1, 2, [], runs)) == []
+        _, (wanted, later) = callers.get(timeout=60)
+    assert wanted == [] and later == runs
 
 
 def wait_for(condition, seconds: float = 120.0) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import yaml
 
 from repro import paths, training
 from repro.engine.log import Log
-from repro.engine.runs import checkpoints_of
+from repro.engine.runs import as_job, checkpoints_of
 from repro.pipeline import kept
 from repro.pipeline.lock import recorded
 from repro.settings import SettingsError, load
@@ -127,6 +128,29 @@ def test_a_stage_trains_the_seeds_of_its_arm_and_offers_the_next_arms(place, cal
     # Later the next stage's own runs have the same fingerprints and folders, or nothing would be taken up.
     training.train(SETTINGS, ["cispo"], policy=place / "policy" / "model", **kept.for_train("cispo", SETTINGS))
     assert calls[1][0][0].fingerprint == later[0].fingerprint and calls[1][0][0].folder == later[0].folder
+
+
+def test_stage_profile_lets_the_workers_begin_what_is_planned(place, calls, monkeypatch):
+    """The runs are those that the arms' stages will ask for: same folders and fingerprints, in the same order."""
+    asked = []
+    plan = SimpleNamespace(state={"plan": ["profile", "train-zvf", "report-zvf", "train-gspo"]})
+    monkeypatch.setattr(kept, "Repro", lambda owner, settings: plan)
+    monkeypatch.setattr(training, "shared_events", lambda *given: asked.append(given) or iter([]))
+    groups = {"query": [0, 0], "correct": [True, False], "response_tokens": [3, 5], "finished": [True, True]}
+    pd.DataFrame(groups).to_parquet(place / "policy" / "rollouts.parquet")
+    (place / "policy" / "model" / "config.json").write_text("{}")
+    for module in (kept, training):
+        monkeypatch.setattr(module, "pipeline_process", lambda: None)
+    kept.begin(SETTINGS)
+    assert asked == []  # outside a `dvc repro`
+    for module in (kept, training):
+        monkeypatch.setattr(module, "pipeline_process", lambda: 7)
+    kept.begin(SETTINGS)
+    [(owner, size, wanted, later)] = asked
+    assert (owner, size, wanted) == (7, SETTINGS.engine.workers, [])
+    training.train(SETTINGS, ["gspo"], policy=place / "policy" / "model", **kept.for_train("gspo", SETTINGS))
+    own = [job.key for job in map(as_job, calls[0][0])]
+    assert [job.key for job in later][: len(own)] == own and len(later) == 2 * len(SETTINGS.seeds)
 
 
 def test_what_is_not_kept_leaves_nothing_behind(place, calls):

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import pandas as pd
 
 from repro import arms, paths
+from repro.engine.crew import pipeline_process, shared_events
 from repro.engine.profile import hash_policy
 from repro.engine.progress import Watch
 from repro.engine.run import Run
-from repro.engine.runs import forget, tables_of, train_runs, write_results
+from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs, write_results
 from repro.files import NotThere, Unreadable, read_json
 from repro.policy.model import SHIPPED
 from repro.settings import Settings
@@ -75,6 +77,16 @@ def train(
             write_results(own, [logs[run.arm, run.seed] for run in own], kept.data[name], kept.timings[name])
         forget(runs)
     return _tables(runs, logs, names)
+
+
+def begin(settings: Settings, kept: Kept, policy: Path, start: dict[str, float] | None) -> None:
+    """Let the workers that serve the `dvc repro` around this process begin with the runs of `kept`, for the stages to
+    come; return at once. Where they cannot be started, those stages train as they would have."""
+    runs = _kept_runs(settings, kept, policy, hash_policy(policy), start)
+    missing = [as_job(run) for run in runs if checkpoints_of(run).finished() is None]
+    with suppress(ConnectionError):
+        for _ in shared_events(pipeline_process(), settings.engine.workers, [], missing):
+            pass
 
 
 def _tables(runs: Sequence[Run], logs: Mapping, names: Sequence[str]) -> dict[str, pd.DataFrame]:

@@ -1,9 +1,13 @@
 """Where the training stages store their runs, and which runs the workers continue with."""
 
-from repro import paths
+from repro import paths, training
+from repro.engine.crew import pipeline_process
+from repro.files import read_parquet
+from repro.paper_scale import SCALES
 from repro.pipeline.lock import recorded
+from repro.pipeline.progress import Repro
 from repro.settings import Settings, SettingsError, nearest
-from repro.training import Kept
+from repro.training import GROUPS, Kept, policy_for, start_evaluation
 
 
 def for_train(arm: str, settings: Settings) -> dict[str, Kept]:
@@ -12,6 +16,18 @@ def for_train(arm: str, settings: Settings) -> dict[str, Kept]:
     if arm not in settings.arms:
         raise SettingsError(f"there is no arm {arm!r} under arms of params.yaml{nearest(arm, settings.arms)}")
     return {"kept": _kept([arm]), "later": _kept(_out_of_date(arm, settings))}
+
+
+def begin(settings: Settings) -> None:
+    """Begin to train what the `dvc repro` around this process will train: the stages that DVC makes first use one core.
+    Nothing outside a `dvc repro`, where it will not train, or where verl does."""
+    if (owner := pipeline_process()) is None or settings.scale in SCALES:
+        return
+    planned = Repro(owner, settings).state["plan"]
+    if names := [name for name in settings.arms if f"train-{name}" in planned]:
+        groups = read_parquet(paths.POLICY / "rollouts.parquet", "dvc repro policy", GROUPS)
+        start = start_evaluation(groups, settings)
+        training.begin(settings, _kept(names), policy_for("results/train"), start)
 
 
 def _kept(names: list[str]) -> Kept:
