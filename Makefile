@@ -91,7 +91,7 @@ faults: setup ## kills at random moments, full disks, damaged files: is anything
 	@exec python -m benchmarks.faults $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(KINDS),--kinds $(KINDS))
 
 attempts: setup ## wrong params.yaml, wrong command lines, attacks: is each refused, and nothing run? writes benchmarks/attempts.md
-	@exec python -m benchmarks.attempts $(if $(KINDS),--kinds $(KINDS)) $(if $(ONLY),--only "$(ONLY)")
+	@exec python -m benchmarks.attempts $(if $(KINDS),--kinds $(KINDS)) $(if $(ONLY),--only $(ONLY))
 
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py

@@ -52,13 +52,13 @@ def test_the_table_counts_each_attempt_once():
     page = Attempt("attacks", "pages", "y", TRIED.act, held=True)
     right = Attempt("commands", "repro", "z", TRIED.act, right="it lists")
     counts = {
-        "commands": counted([(TRIED, "usage"), (right, "rightly accepted")]),
-        "attacks": counted([(page, "held")]),
+        "commands": {"repro": {"at": "abc, today"} | counted([(TRIED, "usage"), (right, "rightly accepted")])},
+        "attacks": {"pages": {"at": "abc, today"} | counted([(page, "held")])},
     }
-    text = table({kind: {"at": "abc, today"} | entry for kind, entry in counts.items()})
+    text = table(counts)
     shown = {line.split(" | ")[0]: line.split(" | ")[2:7] for line in text.splitlines()}
     assert shown["| all"] == ["3", "0", "1", "1", "1"] and shown["| all commands"] == ["2", "0", "1", "0", "1"]
-    assert "| it lists | 1 |" in text and text.endswith("Commits: commands abc, today; attacks abc, today.\n")
+    assert "| it lists | 1 |" in text and text.endswith("Commits: abc, today (2 groups).\n")
 
 
 def test_there_are_as_many_attempts_as_the_review_made():
