@@ -23,7 +23,9 @@ MANIFEST = repro("manifest")  # of seconds, where it does not matter which stage
 MAKE = ("sh", "-c", f"python -m repro.pipeline check && exec {' '.join(MANIFEST)}")  # as `make repro` calls it
 STAGE_OF = {SHOW: "report@grpo", MANIFEST: "manifest", MAKE: "manifest"}  # of the others: train@grpo
 STAGES = ("manifest", "policy", "train@grpo", "report@grpo")
-ONE = re.compile(r"^(repro\S*: |ERROR: |'\./dvc\.lock' validation failed).*", re.MULTILINE)  # our sentence, or DVC's
+ONE = re.compile(
+    r"^(repro\S*: |ERROR: |'\./dvc\.lock' (is invalid|validation failed)).*", re.MULTILINE
+)  # our sentence, or DVC's
 LOCKED = ".dvc/tmp/rwlock"
 CLOCK = """\
 \"""As if the machine's clock were put back by a day, ten seconds after a process has started.\"""

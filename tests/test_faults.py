@@ -72,15 +72,18 @@ def test_a_disk_that_does_not_take_a_checkpoint_is_one_sentence(folder, name, pl
 
 def test_a_process_that_hides_its_environment_is_an_orphan_all_the_same(folder, monkeypatch):
     monkeypatch.setattr(fault_project, "GONE_SECONDS", 0.0)
-    words = ("sh", "-c", "env -i sleep 60 & sleep 1")  # as Ray's workers, whose titles overwrite it
+    words = ("sh", "-c", "env -i sleep 600 & exec sleep 600")  # as Ray's workers, whose titles overwrite it
     command = fault_project.Command(words, folder, folder, "")
-    assert fault_project.until(lambda: len(command.processes()) >= 2, 10.0)
-    assert command.wait() == 0 and command.left() == 1 and command.left() == 0
+    assert fault_project.until(lambda: len(command.processes()) == 2, 60.0)
+    command.process.kill()
+    assert command.wait() != 0 and command.left() == 1
+    assert fault_project.until(lambda: not command.processes(), 60.0)
 
 
 def test_an_ending_without_a_sentence_counts_as_a_traceback(folder):
-    for words, well_told in (("echo 'repro: x.json is cut: delete it'", True), ("echo Killed", False)):
-        command = fault_project.Command(("sh", "-c", f"{words}; exit 1"), folder, folder, "")
+    told = ("repro: x.json is cut: delete it", "ERROR: failed to reproduce 'a'", "'./dvc.lock' is invalid.")
+    for words, well_told in [*((each, True) for each in told), ("Killed", False)]:
+        command = fault_project.Command(("sh", "-c", 'echo "$0"; exit 1', words), folder, folder, "")
         row = fault_pipelines.ended(command, "cut x.json", "the pipeline").settled(faults.Settled(same=True))
         assert well(row) is well_told and row.ended
 
