@@ -296,6 +296,23 @@ def test_a_figure_with_lambdas_stands_on_a_phone_too():
     assert column.axes[0].xaxis.get_major_formatter()(5.0, 0) == "5 %" and figure.get_figheight() == 3.0
 
 
+def test_a_panel_on_a_phone_has_the_names_of_its_column_and_row():
+    figure, axes = new_figure(3.0, 2, 2)
+    axes[1, 0].set_xlabel("response length (tokens)")
+    axes[0, 0].set_ylabel("share")
+    below = "response length\n(tokens)"
+    assert [(ax.get_xlabel(), ax.get_ylabel()) for ax in stacked(figure).axes] == [
+        (below, "share"), ("", "share"), (below, ""), ("", "")
+    ]  # fmt: skip
+
+
+def test_an_axis_has_its_name_unless_a_choice_says_it():
+    named = curves().interactive["spec"]["encoding"]
+    options = {"choices": {"measure": {"kl": "KL"}}, "labels": ("step", "measure")}
+    chosen = lines(new_figure(3.0)[0], CURVES, x="step", y="mean", by="arm", **options).interactive["spec"]["encoding"]
+    assert [axes[name]["axis"]["title"] for axes in (named, chosen) for name in "xy"] == ["step", "nats", "step", None]
+
+
 def test_a_legend_below_a_figure_fits_a_phone():
     figure, axes = new_figure(3.0, 1, 2)
     for name in ("cheapest first (paper)", "cheapest first, pruned", "Csirik et al."):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 WIDTH = 4.1  # inches: 390 px of a phone then show 13 pt as 17 px
 TALLEST = 40.0  # inches: a taller column is worse to read than a small figure
 LINE = 34  # characters of the title
+XLABEL = 20  # and of a panel's
 PANEL = 2.5  # inches at least
 NAMES = 40  # characters of a legend's line, marks included
 MARK = 9  # of them, with the gap to the next
@@ -45,18 +46,26 @@ def _restack(figure: "Figure", height: float) -> "Figure":
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
     figure.set_size_inches(WIDTH, height)
     column = GridSpec(len(axes), 1, figure=figure)
-    ylabel = ""
-    for place, ax in enumerate(axes):
-        ylabel = ax.get_ylabel() or (ylabel if ax.get_shared_y_axes().get_siblings(ax)[1:] else "")
+    names = [_names(ax, axes) for ax in axes]
+    for place, (ax, (xlabel, ylabel)) in enumerate(zip(axes, names, strict=True)):
         ax.set_subplotspec(column[place])
         if ax.axison:
             ax.tick_params(labelleft=True, labelbottom=True)
+            ax.set_xlabel(textwrap.fill(xlabel, XLABEL))  # names of rows may leave it half of the width
             ax.set_ylabel(ylabel)
     for legend in list(figure.legends):
         _refit(figure, legend)
     if title := figure.get_suptitle():
         figure.suptitle(textwrap.fill(title, LINE), x=0.01, ha="left", fontsize=14, fontweight="bold")
     return figure
+
+
+def _names(ax: "Axes", axes: "list[Axes]") -> tuple[str, str]:
+    """What its axes are called: a panel without a name has that of its column, below, and of its row, to the left."""
+    spec = ax.get_subplotspec()
+    below = (other.get_xlabel() for other in axes if other.get_subplotspec().colspan == spec.colspan)
+    left = (other.get_ylabel() for other in axes if other.get_subplotspec().rowspan == spec.rowspan)
+    return ax.get_xlabel() or next(filter(None, below), ""), ax.get_ylabel() or next(filter(None, left), "")
 
 
 def _refit(figure: "Figure", legend: "Legend") -> None:

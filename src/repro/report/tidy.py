@@ -15,6 +15,7 @@ SIGNS = r"[\s\d.,:;%+\-−–±×≥≤<>/eE()\[\]]*"
 NUMBER = re.compile(rf"^{SIGNS}\d{SIGNS}$|^-?inf$")
 IN_PRINT = {"nan": "–", "NaN": "–", "NaT": "–", "<NA>": "–", "None": "–", "True": "yes", "False": "no"}
 IN_CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")  # a column's name, which a reader takes as words
+INTERVAL = re.compile(r"\[\S+, \S+\]")
 NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place of one, as the baseline's
 LONG = 32  # characters of a row's head that is broken into lines
 LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
@@ -89,6 +90,9 @@ def _tidy_table(table: "Tag") -> None:
             for cell in (*cells, *(row[-place] for row in heads if len(row) >= place)):
                 cell["class"] = "number"
                 del cell["style"]
+        elif texts and plain and sum(map(bool, map(INTERVAL.search, texts))) >= NUMERIC * len(texts):
+            for cell in cells:
+                cell["class"] = "whole"  # a number, its interval and a word stand in one line
     for place in range(1, max(map(len, body), default=0) + 1):
         names = [row[-place] for row in body if len(row) >= place and row[-place].name == "th"]
         for name in names if any(len(name.get_text()) > LONG for name in names) else []:

@@ -36,7 +36,7 @@ def histograms(selection: pd.DataFrame, title: str) -> Figure:
             whole = rows if measure != "weight" else rows[rows["times_trained"] > 0]
             _histogram(ax, shown, measure, _edges(whole[measure]))
             ax.set_xlabel(label if phase == list(phases)[-1] else "")
-        line[0].set_ylabel(f"{phase} steps\n({_span(part)})")
+        line[0].set_ylabel(f"share of rollouts,\n{phase} steps ({_span(part)})", fontsize=11.5)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
@@ -118,10 +118,14 @@ def _edges(values: pd.Series) -> np.ndarray:
 def _histogram(ax: Axes, rows: pd.DataFrame, measure: str, edges: np.ndarray) -> None:
     values = rows[measure].to_numpy(float).clip(edges[0], edges[-1])
     times = rows["times_trained"].to_numpy(float)
-    forms = [(times, "trained", {"color": TRAINED, "alpha": 0.45, "fill": True})]
+    forms = [(times, "trained on", {"color": TRAINED, "alpha": 0.45, "fill": True})]
     if measure != "weight":
         forms.append(
-            ((times == 0).astype(float), "left", {"color": LEFT, "linestyle": "--", "linewidth": 1.8, "fill": False})
+            (
+                (times == 0).astype(float),
+                "left out",
+                {"color": LEFT, "linestyle": "--", "linewidth": 1.8, "fill": False},
+            )
         )
     for counts, label, style in forms:
         total = counts.sum()
