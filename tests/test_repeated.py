@@ -45,7 +45,7 @@ def test_other_runs_are_held_to_the_prediction_interval():
     half = 2.7764 * difference.std(ddof=1) * np.sqrt(1 / 5 + 1 / 5)  # t of four degrees of freedom
     assert table.loc["zvf", "low"] == pytest.approx(difference.mean() - half, abs=1e-4)
     assert table["inside"].to_dict() == {"zvf": True, "pods": False} and table["same_bits"].sum() == 0
-    assert "1 of 2 differences to the baseline lie inside the 95% prediction intervals" in sentence(table, 0.95)
+    assert "1 of 2 differences from the baseline lie inside the 95% prediction intervals" in sentence(table, 0.95)
 
 
 def test_prediction_intervals_hold_their_level():

@@ -241,7 +241,9 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     assert summary["resolved"].value_counts().to_dict() == {"not resolved": 36, "less": 1, "baseline": 1}
     assert summary[["diverged", "collapsed"]].sum().tolist() == [0, 0]
     table = tables.accuracy_table(summary)
-    assert table.loc[("Objectives", "Arm-1"), "difference to the baseline"].startswith(f"{worse['difference']:+.3f} [")
+    assert table.loc[("Objectives", "Arm-1"), "difference from the baseline"].startswith(
+        f"{worse['difference']:+.3f} ["
+    )
     assert table["significant"].value_counts().to_dict() == {"no": 36, "lower": 1, "baseline": 1}
     lines = tables.as_markdown(table).splitlines()
     groups = [line.split("|")[1].strip() for line in lines[2:]]

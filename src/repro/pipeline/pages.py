@@ -7,7 +7,7 @@ from repro.pipeline.stage import Stage, all_stages
 from repro.report.index import group_order
 from repro.settings import Settings
 
-ANSWERS = ("results", "equal_cost")  # kinds of stages: after as many steps, and for the same FLOPs
+ANSWERS = ("results", "equal_cost")  # kinds of stages: after the same number of steps, and for the same FLOPs
 
 
 def in_order(settings: Settings) -> list[Stage]:

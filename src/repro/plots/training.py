@@ -67,7 +67,7 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
     """Held-out accuracy against one cost, a row for each group of arms, the baseline in each.
 
     Left: the mean over seeds at equal shares of the budget (repro.stats.runs.at_budgets), at the seeds' mean cost.
-    Right: the difference to the baseline at the same cost, which separates arms that overlap on the left; cut at
+    Right: the difference from the baseline at the same cost, which separates arms that overlap on the left; cut at
     ±`CUT`. Bars: t intervals, on the right of paired differences. The names beside a row are in the order of final
     accuracy.
     """
@@ -221,7 +221,7 @@ def _answering(
     axes: Sequence[str],
     shown: Sequence[str],
 ) -> Figure:
-    """`figure` with its drawing: accuracy and the difference to the baseline against each cost, at shares of the
+    """`figure` with its drawing: accuracy and the difference from the baseline against each cost, at shares of the
     budget."""
     curves = at_budgets(with_axis(evaluations, "total_tokens"))
     costs = [axis for axis in dict.fromkeys(axes) if axis in curves]

@@ -75,7 +75,7 @@ def curves(evaluations: pd.DataFrame, settings: Settings) -> Figure:
 
 
 def rows(ends: pd.DataFrame, steps: pd.DataFrame, settings: Settings) -> list[dict]:
-    """A row for each arm, means over seeds: final accuracy, difference to the baseline, costs relative to its; and in
+    """A row for each arm, means over seeds: final accuracy, difference from the baseline, costs relative to its; and in
     how many steps of all seeds it made an update."""
     means = ends.groupby("arm")[["accuracy", *COSTS]].mean()
     skipped = steps.groupby("arm")["skipped"].agg(["sum", "size"])

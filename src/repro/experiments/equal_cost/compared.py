@@ -79,8 +79,8 @@ def answers(
 def along(
     of: pd.DataFrame, arms: Sequence[str], baseline: str, shares: Sequence[float], confidence: float
 ) -> pd.DataFrame:
-    """Arm, share, difference, _low, _high: the difference to the baseline when each share of the budget is spent. `of`:
-    rows of `runs`."""
+    """Arm, share, difference, _low, _high: the difference from the baseline when each share of the budget is spent.
+    `of`: rows of `runs`."""
     curves = pd.concat([atlas.load("curves", panel) for panel in of["panel"].unique()], ignore_index=True)
     accuracy = at_shares(curves[curves["run"].isin(of["run"])], shares)
     wide = of[["run", "policy", "arm", "seed"]].join(accuracy, on="run")

@@ -27,7 +27,7 @@ def answers(rates: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseli
             rows[name + end] = own[f"difference{end}"].to_numpy()
         rows[f"{name}_answer"] = own["answer"].to_numpy()
         rows[f"{name}_each"] = [each if isinstance(each, list) else [] for each in own["by_policy"]]
-        label = f"{rate}: difference\nto {baseline} when its budget is spent"
+        label = f"{rate}: difference\nfrom {baseline} when its budget is spent"
         columns.append(forest.Column(name, label, 0.0, absent="", alike=True, far=FAR))
         counts = table["answer"].value_counts()
         found.append(f"{rate}, " + ", ".join(f"{count} {answer}" for answer, count in counts.items()))
@@ -35,7 +35,7 @@ def answers(rates: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseli
 
 
 def along(tables: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseline: str, title: str) -> Figure:
-    """A panel for each arm: its difference to the baseline along the budget, a line for each of `tables`, {rate:
+    """A panel for each arm: its difference from the baseline along the budget, a line for each of `tables`, {rate:
     `compared.along`}, with the interval."""
     arms = list(dict.fromkeys(arm for table in tables.values() for arm in table["arm"]))
     rows = -(-len(arms) // COLUMNS)

@@ -1,4 +1,4 @@
-"""Arms against the baseline on each mix, after as many steps and for the same FLOPs; do mixes rank them alike?"""
+"""Arms against the baseline on each mix, after the same number of steps and for the same FLOPs; are rankings alike?"""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -12,7 +12,7 @@ from repro.settings import Statistics
 from repro.stats.nested import Nested, nested
 from repro.stats.outcomes import at_shares, paired
 
-MEASURES = {"steps": "after as many steps", "flops": "for the same FLOPs"}
+MEASURES = {"steps": "after the same number of steps", "flops": "for the same FLOPs"}
 
 
 def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
@@ -29,7 +29,7 @@ def differences(table: pd.DataFrame, arms: Sequence[str], baseline: str, statist
     """A row per measure, mix and arm: measure, mix, arm, accuracy, difference, difference_low, difference_high,
     adjusted, answer, by_policy.
 
-    `table`: of `outcomes`. The difference to the baseline is paired by base policy and seed; variances are drawn
+    `table`: of `outcomes`. The difference from the baseline is paired by base policy and seed; variances are drawn
     together over all arms and mixes (repro.stats.nested). `adjusted`: p of no difference at a false discovery rate over
     all rows of a measure; answer: higher, lower or open.
     """

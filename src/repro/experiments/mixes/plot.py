@@ -100,7 +100,7 @@ def _answering(
 def differences(
     table: pd.DataFrame, arms: Sequence[str], titles: Mapping[str, str], names: Mapping[str, str], title: str
 ) -> Figure:
-    """Difference to the baseline in held-out accuracy with its interval: rows are arms, panels are mixes. `table`: of
+    """Difference from the baseline in held-out accuracy with its interval: rows are arms, panels are mixes. `table`: of
     `repro.experiments.mixes.compared.differences`."""
     rows = -(-len(titles) // 2)
     figure, axes = new_figure(1.4 + rows * (0.9 + 0.5 * len(arms)), rows, 2, sharex=True, sharey=True)

@@ -40,8 +40,8 @@ def sentence(table: pd.DataFrame, confidence: float) -> str:
     if same == runs:
         return f"All {runs} runs made here have the atlas's bits"
     return (
-        f"{same} of {runs} runs made here have the atlas's bits; {inside} of {len(table)} differences to the baseline "
-        f"lie inside the {confidence:.0%} prediction intervals of the atlas"
+        f"{same} of {runs} runs made here have the atlas's bits; {inside} of {len(table)} differences from the "
+        f"baseline lie inside the {confidence:.0%} prediction intervals of the atlas"
     )
 
 

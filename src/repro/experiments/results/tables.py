@@ -27,7 +27,7 @@ def accuracy_table(summary: pd.DataFrame) -> pd.DataFrame:
     better = summary["improvement"].map("{:.2f}".format).where(summary["resolved"] != "baseline", "–")
     columns = {
         "final accuracy": intervals(summary, "accuracy", PLAIN),
-        "difference to the baseline": _against(summary, "difference"),
+        "difference from the baseline": _against(summary, "difference"),
         "P(better)": better,
         "p": summary["p_value"].map(p_value),
         "p (Holm)": summary["p_holm"].map(p_value),
@@ -40,7 +40,7 @@ def best_table(summary: pd.DataFrame) -> pd.DataFrame:
     """Best checkpoint of each run (the papers' tables of accuracy), gain over the start, interquartile mean."""
     columns = {
         "best checkpoint": intervals(summary, "best", PLAIN),
-        "difference to the baseline's best": _against(summary, "best_difference"),
+        "difference from the baseline's best": _against(summary, "best_difference"),
         "gain over the base policy, at the end": intervals(summary, "gain", SIGNED),
         "interquartile mean, at the end": intervals(summary, "iqm", PLAIN),
     }
@@ -48,7 +48,7 @@ def best_table(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def pass_table(summary: pd.DataFrame) -> pd.DataFrame:
-    """pass@k at the end, and its difference to the baseline paired by seed."""
+    """pass@k at the end, and its difference from the baseline paired by seed."""
     columns = {}
     for k in KS:
         columns[f"pass@{k}"] = intervals(summary, f"pass_{k}", PLAIN)
@@ -92,7 +92,7 @@ def front_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     rows = summary[summary["arm"].isin(front_arms(settings))]
     columns = {
         "final accuracy": intervals(rows, "accuracy", PLAIN),
-        "difference to the baseline": _against(rows, "difference"),
+        "difference from the baseline": _against(rows, "difference"),
         "significant": _outcome(rows),
         **_ratios(rows, FRONT_AXES, settings.statistics.levels[:1]),
     }
@@ -106,7 +106,7 @@ def profiled_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     rows = summary[summary["group"].isin(groups) | (summary["arm"] == settings.baseline)]
     columns = {
         "final accuracy": intervals(rows, "accuracy", PLAIN),
-        "difference to the baseline": _against(rows, "difference"),
+        "difference from the baseline": _against(rows, "difference"),
         "significant": _outcome(rows),
         "FLOPs in all, the baseline's = 1": rows["compute"].map("{:.2f}".format),
         "of them profiling": rows["profile_share"].map("{:.0%}".format),
