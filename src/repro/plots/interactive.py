@@ -235,7 +235,7 @@ def _row_spec(picked: Choices, height: int, panel: str, by: str, grouped: bool) 
         },
         "layer": [
             {
-                "mark": {"type": "tick", "color": BASE, "thickness": 1.2, "height": 1.3 * ROW},
+                "mark": {"type": "tick", "color": BASE, "thickness": 1.2, "height": 1.3 * ROW, "opacity": 1},
                 "encoding": {"x": {"field": "reference", **numeric}},
             },
             {
