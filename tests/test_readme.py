@@ -35,7 +35,6 @@ def test_every_generated_table_is_the_files_text():
         "tables/front.md",
         "atlas/mixes.md",
         "atlas/sharpening.md",
-        "atlas/surface.md",
         "tables/profiled.md",
         "tables/drift.md",
         "tables/fidelity.md",
