@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.fault_disk import PLACES, cut, later
-from benchmarks.fault_project import Command, Project, until
+from benchmarks.fault_project import LIMIT_SECONDS, Command, Project, until
 from benchmarks.fault_stages import MADE, made, repro
 from benchmarks.faults import TRACE, Fault, Settled
 
@@ -117,8 +117,12 @@ def _same(project: Project, known: dict, words: tuple[str, ...] = RUN) -> bool:
 
 def ended(command: Command, name: str, target: str, at: str = "train@grpo") -> Fault:
     """What became of a command; one that failed without a sentence counts as one with a traceback."""
-    status, orphans = command.wait(), command.left()
-    said = command.said if status == 0 or ONE.search(command.said) else f"{command.said}\n{TRACE}: no sentence"
+    status = command.wait()
+    orphans, said = command.left(), command.said
+    if status is None:
+        said = f"{said}\ndid not end within {LIMIT_SECONDS:g} s"  # and all that is left of it are its orphans
+    elif status != 0 and not ONE.search(said):
+        said = f"{said}\n{TRACE}: no sentence"
     return Fault("files", target, name, at, status != 0, said, orphans)
 
 
