@@ -57,7 +57,7 @@ def test_shares_count_repeats_and_classes_are_those_of_the_group():
 @pytest.mark.parametrize("case", ["all", "none", "some"])
 def test_figures_with_nothing_left_and_with_nothing_trained(case):
     figure = plot.histograms(with_times(case), "Which?")
-    expected = {"all": {"none left"}, "none": {"none trained"}, "some": set()}
+    expected = {"all": {"none left out"}, "none": {"none trained on"}, "some": set()}
     assert set(texts(figure)) == expected[case] and len(figure.axes) == 6
     shown = texts(plot.shares(with_times(case), STATISTICS, "What?"))
     assert shown[:2] == {"all": ["100% trained"] * 2, "none": ["0% trained"] * 2, "some": ["50% trained"] * 2}[case]
