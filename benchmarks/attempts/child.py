@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SECONDS = 90  # of the CPU
-PATIENCE = 300.0  # seconds on the clock, for what waits instead of working
+PATIENCE = 1800.0  # seconds on the clock, for what waits instead of working, on a machine with other work
 MEMORY = 32 << 30  # of addresses: what asks for more is refused it, and the machine stays up
 
 
