@@ -287,7 +287,6 @@ READERS: dict[str, tuple[Callable[[], bytes], Callable[[Path], Any]]] = {  # fil
 }
 RIGHT = {  # name: why it may be accepted
     "finished.json: JSON of another kind": "a log of another experiment, which is not read",
-    "dvc.lock: empty": "a lock of no stage: none has run yet, and all will",
     "takes none": "a batch may leave nothing to train on: the step makes no update, and pages say so",
 }
 
