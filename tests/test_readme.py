@@ -41,6 +41,7 @@ def test_every_generated_table_is_the_files_text():
         "tables/noise_floor.md",
         "tables/claims_tally.md",
         "benchmarks/speed.md",
+        "benchmarks/attempts.md",
         "benchmarks/faults.md",
         "atlas/another-cpu.md",
         "atlas/equal_cost.md",

@@ -31,7 +31,8 @@ def table(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     lines += ["", "| rightly accepted, since | times |", "|:--|--:|"]
     lines += [f"| {why} | {times} |" for why, times in sorted(_sum(every, "right").items())]
     made = Counter(entry["at"] for entry in every)
-    lines += ["", "Commits: " + "; ".join(f"{at} ({times} groups)" for at, times in made.items()) + "."]
+    commits = [f"{at} ({times} group{'s' * (times > 1)})" for at, times in made.items()]
+    lines += ["", f"Commits: {'; '.join(commits)}."]
     return "\n".join(lines) + "\n"
 
 
