@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from repro.plots.forest import reach
 from repro.plots.interactive import rows as answering_rows
@@ -38,6 +39,7 @@ def gains(
         ax.grid(axis="y", visible=False)
         ax.set_title(heading, loc="left", fontsize=12)
         ax.set_xlabel("gain over the base policy")
+        ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     axes[0, 0].set_yticks(range(len(arms)), list(titles.values()))
     axes[0, 0].set_ylim(len(arms) - 0.45, -0.55)
