@@ -34,7 +34,8 @@ def measure_drift(checkpoints: Sequence[Checkpoint], profiles: Path, samples: in
     """
     require_weights(checkpoints)
     pool = _pool(checkpoints[0].settings)
-    of_base = {point.seed: _of_base(point, pool, profiles, samples) for point in checkpoints}
+    first = {point.seed: point for point in reversed(checkpoints)}  # a profile is of a seed's base policy, read once
+    of_base = {seed: _of_base(point, pool, profiles, samples) for seed, point in first.items()}
     trained = [point for point in checkpoints if point.weights is not None]
     measured = iter(map_in_workers(_profile_twice, [(point, samples) for point in trained], workers))
     frames = []
