@@ -15,7 +15,7 @@ from repro.data.formats import (
     undollared,
     whole_number,
 )
-from repro.errors import Refused
+from repro.errors import Refused, brief
 
 
 @dataclass(frozen=True)
@@ -160,5 +160,5 @@ def names_of(chosen: list[str]) -> list[str]:
     """Data sets by name, suites expanded, without duplicates; ValueError for an unknown name."""
     for name in chosen:
         if name not in SOURCES and name not in SUITES:
-            raise UnknownData(f"there is no data set {name[:80]!r}: choose from {', '.join([*SOURCES, *SUITES])}")
+            raise UnknownData(f"there is no data set {brief(name)}: choose from {', '.join([*SOURCES, *SUITES])}")
     return list(dict.fromkeys(each for name in chosen for each in SUITES.get(name, (name,))))

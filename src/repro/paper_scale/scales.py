@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 from pydantic import ValidationError
 
+from repro.errors import brief
 from repro.files import Unreadable
 from repro.paper_scale.schema import Paper, PaperScale
 from repro.paths import CONFIGS
@@ -35,7 +36,7 @@ SCALES: dict[str, PaperScale] = {scale.name: scale for _, scales in _READ.values
 def find(name: str) -> PaperScale:
     """The scale of that name; SettingsError with the nearest name if there is none."""
     if name not in SCALES:
-        raise SettingsError(f"there is no paper scale {name[:80]!r}{nearest(name, SCALES)}")
+        raise SettingsError(f"there is no paper scale {brief(name)}{nearest(name, SCALES)}")
     return SCALES[name]
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 from repro.arms import bind, build
 from repro.engine.profile import Profile
 from repro.engine.train import stream_seed
+from repro.errors import brief
 from repro.files import write_json, write_parquet, write_text
 from repro.methods.guard import is_whole
 from repro.methods.method import Method
@@ -89,7 +90,7 @@ def preset(name: str) -> dict[str, Any]:
     """A file of configs/verl/presets: `model`, `data` and `overrides`; SettingsError with the nearest name."""
     known = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
     if name not in known:
-        raise SettingsError(f"there is no preset {name[:80]!r}{nearest(name, known)}")
+        raise SettingsError(f"there is no preset {brief(name)}{nearest(name, known)}")
     content = read_mapping(known[name])
     if not isinstance(content, dict) or not isinstance(content.get("overrides", {}), dict):
         raise SettingsError(f"{known[name]} is no preset: it should be a mapping with model, data and overrides")
