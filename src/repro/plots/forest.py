@@ -230,7 +230,7 @@ def _forest(rows: pd.DataFrame, columns: list[Column], look: Look, title: str, w
     for label in first.get_yticklabels()[len(places) :]:
         label.set_fontweight("bold")
     first.set_ylim(max(ticks, default=0) + 0.8, -0.8)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     return figure
 
 

@@ -56,7 +56,7 @@ def _restack(figure: "Figure", height: float) -> "Figure":
     for legend in list(figure.legends):
         _refit(figure, legend)
     if title := figure.get_suptitle():
-        figure.suptitle(textwrap.fill(title, LINE), x=0.01, ha="left", fontsize=14, fontweight="bold")
+        figure.suptitle(textwrap.fill(title, LINE), x=0.01, ha="left")
     return figure
 
 

@@ -385,4 +385,4 @@ def _cost_axis(ax: Axes, axis: str) -> None:
 
 
 def _headline(figure: Figure, title: str) -> None:
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")

@@ -39,7 +39,7 @@ def histograms(selection: pd.DataFrame, title: str) -> Figure:
         line[0].set_ylabel(f"share of rollouts,\n{phase} steps ({_span(part)})", fontsize=11.5)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     return says(figure, _on_average(rows))
 
 
@@ -62,7 +62,7 @@ def shares(selection: pd.DataFrame, statistics: Statistics, title: str) -> Figur
     axes[-1, 0].set_xlim(left=0)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     return says(figure, _most_favoured(tables["success of the group"]))
 
 

@@ -53,7 +53,7 @@ def along(tables: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baselin
     for ax in axes[:, 0]:
         ax.set_ylabel(f"accuracy less {baseline}'s")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(tables))
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     whole = pd.concat([table.assign(rate=rate) for rate, table in tables.items()], ignore_index=True)
     named = whole.assign(title=whole["arm"].map(titles))
     return lines(

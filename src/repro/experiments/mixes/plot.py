@@ -55,7 +55,7 @@ def savings(
     axes[0, 0].set_yticks(rows, [textwrap.fill(label, 20) for label in labels])
     axes[0, 0].set_ylim(len(labels) - 0.5, -0.5)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     return _answering(says(figure, _finding(measured, arms, names)), places, measured, arms, labels, names)
 
 
@@ -122,7 +122,7 @@ def differences(
     handles = axes[0, 0].get_legend_handles_labels()
     words = "held-out accuracy, difference from the baseline"
     figure.legend(*handles, loc="outside lower center", ncols=2, title=words, title_fontsize=13)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     told = says(figure, "; ".join(_resolved(table, measure, titles, names) for measure in MEASURES))
     return _answering_differences(told, table, titles, names)
 

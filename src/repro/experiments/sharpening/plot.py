@@ -43,7 +43,7 @@ def gains(
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     axes[0, 0].set_yticks(range(len(arms)), list(titles.values()))
     axes[0, 0].set_ylim(len(arms) - 0.45, -0.55)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left")
     measures = {label: measure for panel in panels.values() for measure, label in panel.items()}
     return _answering(says(figure, _finding(table, measures)), table, measures, titles)
 
