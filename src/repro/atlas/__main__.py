@@ -7,6 +7,9 @@ import re
 import sys
 from collections.abc import Sequence
 
+import numpy as np
+import pandas as pd
+
 from repro import paths
 from repro import settings as settings_module
 from repro.atlas import audit as auditing
@@ -48,13 +51,18 @@ def main() -> int:
 
 
 def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
-    seconds = atlas.load("seconds")
-    each = seconds.groupby("run")["seconds"].sum().mean() if len(seconds) else float("nan")
+    made = set(atlas.load("runs")["run"])
+    spent = atlas.load("seconds")
+    spent = spent.groupby("run")["seconds"].sum() if len(spent) else pd.Series(dtype=float)
+    steps = settings_module.load(scale="cpu").engine.steps
     for name, panel in design.panels.items():
         of = list(designs.cells(design, [name]))
-        left = len(running.missing(of))
-        hours = f", about {left * each / 3600:.1f} CPU hours left" if left and each == each else ""
-        print(f"{name}: {len(of) - left} of {len(of)} runs{hours}. {panel.question}")
+        left = [cell for cell in of if cell.name not in made]
+        own = spent[spent.index.str.startswith(f"{name}/")].mean()
+        longer = designs.settings_of(design, of[0]).engine.steps / steps
+        each = spent.mean() * longer if np.isnan(own) else own
+        hours = "" if np.isnan(each) or not left else f", about {len(left) * each / 3600:.1f} CPU hours left"
+        print(f"{name}: {len(of) - len(left)} of {len(of)} runs{hours}. {panel.question}")
     return 0
 
 
