@@ -51,8 +51,8 @@ def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
     [
         ("runs", lambda runs: pd.concat([runs, runs]), r"runs\.parquet has tuning/.* twice: `git checkout atlas/data`"),
         ("runs", lambda runs: runs.drop(columns="varied"), "it has no column varied"),
-        ("runs", lambda runs: runs.assign(varied="{"), "what tuning/.* varied is no engine.learning_rate: `git"),
-        ("runs", lambda runs: runs.assign(varied="{}"), "what tuning/.* varied is no engine.learning_rate: `git"),
+        ("runs", lambda runs: runs.assign(varied="{"), "tuning/.* does not say its engine.learning_rate: `git"),
+        ("runs", lambda runs: runs.assign(varied="{}"), "tuning/.* does not say its engine.learning_rate: `git"),
         ("curves", lambda curves: curves.drop(columns="accuracy"), "it has no column accuracy"),
     ],
 )

@@ -128,7 +128,7 @@ def test_mixes_that_are_still_being_made_are_left_out(tmp_path, monkeypatch):
     kept = made.load("curves")[["mix", "policy", "arm"]].agg(" ".join, axis=1).tolist()
     assert kept == [f"{mix} a {arm}" for mix in ("few-silent", "length-blind") for arm in ("grpo", "zvf")]
     write_parquet(table.assign(varied="{}"), tmp_path / "mixes/runs.parquet")
-    with pytest.raises(Unreadable, match="names no mix"):
+    with pytest.raises(Unreadable, match="does not say its mix"):
         made.load("curves")
 
 

@@ -1,7 +1,9 @@
 """The atlas's data: `load("runs")` and `load("curves")` are a table each, joined by the column `run`."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -59,6 +61,24 @@ def whole(runs: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
         sizes = runs.groupby(by)["run"].transform("size")
         runs = runs[sizes == sizes.max()]
     return runs
+
+
+def varied(runs: pd.DataFrame, key: str, kind: Callable[[Any], Any], otherwise: Any = None) -> pd.Series:
+    """What each of `runs` set `key` of params.yaml to, as `kind` makes it. `otherwise`: what runs that do not vary it
+    have. Unreadable, a ValueError, names a run that does not say."""
+    return pd.Series(
+        [_set(*of, key, kind, otherwise) for of in zip(runs["varied"], runs["run"], strict=True)], runs.index
+    )
+
+
+def _set(varied: str, run: str, key: str, kind: Callable[[Any], Any], otherwise: Any) -> Any:
+    try:
+        value = json.loads(varied).get(key, otherwise)
+        if value is not None:
+            return kind(value)
+    except (AttributeError, TypeError, ValueError):
+        pass
+    raise Unreadable(f"atlas/data: {run} does not say its {key}: `git checkout atlas/data`")
 
 
 def of_seeds(table: str, panel: str, arms: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:

@@ -1,12 +1,10 @@
 """What a run of the atlas reached: at its end, at a share of the budget, on the way."""
 
-import json
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from repro.files import Unreadable
 from repro.stats import atlas
 from repro.stats.atlas import RATE
 from repro.stats.nested import Nested, nested
@@ -49,15 +47,7 @@ def reached(panels: Sequence[str], rate: float | None = None) -> pd.DataFrame:
     tables = [[atlas.load(table, panel, columns=READ[table]) for table in READ] for panel in panels]
     found = [runs.merge(outcomes(curves), left_on="run", right_index=True) for runs, curves in tables if len(runs)]
     whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-    varied = zip(whole["varied"], whole["run"], strict=True) if found else ()
-    return whole.assign(rate=[_rate(*of, rate) for of in varied])
-
-
-def _rate(varied: str, run: str, rate: float | None) -> float:
-    try:
-        return float(json.loads(varied).get(RATE, rate))
-    except (AttributeError, TypeError, ValueError):
-        raise Unreadable(f"atlas/data: what {run} varied is no {RATE}: `git checkout atlas/data`") from None
+    return whole.assign(rate=atlas.varied(whole, RATE, float, rate)) if found else whole.assign(rate=[])
 
 
 def at_shares(curves: pd.DataFrame, shares: Sequence[float], measure: str = "accuracy") -> pd.DataFrame:

@@ -1,11 +1,8 @@
 """The atlas's panel of mixes: its runs, and what each mix is like while an arm trains on it."""
 
-import json
-
 import numpy as np
 import pandas as pd
 
-from repro.files import Unreadable
 from repro.paths import ATLAS_DESIGN
 from repro.settings import Mix
 from repro.settings.text import read_mapping
@@ -30,20 +27,13 @@ def load(table: str) -> pd.DataFrame:
     runs = atlas.load("runs", PANEL, columns=["policy", "arm", "seed", "varied"])
     mixes = list(declared())
     if len(runs):
-        runs = runs.assign(mix=[_mix(*of) for of in zip(runs["varied"], runs["run"], strict=True)])
+        runs = runs.assign(mix=atlas.varied(runs, "mix", str))
         runs = atlas.whole(atlas.whole(runs, WHERE), ["policy"])
     if runs.empty:
         raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
     named = runs.assign(mix=pd.Categorical(runs["mix"], mixes))[["run", *WHERE, "arm", "seed"]]
     rows = named.sort_values(WHERE, kind="stable").merge(atlas.load(table, PANEL), on="run")
     return rows.assign(mix=rows["mix"].astype(str))
-
-
-def _mix(varied: str, run: str) -> str:
-    try:
-        return str(json.loads(varied)["mix"])
-    except (KeyError, TypeError, ValueError):
-        raise Unreadable(f"atlas/data: {run} names no mix: `git checkout atlas/data`") from None
 
 
 def shares() -> pd.DataFrame:
