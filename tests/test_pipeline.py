@@ -41,7 +41,7 @@ atlas_arms:"""
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
 STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner")
-OF_THE_ATLAS = ("mixes", "sharpening", "rates", "equal_cost")
+OF_THE_ATLAS = ("mixes", "longer", "sharpening", "surface", "rates", "equal_cost")
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
@@ -204,6 +204,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
         "drift",
         "dynamics",
         "mixes",
+        "longer",
         "sharpening",
         "planner",
         "rates",

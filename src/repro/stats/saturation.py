@@ -85,6 +85,43 @@ def scaled(
     return np.exp(np.r_[0.0, min(found, key=lambda result: result.cost).x[3:]])
 
 
+@dataclass(frozen=True)
+class Curves:
+    """Curves of A arms from one start, with one steepness."""
+
+    start: float
+    asymptote_A: np.ndarray
+    half_A: np.ndarray
+    steepness: float
+
+    def __call__(self, arm: int, cost_E: np.ndarray) -> np.ndarray:
+        return curve(np.asarray(cost_E, float), self.start, self.asymptote_A[arm], self.half_A[arm], self.steepness)
+
+
+def together(
+    cost_N: np.ndarray, accuracy_N: np.ndarray, arm_N: np.ndarray, start: float, weight_N: np.ndarray | None = None
+) -> Curves:
+    """Least squares of a curve for each arm, asymptote and half cost its own, one steepness for all: a curve of a dozen
+    noisy points tells its steepness only together with its asymptote. Parameters as for `scaled`."""
+    cost_N, seen_N, arm_N = np.asarray(cost_N, float), np.asarray(accuracy_N, float), np.asarray(arm_N)
+    arms = int(arm_N.max(initial=-1)) + 1
+    _check(cost_N, arm_N, parameters=1 + 2 * arms)
+    root_N = np.sqrt(np.ones_like(cost_N) if weight_N is None else np.asarray(weight_N, float))
+    scale = cost_N.max()
+    low = np.r_[np.zeros(arms), np.full(arms, np.log(scale / 1000)), STEEPNESS[0]]
+    high = np.r_[np.ones(arms), np.full(arms, np.log(FARTHEST * scale)), STEEPNESS[1]]
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        asymptote_N, half_N = values[:arms][arm_N], np.exp(values[arms:-1])[arm_N]
+        return root_N * (curve(cost_N, start, asymptote_N, half_N, values[-1]) - seen_N)
+
+    top_A = np.array([seen_N[arm_N == arm].max() for arm in range(arms)])
+    firsts = [np.r_[top_A + 0.02, np.full(arms, np.log(scale * share)), 1.0] for share in (0.1, 0.3, 0.8)]
+    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
+    best = min(found, key=lambda result: result.cost).x
+    return Curves(float(start), best[:arms], np.exp(best[arms:-1]), float(best[-1]))
+
+
 def _check(cost_N: np.ndarray, arm_N: np.ndarray, parameters: int) -> None:
     if not (cost_N > 0).all():
         raise ValueError(f"evaluations after training began have a cost above 0; one has {cost_N.min():g}")

@@ -8,21 +8,21 @@ from repro.stats import atlas
 from repro.stats.atlas import NoRuns
 from repro.stats.pass_at_k import pass_at_k
 
-PANEL = "sharpening"
+PANEL, OWN = "sharpening", "sharpening-own"  # the second at rates of the arms' own
 BASE = "base"  # what stands in the place of an arm
 KEYS = ["policy", "arm", "seed"]
 
 
-def load() -> pd.DataFrame:
-    """The panel's rows of `temperatures` with policy, arm and seed, those of the base policies as arm BASE with seed 0;
+def load(panel: str = PANEL) -> pd.DataFrame:
+    """A panel's rows of `temperatures` with policy, arm and seed, those of the base policies as arm BASE with seed 0;
     of base policies on which every arm is made. NoRuns where there is none."""
-    runs = atlas.load("runs", PANEL, columns=KEYS)
+    runs = atlas.load("runs", panel, columns=KEYS)
     if runs.empty:
-        raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
+        raise NoRuns(f"atlas/data has no run of panel {panel}: `make atlas PANEL={panel}`")
     runs = atlas.whole(runs, ["policy"])[["run", *KEYS]]
     bases = runs.drop_duplicates("policy").assign(arm=BASE, seed=0)
-    bases["run"] = [f"{PANEL}/{policy}/{BASE}" for policy in bases["policy"]]
-    rows = pd.concat([bases, runs]).merge(atlas.load("temperatures", PANEL), on="run")
+    bases["run"] = [f"{panel}/{policy}/{BASE}" for policy in bases["policy"]]
+    rows = pd.concat([bases, runs]).merge(atlas.load("temperatures", panel), on="run")
     return rows.assign(temperature=rows["temperature"].astype(float).round(2))
 
 

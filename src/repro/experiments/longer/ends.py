@@ -1,0 +1,158 @@
+"""Runs four times as long: where their accuracy would end, and how fast it gets there, by fitted curves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from repro.settings import Statistics
+from repro.stats import atlas
+from repro.stats.atlas import NoRuns
+from repro.stats.multiplicity import holm
+from repro.stats.nested import Nested, nested
+from repro.stats.outcomes import at_shares
+from repro.stats.saturation import Curves, scaled, together
+
+PANEL = "longer"
+OF_ITS_CURVE = ("asymptote", "half")
+LOGS = ("factor", "half")  # measures whose differences are logarithms of ratios
+MEASURES = {
+    "steps": "accuracy after as many steps",
+    "flops": "accuracy for the same FLOPs",
+    "factor": "FLOPs to be as accurate, over the baseline's",
+    "asymptote": "asymptote",
+    "half": "half cost, over the baseline's",
+}
+
+
+def load() -> pd.DataFrame:
+    """The panel's curves with policy, arm and seed, GFLOP in place of FLOPs; of base policies on which every arm is
+    made. NoRuns where there is none."""
+    runs = atlas.load("runs", PANEL, columns=["policy", "arm", "seed"])
+    if runs.empty:
+        raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
+    runs = atlas.whole(runs, ["policy"])[["run", "policy", "arm", "seed"]]
+    curves = runs.merge(atlas.load("curves", PANEL), on="run").sort_values(["run", "step"], kind="stable")
+    return curves.assign(gflop=curves["flops"] / 1e9)
+
+
+def fitted(curves: pd.DataFrame, arms: Sequence[str]) -> Curves:
+    """A curve for each arm from the evaluations of one base policy, over GFLOP (repro.stats.saturation.together)."""
+    return together(*_evaluations(curves, arms))
+
+
+def _evaluations(curves: pd.DataFrame, arms: Sequence[str]) -> tuple:
+    """What a fit of one base policy takes: cost_N, accuracy_N, arm_N, start, weight_N."""
+    start = curves.loc[curves["step"] == 0, "accuracy"].mean()
+    later = curves[(curves["step"] > 0) & curves["arm"].isin(list(arms))]
+    return later["gflop"], later["accuracy"], pd.Categorical(later["arm"], arms).codes, start, later["samples"]
+
+
+def measured(curves: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
+    """A row per run: policy, arm, seed and each of MEASURES.
+
+    steps      accuracy after the last step
+    flops      accuracy when the most economical run of the base policy has ended, linear between evaluations
+    factor     what the arm spends over what the first of `arms` does to be as accurate, if one factor holds for the
+               whole curve (repro.stats.saturation.scaled); a logarithm
+    asymptote, half  of the arm's own curve (`fitted`); half is a logarithm
+
+    The last three are of the base policy, as pseudo-values of a jackknife over seeds, S θ − (S−1) θ without the seed,
+    whose mean over seeds is nearly θ and whose scatter is that of θ.
+    """
+    last = curves.groupby(["policy", "arm", "seed", "run"], sort=False).last().reset_index()
+    least = last.groupby("policy")["gflop"].min()
+    at_least = at_shares(curves.assign(share=curves["gflop"] / curves["policy"].map(least)), [1.0])[1.0]
+    rows = last[["policy", "arm", "seed"]].assign(steps=last["accuracy"], flops=last["run"].map(at_least))
+    pseudo = [_pseudo(own, arms).assign(policy=policy) for policy, own in curves.groupby("policy", sort=False)]
+    return rows.merge(pd.concat(pseudo, ignore_index=True), on=["policy", "arm", "seed"])
+
+
+def _pseudo(curves: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
+    seeds = sorted(curves["seed"].unique())
+    whole = _parameters(curves, arms)
+    rows = []
+    for seed in seeds:
+        values = len(seeds) * whole - (len(seeds) - 1) * _parameters(curves[curves["seed"] != seed], arms)
+        rows.append(values.assign(seed=seed))
+    return pd.concat(rows).rename_axis("arm").reset_index()
+
+
+def untold(curves: pd.DataFrame, arms: Sequence[str]) -> list[str]:
+    """Those of `arms` whose own curve on some base policy has not made half of its rise when its runs end, so that its
+    asymptote is a guess."""
+    found = set()
+    for _, own in curves.groupby("policy"):
+        spent = own.groupby("arm")["gflop"].max()
+        half = pd.Series(fitted(own, arms).half_A, list(arms))
+        found |= set(half.index[half > spent.reindex(arms)])
+    return [arm for arm in arms if arm in found]
+
+
+def _parameters(curves: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
+    own = fitted(curves, arms)
+    values = {"factor": scaled(*_evaluations(curves, arms)), "asymptote": own.asymptote_A, "half": own.half_A}
+    return pd.DataFrame(values, index=list(arms)).apply(
+        lambda column: np.log(column) if column.name in LOGS else column
+    )
+
+
+def differences(
+    table: pd.DataFrame, arms: Sequence[str], baseline: str, statistics: Statistics, without: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A row per arm and measure: arm, measure, value, value_low, value_high, adjusted, answer, by_policy.
+
+    value: arm less baseline over base policies and seeds (repro.stats.nested), for LOGS as a ratio. adjusted: p of no
+    difference, corrected by Holm over the arms of a measure; answer: higher, lower or open. `without`: arms that have
+    no row for the measures of their own curve.
+    """
+    parts, every = [], arms
+    for measure in MEASURES:
+        arms = [arm for arm in every if measure not in OF_ITS_CURVE or arm not in without]
+        fit = nested(_paired(table, measure, arms, baseline))
+        ends = np.array([fit.estimate_A, *fit.interval(statistics.confidence)])
+        each_A_P = fit.own_A_P
+        if measure in LOGS:
+            ends, each_A_P = np.exp(ends), np.exp(each_A_P)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "arm": list(arms),
+                    "measure": measure,
+                    **dict(zip(("value", "value_low", "value_high"), ends, strict=True)),
+                    "adjusted": holm(fit.p_values()),
+                    "answer": _answers(fit, statistics.confidence),
+                    "by_policy": list(map(list, each_A_P)),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def on_the_way(
+    curves: pd.DataFrame, arm: str, baseline: str, shares: Sequence[float], statistics: Statistics
+) -> pd.DataFrame:
+    """A row per share of the budget: share; difference of `arm` from `baseline` when that was spent; since, how far it
+    has changed since the first share, 0 there; each with _low and _high."""
+    accuracy = at_shares(curves, shares)
+    runs = curves.drop_duplicates("run")[["policy", "arm", "seed", "run"]].join(accuracy, on="run")
+    d_C_P_S = np.concatenate([_paired(runs, share, [arm], baseline) for share in shares])
+    columns = {"share": list(shares)}
+    for name, values in (("difference", d_C_P_S), ("since", d_C_P_S[1:] - d_C_P_S[0])):
+        fit = nested(values)
+        ends = np.array([fit.estimate_A, *fit.interval(statistics.confidence)])
+        ends = np.pad(ends, ((0, 0), (len(shares) - len(values), 0)))
+        columns |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    return pd.DataFrame(columns)
+
+
+def _paired(table: pd.DataFrame, measure: str | float, arms: Sequence[str], baseline: str) -> np.ndarray:
+    wide = table.pivot(index=["policy", "seed"], columns="arm", values=measure)
+    policies = wide.index.unique("policy")
+    values_P_S_A = np.array([wide.loc[policy, [baseline, *arms]].to_numpy() for policy in policies])
+    return np.moveaxis(values_P_S_A[:, :, 1:] - values_P_S_A[:, :, :1], -1, 0)
+
+
+def _answers(fit: Nested, confidence: float) -> np.ndarray:
+    sign = np.where(fit.estimate_A > 0, "higher", "lower")
+    return np.where(holm(fit.p_values()) < 1 - confidence, sign, "open")
