@@ -112,7 +112,7 @@ def cut_table(name: str, project: Project) -> Fault:
         (data / path.name.replace(table, "runs")).unlink()
     cut(path)
     command = project.command(*RUN, shard)
-    status, said, orphans = command.wait(), command.said, command.left()
+    status, orphans, said = command.wait(), command.left(), command.said
     named = re.search(rf"^repro.atlas: .*{path.name}", said, re.MULTILINE)
     path.unlink()
     same = status != 0 and bool(named) and project.command(*RUN, shard).wait() == 0 and _equal(rows(project), whole)

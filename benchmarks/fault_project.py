@@ -165,10 +165,13 @@ class Command:
         return alive if role == "all" else [each for each in alive if any(ROLES[role] in word for word in _words(each))]
 
     def left(self) -> int:
-        """How many processes outlive the command by more than GONE_SECONDS; they are killed."""
+        """How many processes outlive the command by more than GONE_SECONDS; `said` names them, and they are killed."""
         limit = time.monotonic() + GONE_SECONDS
         while (alive := self.processes()) and time.monotonic() < limit:
             time.sleep(0.3)
+        if alive:
+            with self.log.open("a") as log:
+                print("\noutlived by", ", ".join(map(_named, alive)), file=log)
         for process in alive:
             process.kill()
         return len(alive)
@@ -178,6 +181,15 @@ def _alive(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def _named(process: psutil.Process) -> str:
+    """A process by its role, its state and the end of its command line."""
+    words = _words(process)
+    roles = [role for role, word in ROLES.items() if any(word in each for each in words)]
+    with suppress(psutil.Error):
+        return f"a {roles[0] if roles else 'process'} ({process.status()}: {' '.join(words[-3:])[:100]})"
+    return "a process that has just ended"
 
 
 def _words(process: psutil.Process) -> list[str]:

@@ -82,7 +82,7 @@ def _full_disk(rng: np.random.Generator, project: Verl) -> Fault:
     bytes_free = int(float(rng.uniform(1.1, 1.9)) * sum(sizes))
     with _small_disk(project.folder / PLACE, bytes_free) as made_larger:
         command = project.command(*project.words)
-        status, said, orphans = command.wait(), command.said, command.left()
+        status, orphans, said = command.wait(), command.left(), command.said
         made_larger()
         same = status != 0 and project.same()
     fault = Fault("verl", "grpo", FULL, f"{bytes_free} bytes", status != 0, said, orphans)
