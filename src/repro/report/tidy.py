@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 SIGNS = r"[\s\d.,:;%+\-−–±×≥≤<>/eE()\[\]]*"
-NUMBER = re.compile(rf"^{SIGNS}\d{SIGNS}$|^-?inf$")
+NUMBER = re.compile(rf"^(?=\D*\d){SIGNS}$|^-?inf$")  # no part may match in two ways: a cell may be of any length
 IN_PRINT = {"nan": "–", "NaN": "–", "NaT": "–", "<NA>": "–", "None": "–", "True": "yes", "False": "no"}
 IN_CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")  # a column's name, which a reader takes as words
-INTERVAL = re.compile(r"\[\S+, \S+\]")
+INTERVAL = re.compile(r"\[\S{1,40}, \S{1,40}\]")
 NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place of one, as the baseline's
 LONG = 32  # characters of a row's head that is broken into lines
 LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
