@@ -12,16 +12,25 @@ import pytest
 
 from repro import paths
 from repro import settings as settings_module
+from repro.atlas import run as atlas
 from repro.engine.profile import Profile, Source
 from repro.errors import sentence
 from repro.evaluation.questions import load_questions
-from repro.evaluation.store import Store
+from repro.evaluation.store import FACTS, Store
+from repro.experiments.language_model import summary as language_model
+from repro.experiments.profile import measure
 from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
 from repro.paper_scale import scales
 from repro.pipeline import closure, lock, stage
+from repro.pipeline import run as pipeline_run
+from repro.pipeline.manifest import read_manifest
+from repro.pipeline.progress import read_object
+from repro.policy.flops import FlopCounter
 from repro.policy.model import SHIPPED, load_policy
+from repro.stats import panel as stats_panel
 from repro.training import GROUPS, profile_seconds, start_evaluation
-from repro.verl import questions
+from repro.verl import best, questions
+from repro.verl.record import Record
 
 SETTINGS = settings_module.load(scale="smoke")
 
@@ -104,6 +113,48 @@ def tokenizer(place: Path) -> tuple[Path, Callable]:
     return place / "policy" / "tokenizer.json", lambda: load_policy(place / "policy")
 
 
+def panel(place: Path) -> tuple[Path, Callable]:
+    path = place / "steps" / "settings.json"
+    write_json({"sections": {}, "arms": {}}, path)
+    return path, lambda: stats_panel._stored("steps")
+
+
+def kept_best(place: Path) -> tuple[Path, Callable]:
+    path = place / best.FOLDER / best.FILE
+    write_json({"source": "s", "accuracy": 0.5, "step": 1}, path)
+    return path, lambda: best.known(place)
+
+
+def recorded(place: Path) -> tuple[Path, Callable]:
+    path, record = place / "state.json", Record(0, 1, 1, FlopCounter(1, 1, 1))
+    record.save(path)
+    return path, lambda: record.restore(path)
+
+
+def started(place: Path) -> tuple[Path, Callable]:
+    path = place / "start-x.json"
+    write_json({"samples": 1, "accuracy": 0.5, "response_tokens": 3.0, "truncated": 0.0}, path)
+    return path, lambda: atlas.start_in(path)
+
+
+def facts(place: Path) -> tuple[Path, Callable]:
+    path = place / FACTS
+    write_json({"model": "m"}, path)
+    return path, lambda: Store(place, {"model": "m"})
+
+
+def counted(place: Path) -> tuple[Path, Callable]:
+    path = place / measure.COUNTER
+    write_json({"matmul_parameters": 1, "layers": 1, "width": 1}, path)
+    return path, lambda: measure.load_flops(place)
+
+
+def language(place: Path) -> tuple[Path, Callable]:
+    for file in language_model.FOLDER.iterdir():
+        shutil.copy(file, place)
+    return place / "model.json", lambda: language_model.load(SETTINGS.language_model, place)
+
+
 def damaged(good: bytes) -> dict[str, bytes]:
     other = io.BytesIO()
     pd.DataFrame({"other": [1]}).to_parquet(other)
@@ -113,7 +164,9 @@ def damaged(good: bytes) -> dict[str, bytes]:
 
 
 READERS = (groups, seconds, profile, asked, own, evaluation, locked, held, declared, notebook)
-READERS += (table_of_a_paper, dumped, tokenizer)
+READERS += (table_of_a_paper, dumped, tokenizer, panel, kept_best, recorded, started, facts)
+NO_OBJECTS = {"half": '{"owner": 1, "add', "nothing": "", "[]": "[]", "3": "3", "null": "null", "{}": "{}"}
+NO_OBJECTS |= {"a number for a key": '{"owner": 1, "address": "a", "key": 3}', "brackets": "[" * 100_000}
 
 
 @pytest.mark.parametrize("made", READERS, ids=lambda made: made.__name__)
@@ -121,6 +174,7 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     path, read = made(tmp_path)
     if made in (locked, held, declared):
         monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
     read()
     refused = 0
     for name, content in damaged(path.read_bytes()).items():
@@ -134,6 +188,23 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
             refused += 1
     assert refused >= (5 if made is held else 6)  # an empty object is nothing held
     stage._declared.cache_clear()
+
+
+@pytest.mark.parametrize("content", NO_OBJECTS.values(), ids=NO_OBJECTS)
+def test_a_pools_address_that_is_none_is_forgotten_and_so_are_a_stages_last_run_and_seconds(content, tmp_path):
+    """They only say where a pool is, why a stage runs, and how long it took."""
+    path = tmp_path / "crew.json"
+    path.write_text(content)
+    pipeline_run.forget_cut_pool(path)
+    assert not path.exists()
+    path.write_text(content)
+    assert read_manifest("crew", tmp_path) is None and isinstance(read_object(path), dict)
+
+
+def test_a_pools_address_that_is_one_is_kept(tmp_path):
+    path = write_json({"owner": 1, "address": "/tmp/a", "key": "00"}, tmp_path / "crew.json")
+    pipeline_run.forget_cut_pool(path)
+    assert path.exists()
 
 
 def test_what_a_crash_leaves_of_dvcs_files_is_named_with_its_cure_before_dvc_meets_it(tmp_path, monkeypatch):

@@ -37,6 +37,7 @@ from repro.training import hash_files, start_evaluation
 
 CHUNK = 24  # runs between two writes
 TABLES = {"curves": "evaluations", "steps": "steps", "questions": "questions", "seconds": "seconds"}  # of the log
+START = ("samples", "accuracy", "response_tokens", "truncated")  # of the base policy
 TRAINING = ("engine", "methods", "policy", "tasks")  # packages that a run's numbers depend on
 
 
@@ -232,8 +233,11 @@ def policy_of(design: Design, name: str, say: Callable = print) -> Path:
 
 
 def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
-    """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once."""
+    """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once. None if
+    evaluations use another temperature."""
     describe, engine = settings.policy, settings.engine
+    if settings.evaluation.temperature != engine.temperature:
+        return None
     path = paths.ATLAS_SCRATCH / f"start-{_hash(describe.model_dump(), *_sampled(settings, policy))}.json"
     if not path.exists():
         torch.set_num_threads(describe.threads)
@@ -249,7 +253,12 @@ def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
             seed=describe.seed,
         )
         write_json(start_evaluation(groups, settings), path)
-    return read_json(path, "delete it, and it is measured again")
+    return start_in(path)
+
+
+def start_in(path: Path) -> dict[str, float]:
+    """What `start_of` has stored."""
+    return read_json(path, "delete it, and it is measured again", START)
 
 
 def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:

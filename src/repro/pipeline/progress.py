@@ -33,7 +33,7 @@ class Repro:
 
     def __init__(self, owner: int, settings: Settings):
         self.settings, self.path = settings, UNDER_WAY / f"{owner}.json"
-        known = _read(self.path)
+        known = read_object(self.path)
         self.state = known if {"began", "last", "plan", "done", "before"} <= set(known) else self._begin(owner)
 
     def _begin(self, owner: int) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _kind(name: str) -> str:
 
 def known_seconds(scale: str) -> dict[str, float]:
     """{stage: seconds} at a scale: here, last; of another machine where it has not run here yet."""
-    known = [_read(table).get(scale) for table in (TABLE, OWN)]
+    known = [read_object(table).get(scale) for table in (TABLE, OWN)]
     return {
         stage: seconds
         for each in known
@@ -132,8 +132,8 @@ def known_seconds(scale: str) -> dict[str, float]:
 
 def keep_seconds() -> dict[str, int]:
     """Put what stages took here into the table in git; {scale: how many stages}."""
-    table = _read(TABLE)
-    for scale in _read(OWN):
+    table = read_object(TABLE)
+    for scale in read_object(OWN):
         table[scale] = dict(sorted(known_seconds(scale).items()))
     write_json(table, TABLE)
     return {scale: len(seconds) for scale, seconds in table.items()}
@@ -145,14 +145,14 @@ def _manifest(name: str) -> str:
 
 
 def _note(scale: str, name: str, seconds: float) -> None:
-    known = _read(OWN)
+    known = read_object(OWN)
     if not isinstance(known.get(scale), dict):
         known[scale] = {}
     known[scale][name] = round(seconds, 1)
     write_json(known, OWN)
 
 
-def _read(path: Any) -> dict[str, Any]:
+def read_object(path: Any) -> dict[str, Any]:
     """The file's content; nothing where there is none, or it was cut: it only tells how long things take."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from repro.engine.workers import end_with
 from repro.errors import Refused, of_system
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
-from repro.pipeline.progress import Heartbeat, told
+from repro.pipeline.progress import Heartbeat, read_object, told
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
@@ -33,6 +33,7 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
     check_code()
     now = manifest(stage, settings)
+    forget_cut_pool()
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +50,14 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
+
+
+def forget_cut_pool(file: Path = paths.BUILD / "crew.json") -> None:
+    """Delete the address of the stages' worker pool where it is none, as a crash may leave it; another is started."""
+    kinds = {"owner": int, "address": str, "key": str}
+    known = read_object(file)
+    if not all(isinstance(known.get(name), kind) for name, kind in kinds.items()):
+        file.unlink(missing_ok=True)
 
 
 def check_code() -> None:
