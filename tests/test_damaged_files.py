@@ -164,7 +164,7 @@ def damaged(good: bytes) -> dict[str, bytes]:
 
 
 READERS = (groups, seconds, profile, asked, own, evaluation, locked, held, declared, notebook)
-READERS += (table_of_a_paper, dumped, tokenizer, panel, kept_best, recorded, started, facts)
+READERS += (table_of_a_paper, dumped, tokenizer, panel, kept_best, recorded, started, facts, counted, language)
 NO_OBJECTS = {"half": '{"owner": 1, "add', "nothing": "", "[]": "[]", "3": "3", "null": "null", "{}": "{}"}
 NO_OBJECTS |= {"a number for a key": '{"owner": 1, "address": "a", "key": 3}', "brackets": "[" * 100_000}
 

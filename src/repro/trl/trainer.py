@@ -20,6 +20,7 @@ from repro.arms import build, try_out
 from repro.engine.ledger import Ledger
 from repro.engine.train import stream_seed
 from repro.engine.update import UpdateSettings, silent_without_advantage
+from repro.files import read_json
 from repro.methods.advantages import groups_without_signal
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
@@ -355,7 +356,8 @@ class ArmTrainer(GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (file := Path(checkpoint) / STATE).exists():
-            state = json.loads(file.read_text())
+            remedy = f"delete {file.parent}, and resume from the checkpoint before it"
+            state = read_json(file, remedy, ["ledger", "taken"])
             self.ledger = Ledger.from_row(state["ledger"])
             if self.plan is not None:
                 self.plan.skip(state["taken"])

@@ -23,6 +23,10 @@ from repro.theory.group_size import Population, compare
 
 FOLDER = paths.ATLAS / "language_model"  # profiled once, and kept in git
 CURE = "git checkout atlas/language_model"
+FACTS = {
+    "model": ("source", "engine", "dtype", "threads"),
+    "seconds": ("load", "start", "sample"),
+}
 CONFIDENCE = 0.95
 DIFFICULTIES = {"never solved": 0.0, "seldom": 0.1, "half the time": 0.5, "mostly": 0.9, "always": 1.0}
 PLANS = ("uniform", "filter", "allocation", "bayes", "sgpo", "shrunken", "equal", "best")  # of the theory's
@@ -58,7 +62,7 @@ def load(asked: LanguageModel, folder: Path = FOLDER) -> Study:
                 f"params.yaml: language_model.{key} is not what {folder} was profiled with: set it back to "
                 f"{json.dumps(stored[key])}, or profile again with `make language-model`"
             )
-    facts, seconds = (read_json(folder / f"{name}.json", f"`{CURE}`") for name in ("model", "seconds"))
+    facts, seconds = (read_json(folder / f"{name}.json", f"`{CURE}`", keys) for name, keys in FACTS.items())
     queries, samples = (read_parquet(folder / f"{name}.parquet", CURE) for name in ("queries", "samples"))
     return Study(facts, queries, seconds, Profile.load(folder, "profile"), samples)
 

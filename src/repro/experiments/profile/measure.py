@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from repro.engine.measure import measure_profile
@@ -15,6 +15,7 @@ from repro.settings import Settings
 from repro.tasks.queries import Query
 
 COUNTER = "flops.json"  # the FLOPs of a forward pass of the profiled policy
+COUNTED = [field.name for field in fields(FlopCounter)]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def load_profiles(
 
 def load_flops(folder: Path) -> FlopCounter:
     """The FLOP counter of the profiled policy."""
-    return FlopCounter(**read_json(folder / COUNTER, "run `dvc repro profile`"))
+    return FlopCounter(**read_json(folder / COUNTER, "delete it and run `dvc repro profile`", COUNTED))
 
 
 def load_seconds(timings: Path) -> float | None:
