@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import yaml
+
 from benchmarks.fault_disk import PLACES, cut, later
 from benchmarks.fault_project import LIMIT_SECONDS, Command, Project, until
 from benchmarks.fault_stages import MADE, made, repro
@@ -57,9 +59,22 @@ def beginning(text: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(text)
 
 
+def halved(path: Path) -> None:
+    lock = yaml.safe_load(path.read_text())
+    stages = dict(list(lock["stages"].items())[::2])
+    path.write_text(yaml.safe_dump(lock | {"stages": stages}, sort_keys=False))
+
+
+def torn(path: Path) -> None:
+    """Cut within a word; between two stages it would be a lock of fewer stages."""
+    text = path.read_text()
+    path.write_text(text[: text.index("path:", len(text) // 2) + len("pa")])
+
+
 DVC_FILES = {
-    "cut dvc.lock": Damage("dvc.lock", cut, MAKE, False),
-    "cut dvc.lock, dvc": Damage("dvc.lock", cut, MANIFEST, False),
+    "cut dvc.lock": Damage("dvc.lock", torn, MAKE, False),
+    "cut dvc.lock, dvc": Damage("dvc.lock", torn, MANIFEST, False),
+    "half of dvc.lock's stages": Damage("dvc.lock", halved, MAKE, True),
     "empty dvc.lock": Damage("dvc.lock", beginning(""), MAKE, False),
     "cut rwlock": Damage(LOCKED, beginning('{"a'), MAKE, False),
     "cut rwlock, dvc": Damage(LOCKED, beginning('{"a'), MANIFEST, False),
@@ -74,7 +89,7 @@ FILES = {
     "cut policy": Damage("results/policy/model/model.safetensors", cut, RUN, False),
     "all from the future": Damage("results", later, RUN, True),
 }
-FOLDERS = {RESULTS: RUN, "build/train-grpo": RUN, "reports": SHOW}  # where these words write
+FOLDERS = {RESULTS: RUN, "build/checkpoints": RUN, "reports": SHOW}  # where these words write
 
 
 def cases(project: Project, known: dict) -> dict[tuple[str, str], Callable[[], Fault]]:

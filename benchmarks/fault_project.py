@@ -25,7 +25,7 @@ COPIED = (
 )
 STAGES = ("manifest", "policy", "profile", "report", "train")
 TOKEN = "REPRO_FAULTS"  # a variable of the environment by which a command's processes are found
-GONE_SECONDS = 60.0  # a machine may be busy
+GONE_SECONDS = 60.0  # where each process has a core
 LIMIT_SECONDS = 900.0
 # The smallest settings under which each stage still does something between its start and its end.
 SMALL = {
@@ -165,8 +165,9 @@ class Command:
         return alive if role == "all" else [each for each in alive if any(ROLES[role] in word for word in _words(each))]
 
     def left(self) -> int:
-        """How many processes outlive the command by more than GONE_SECONDS; `said` names them, and they are killed."""
-        limit = time.monotonic() + GONE_SECONDS
+        """How many processes outlive the command by more than GONE_SECONDS, more on a busy machine, where one that is
+        being started needs minutes to see that it is no longer needed; `said` names them, and they are killed."""
+        limit = time.monotonic() + GONE_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         while (alive := self.processes()) and time.monotonic() < limit:
             time.sleep(0.3)
         if alive:
