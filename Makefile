@@ -62,7 +62,7 @@ tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SA
 	@exec python -m repro.tour $(if $(SAMPLER),"$(SAMPLER)")
 
 docs: extra-docs ## the documentation site, in build/site; warnings are errors
-	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet && echo build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict && echo build/site/index.html
 
 readme: setup ## put the measured tables into README.md and docs/, and draw README's pictures
 	python -m repro.atlas again another-cpu

@@ -14,11 +14,14 @@ LOADED = re.compile(r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//|
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
+    """By the command of `make docs`, whose `--strict` counts the warnings that are logged: with `--quiet`, none."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    [words] = re.findall(r"^\t.*?\bmkdocs (build .*?) &&", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "--strict" in words and "--quiet" not in words
+    command = [sys.executable, "-m", "mkdocs", *words.split(), "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0 and not done.stderr, done.stderr[-4000:]
     return folder
 
 
@@ -45,6 +48,16 @@ def test_links_out_of_the_pages_lead_to_pages_that_show_the_files(site):
     assert 'href="files/params.yaml.html"' in methods and (site / "files" / "params.yaml.html").exists()
 
 
-@pytest.mark.parametrize("name", ["index.html", "study.html", "methods.html"])
+def test_a_tutorials_figure_says_its_finding_and_has_a_picture_for_phones(site):
+    tour = site / "notebooks/tutorials/tour.html"
+    figures = re.findall(r"<picture>.*?</picture>", tour.read_text())
+    assert len(figures) == 2
+    for figure in figures:
+        assert 'alt="Mean accuracy at the end, highest first: ' in figure
+        narrow = re.search(r'<source media="\(max-width: 37.5em\)" srcset="([\w.-]+)">', figure)[1]
+        assert (tour.parent / narrow).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["index.html", "study.html", "methods.html", "notebooks/tutorials/tour.html"])
 def test_a_page_fits_a_phone_and_complains_of_nothing(site, browser, name):
     assert complaints(browser, site / name) == []

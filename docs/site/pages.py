@@ -7,11 +7,12 @@ out of the site, and `mkdocs build --strict` refuses one that leads nowhere. For
 
 import base64
 import json
+import logging
 import os
 import posixpath
 import re
 from functools import cache
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,7 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+from repro.plots.style import FIGURE
 from repro.report.mathml import FONT, to_mathml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +82,7 @@ api_page: dict[str, str] = {}  # of a documented source file: its API page and a
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """The API pages join the navigation."""
     os.chdir(ROOT)  # mkdocstrings finds src/ from here
+    logging.getLogger("mkdocs").setLevel(logging.WARNING)  # `--quiet` would hide warnings from `--strict` too
     for entry in config.nav:
         if isinstance(entry, dict) and "API" in entry:
             entry["API"] = ["api/index.md", *({title: f"api/{name}.md"} for name, (title, _, _) in API.items())]
@@ -264,14 +267,25 @@ def outputs(cell: list[dict], name: str, alt: str, at: str, files: Files, config
         }
         image = next((kind for kind in ("image/svg+xml", "image/png") if kind in data), None)
         if image:
-            suffix = ".svg" if "svg" in image else ".png"
-            content = data[image].encode() if suffix == ".svg" else base64.b64decode(data[image])
-            file = f"{posixpath.dirname(at)}/{name}-{number}{suffix}"
-            files.append(File.generated(config, file, content=content))
-            parts.append(f'<div class="output" markdown>\n\n![{alt}](site-asset:{posixpath.basename(file)})\n\n</div>')
+            drawn = asset(data[image], image, f"{name}-{number}", at, files, config)
+            phone = data.get(FIGURE, {}).get("narrow")  # its panels below each other
+            narrow = asset(phone, "image/png", f"{name}-{number}-narrow", at, files, config) if phone else ""
+            source = f'<source media="(max-width: 37.5em)" srcset="{narrow}">' if narrow else ""
+            says = escape(output.get("metadata", {}).get(image, {}).get("alt", alt))
+            parts.append(
+                f'<div class="output"><picture>{source}<img alt="{says}" src="site-asset:{drawn}"></picture></div>'
+            )
         elif "text/html" in data:
             html = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
             parts.append('<div class="output">\n' + re.sub(r"\n\s*\n", "\n", html) + "\n</div>")
         elif text := "".join(output.get("text", [])) or data.get("text/plain", ""):
             parts.append(f"```text\n{text.rstrip()}\n```")
     return parts
+
+
+def asset(data: str, kind: str, name: str, at: str, files: Files, config: MkDocsConfig) -> str:
+    """The name of a new file beside the page, with a picture in it as a notebook stores it."""
+    file = f"{name}.svg" if "svg" in kind else f"{name}.png"
+    content = data.encode() if "svg" in kind else base64.b64decode(data)
+    files.append(File.generated(config, f"{posixpath.dirname(at)}/{file}", content=content))
+    return file
