@@ -8,6 +8,7 @@ import re
 import resource
 import signal
 import time
+from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -60,6 +61,12 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
         captions = re.findall(r"<caption>Table \d+: (.*?)</caption>", page)
         if path.name.startswith(("results", "drift", "mixes", "arm-")):
             assert len(set(captions)) == len(captions), f"{path.name}: {captions}"
+        if path.name.startswith("theory-"):
+            cells = {
+                unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<t[dh][ >].*?</t[dh]>", page, re.S)
+            }
+            raw = [cell for cell in cells if re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+|.*\.\.\.|id", cell.strip())]
+            assert not raw, f"{path.name}: names of the code, or words cut short, for a reader: {raw}"
     index = (smoke.folder / "reports/index.html").read_text()
     line = index.partition('href="results.html"')[2].partition("<p>")[2].partition("</p>")[0]
     assert re.fullmatch(
