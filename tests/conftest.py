@@ -21,7 +21,15 @@ import yaml  # noqa: E402
 from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
 TUNED = ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "token-mean")
-PANELS = (*TUNED, "mixes", "longer", "sharpening", "sharpening-own", "surface", "surface-without")  # that studies are made of
+PANELS = (
+    *TUNED,
+    "mixes",
+    "longer",
+    "sharpening",
+    "sharpening-own",
+    "surface",
+    "surface-without",
+)  # that studies are made of
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
     *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml", "atlas/language_model"),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any
 
 from repro.errors import Refused
@@ -22,7 +22,8 @@ class WorkerLost(Refused, RuntimeError):
 
 def set_up_worker() -> None:
     """Called first in a worker: one thread, no progress bars, and exit when the parent process is gone."""
-    end_with(os.getppid())  # before imports that take seconds
+    owner = parent_process()  # not getppid, which is init's where the owner was gone before this line
+    end_with(owner.pid if owner else os.getppid())  # before imports that take seconds
     import torch
     from transformers.utils import logging
 
