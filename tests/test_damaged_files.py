@@ -215,7 +215,10 @@ def test_what_a_crash_leaves_of_dvcs_files_is_named_with_its_cure_before_dvc_mee
     with pytest.raises(Unreadable, match=r"rwlock cannot be read \(.*\): delete it, unless another DVC runs here"):
         check()
     path.unlink()
-    (tmp_path / "dvc.lock").touch()
+    (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n  policy:\n    cmd: python -m")
+    with pytest.raises(Unreadable, match=r"its last line is cut\): restore it, as with `git checkout dvc\.lock`"):
+        check()
+    (tmp_path / "dvc.lock").write_text("")
     with pytest.raises(Unreadable, match=r"it is empty\): restore it, as with `git checkout dvc\.lock`"):
         check()
 

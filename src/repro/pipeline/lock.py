@@ -37,6 +37,8 @@ def stages_in(text: bytes, name: str) -> dict[str, Any]:
         content: dict[str, Any] | None = yaml.load(text, loader)
         if content is None:
             raise ValueError("it is empty")
+        if not text.endswith(b"\n"):  # as DVC ends it; what is there may be YAML all the same
+            raise ValueError("its last line is cut")
         stages = {address: dict(entry) for address, entry in content.get("stages", {}).items()}
         for address, entry in stages.items():
             for each in (*entry.get("deps", ()), *({"md5": None, **out} for out in entry.get("outs", ()))):
