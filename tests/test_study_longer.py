@@ -74,7 +74,8 @@ def test_an_arm_that_has_not_made_half_of_its_rise_has_no_asymptote():
 
 def test_differences_on_the_way():
     table = curves(0.01).assign(share=lambda rows: rows["gflop"] / 400)
-    found = ends.on_the_way(table, "faster", "grpo", (0.5, 1.5), STATISTICS).set_index("share")
+    found = ends.on_the_way(table, ["higher", "faster"], "grpo", (0.5, 1.5), STATISTICS).set_index(["arm", "share"])
+    found = found.loc["faster"]
     since, found = found["since"], found["difference"]
     assert since.to_list() == pytest.approx([0.0, found[1.5] - found[0.5]])
     at_200, at_600 = (curve(600 * np.r_[1, 1] / scale, 0.3, 0.6, np.array([50, 100]), 1.2) for scale in (3, 1))

@@ -130,20 +130,23 @@ def differences(
 
 
 def on_the_way(
-    curves: pd.DataFrame, arm: str, baseline: str, shares: Sequence[float], statistics: Statistics
+    curves: pd.DataFrame, arms: Sequence[str], baseline: str, shares: Sequence[float], statistics: Statistics
 ) -> pd.DataFrame:
-    """A row per share of the budget: share; difference of `arm` from `baseline` when that was spent; since, how far it
-    has changed since the first share, 0 there; each with _low and _high."""
+    """A row per arm and share of the budget: arm; share; difference from `baseline` when that was spent; since, how far
+    it has changed since the first share, 0 there; each with _low and _high. Variances are drawn together over arms."""
     accuracy = at_shares(curves, shares)
     runs = curves.drop_duplicates("run")[["policy", "arm", "seed", "run"]].join(accuracy, on="run")
-    d_C_P_S = np.concatenate([_paired(runs, share, [arm], baseline) for share in shares])
-    columns = {"share": list(shares)}
-    for name, values in (("difference", d_C_P_S), ("since", d_C_P_S[1:] - d_C_P_S[0])):
-        fit = nested(values)
-        ends = np.array([fit.estimate_A, *fit.interval(statistics.confidence)])
-        ends = np.pad(ends, ((0, 0), (len(shares) - len(values), 0)))
-        columns |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-    return pd.DataFrame(columns)
+    first = _paired(runs, shares[0], arms, baseline)
+    rows = []
+    for share in shares:
+        d_A_P_S = _paired(runs, share, arms, baseline)
+        columns = {"arm": list(arms), "share": share}
+        for name, values in (("difference", d_A_P_S), ("since", d_A_P_S - first)):
+            fit = nested(values)
+            ends = (fit.estimate_A, *fit.interval(statistics.confidence))
+            columns |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+        rows.append(pd.DataFrame(columns))
+    return pd.concat(rows, ignore_index=True)
 
 
 def _paired(table: pd.DataFrame, measure: str | float, arms: Sequence[str], baseline: str) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from repro.experiments.longer.ends import LOGS
 from repro.plots.interactive import lines
@@ -50,6 +50,8 @@ def _panel(ax: Axes, log: bool, label: str, rows: int) -> None:
         ax.xaxis.set_major_locator(FixedLocator(TICKS))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.axvline(1.0 if log else 0.0, color="0.35", linewidth=1)
     ax.set_xlabel(label)
     ax.grid(axis="y", visible=False)
