@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pandas as pd
@@ -29,8 +30,7 @@ from repro.policy.flops import FlopCounter
 from repro.policy.model import SHIPPED, load_policy
 from repro.stats import panel as stats_panel
 from repro.training import GROUPS, profile_seconds, start_evaluation
-from repro.verl import best, questions
-from repro.verl.record import Record
+from repro.verl import questions
 
 SETTINGS = settings_module.load(scale="smoke")
 
@@ -120,12 +120,16 @@ def panel(place: Path) -> tuple[Path, Callable]:
 
 
 def kept_best(place: Path) -> tuple[Path, Callable]:
+    from repro.verl import best
+
     path = place / best.FOLDER / best.FILE
     write_json({"source": "s", "accuracy": 0.5, "step": 1}, path)
     return path, lambda: best.known(place)
 
 
 def recorded(place: Path) -> tuple[Path, Callable]:
+    from repro.verl.record import Record
+
     path, record = place / "state.json", Record(0, 1, 1, FlopCounter(1, 1, 1))
     record.save(path)
     return path, lambda: record.restore(path)
@@ -164,12 +168,13 @@ def damaged(good: bytes) -> dict[str, bytes]:
 
 
 READERS = (groups, seconds, profile, asked, own, evaluation, locked, held, declared, notebook)
-READERS += (table_of_a_paper, dumped, tokenizer, panel, kept_best, recorded, started, facts, counted, language)
+READERS += (table_of_a_paper, dumped, tokenizer, panel, started, facts, counted, language)
+OF_VERL = [pytest.param(made, marks=pytest.mark.verl) for made in (kept_best, recorded)]
 NO_OBJECTS = {"half": '{"owner": 1, "add', "nothing": "", "[]": "[]", "3": "3", "null": "null", "{}": "{}"}
 NO_OBJECTS |= {"a number for a key": '{"owner": 1, "address": "a", "key": 3}', "brackets": "[" * 100_000}
 
 
-@pytest.mark.parametrize("made", READERS, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [*READERS, *OF_VERL], ids=lambda made: made.__name__)
 def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     path, read = made(tmp_path)
     if made in (locked, held, declared):
@@ -270,3 +275,16 @@ def test_a_table_or_an_object_that_lacks_what_is_read_is_another_one(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps(["a"]))
     with pytest.raises(Unreadable, match=r"t\.json cannot be read \(it is no object with a\): delete it"):
         read_json(tmp_path / "t.json", "delete it", ["a"])
+
+
+def test_a_lock_that_another_dvc_is_writing_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    write_json({"dvc.lock": {"write": {"pid": 1}}}, tmp_path / lock.HELD)
+    path = tmp_path / "dvc.lock"
+    path.write_text("")  # as DVC begins
+    Timer(0.3, path.write_text, ["schema: '2.0'\nstages: {}\n"]).start()
+    assert lock.recorded_stages() == {}
+    path.write_text("")
+    monkeypatch.setattr(lock, "WRITTEN", 0.2)
+    with pytest.raises(Unreadable, match="it is empty"):
+        lock.recorded_stages()

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,13 +12,27 @@ from repro import paths
 from repro.files import Unreadable, read_json
 
 HELD = ".dvc/tmp/rwlock"  # which `dvc` holds which file
+WRITTEN = 10.0  # seconds in which DVC has written its lock
 NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
 
 
 def recorded_stages() -> dict[str, Any]:
     """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
     lock = paths.ROOT / "dvc.lock"
-    return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
+    until = time.monotonic() + WRITTEN
+    while True:
+        try:
+            return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
+        except Unreadable:
+            if time.monotonic() > until or not _dvc_runs():
+                raise
+        time.sleep(0.1)
+
+
+def _dvc_runs() -> bool:
+    """Whether a `dvc` holds files: another stage's may be writing dvc.lock, which it empties first."""
+    held = paths.ROOT / HELD
+    return held.exists() and held.stat().st_size > len("{}")
 
 
 def check() -> None:
