@@ -26,7 +26,16 @@ def curves(noise: float) -> pd.DataFrame:
                 seen_E = curve(gflop_E, 0.3, asymptote, half, 1.2) + np.r_[0, rng.normal(0, noise, 29)]
                 own = {"policy": policy, "arm": arm, "seed": seed, "run": f"{policy}{arm}{seed}"}
                 rows.append(
-                    pd.DataFrame({**own, "step": range(30), "samples": 2, "gflop": gflop_E, "accuracy": seen_E})
+                    pd.DataFrame(
+                        {
+                            **own,
+                            "step": range(30),
+                            "samples": 2,
+                            "gflop": gflop_E,
+                            "flops": 1e9 * gflop_E,
+                            "accuracy": seen_E,
+                        }
+                    )
                 )
     return pd.concat(rows, ignore_index=True)
 
@@ -62,11 +71,15 @@ def test_an_arm_that_ends_higher_is_told_from_one_that_is_faster():
     assert in_words(figure).startswith("asymptote: higher higher; half cost: ")
 
 
+def fits(table: pd.DataFrame) -> dict:
+    return {policy: ends.fitted(own, list(ENDS)) for policy, own in table.groupby("policy")}
+
+
 def test_an_arm_that_has_not_made_half_of_its_rise_has_no_asymptote():
     table = curves(0.0)
-    assert ends.untold(table, list(ENDS)) == []
+    assert ends.untold(table, fits(table), list(ENDS)) == []
     begun = table.query("arm != 'higher' or gflop < 90")
-    assert ends.untold(begun, list(ENDS)) == ["higher"]
+    assert ends.untold(begun, fits(begun), list(ENDS)) == ["higher"]
     found = ends.differences(ends.measured(begun, list(ENDS)), ["higher", "faster"], "grpo", STATISTICS, ["higher"])
     assert set(found.query("measure == 'asymptote'")["arm"]) == {"faster"}
     assert set(found.query("measure == 'steps'")["arm"]) == {"higher", "faster"}

@@ -57,6 +57,13 @@ def at_shares(curves: pd.DataFrame, shares: Sequence[float], measure: str = "acc
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(shares)).rename_axis("run")
 
 
+def for_the_same_flops(curves: pd.DataFrame, where: Sequence[str]) -> pd.Series:
+    """Accuracy of each run (the index) when the most economical run of its place, the columns `where`, has ended:
+    linear between evaluations."""
+    least = curves.groupby([*where, "run"])["flops"].max().groupby(list(where)).min().rename("least")
+    return at_shares(curves.assign(share=curves["flops"] / curves.join(least, on=list(where))["least"]), [1.0])[1.0]
+
+
 def _in_order(curves: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
     return curves.sort_values(["run", "share"], kind="stable").groupby("run", sort=False)
 

@@ -6,6 +6,7 @@ Khatri et al. (2025), *The Art of Scaling Reinforcement Learning Compute for LLM
 which half of the rise is made, B the steepness. R₀, the accuracy before training, is known.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +53,10 @@ def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, weight_E: np.ndarray | None 
         return root_E * (curve(cost_E, start, values[0], np.exp(values[1]), values[2]) - seen_E)
 
     firsts = [(seen_E[-1] + gap, np.log(scale * share), 1.0) for gap in (0.02, 0.1) for share in (0.2, 0.8)]
-    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
-    best = min(found, key=lambda result: result.cost)
+    best = _best(residuals, firsts, low, high)
     span = np.subtract(high, low)
-    bounded = bool((np.minimum(best.x - low, high - best.x) < 1e-3 * span).any())
-    return Saturation(float(start), float(best.x[0]), float(np.exp(best.x[1])), float(best.x[2]), bounded)
+    bounded = bool((np.minimum(best - low, high - best) < 1e-3 * span).any())
+    return Saturation(float(start), float(best[0]), float(np.exp(best[1])), float(best[2]), bounded)
 
 
 def scaled(
@@ -81,8 +81,7 @@ def scaled(
 
     top = seen_N.max()
     firsts = [np.r_[top + 0.02, np.log(scale * share), 1.0, np.zeros(others)] for share in (0.1, 0.3, 0.8)]
-    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
-    return np.exp(np.r_[0.0, min(found, key=lambda result: result.cost).x[3:]])
+    return np.exp(np.r_[0.0, _best(residuals, firsts, low, high)[3:]])
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,14 @@ def together(
 
     top_A = np.array([seen_N[arm_N == arm].max() for arm in range(arms)])
     firsts = [np.r_[top_A + 0.02, np.full(arms, np.log(scale * share)), 1.0] for share in (0.1, 0.3, 0.8)]
-    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
-    best = min(found, key=lambda result: result.cost).x
+    best = _best(residuals, firsts, low, high)
     return Curves(float(start), best[:arms], np.exp(best[arms:-1]), float(best[-1]))
+
+
+def _best(residuals: Callable, firsts: Sequence, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The parameters of the least squares that are found from any of `firsts`, within bounds."""
+    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
+    return min(found, key=lambda result: result.cost).x
 
 
 def _check(cost_N: np.ndarray, arm_N: np.ndarray, parameters: int) -> None:

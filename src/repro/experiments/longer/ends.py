@@ -1,6 +1,6 @@
 """Runs four times as long: where their accuracy would end, and how fast it gets there, by fitted curves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,8 +9,8 @@ from repro.settings import Statistics
 from repro.stats import atlas
 from repro.stats.atlas import NoRuns
 from repro.stats.multiplicity import holm
-from repro.stats.nested import Nested, nested
-from repro.stats.outcomes import at_shares
+from repro.stats.nested import nested
+from repro.stats.outcomes import at_shares, compare, for_the_same_flops, paired
 from repro.stats.saturation import Curves, scaled, together
 
 PANEL = "longer"
@@ -61,9 +61,8 @@ def measured(curves: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
     whose mean over seeds is nearly θ and whose scatter is that of θ.
     """
     last = curves.groupby(["policy", "arm", "seed", "run"], sort=False).last().reset_index()
-    least = last.groupby("policy")["gflop"].min()
-    at_least = at_shares(curves.assign(share=curves["gflop"] / curves["policy"].map(least)), [1.0])[1.0]
-    rows = last[["policy", "arm", "seed"]].assign(steps=last["accuracy"], flops=last["run"].map(at_least))
+    spent = for_the_same_flops(curves, ["policy"])
+    rows = last[["policy", "arm", "seed"]].assign(steps=last["accuracy"], flops=last["run"].map(spent))
     pseudo = [_pseudo(own, arms).assign(policy=policy) for policy, own in curves.groupby("policy", sort=False)]
     return rows.merge(pd.concat(pseudo, ignore_index=True), on=["policy", "arm", "seed"])
 
@@ -78,13 +77,13 @@ def _pseudo(curves: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
     return pd.concat(rows).rename_axis("arm").reset_index()
 
 
-def untold(curves: pd.DataFrame, arms: Sequence[str]) -> list[str]:
+def untold(curves: pd.DataFrame, fits: Mapping[str, Curves], arms: Sequence[str]) -> list[str]:
     """Those of `arms` whose own curve on some base policy has not made half of its rise when its runs end, so that its
-    asymptote is a guess."""
+    asymptote is a guess. `fits`: {base policy: of `fitted`, for the same arms}."""
     found = set()
-    for _, own in curves.groupby("policy"):
+    for policy, own in curves.groupby("policy"):
         spent = own.groupby("arm")["gflop"].max()
-        half = pd.Series(fitted(own, arms).half_A, list(arms))
+        half = pd.Series(fits[policy].half_A, list(arms))
         found |= set(half.index[half > spent.reindex(arms)])
     return [arm for arm in arms if arm in found]
 
@@ -109,7 +108,9 @@ def differences(
     parts, every = [], arms
     for measure in MEASURES:
         arms = [arm for arm in every if measure not in OF_ITS_CURVE or arm not in without]
-        fit = nested(_paired(table, measure, arms, baseline))
+        fit = compare(table, measure, arms, baseline)
+        adjusted = holm(fit.p_values())
+        sign = np.where(fit.estimate_A > 0, "higher", "lower")
         ends = np.array([fit.estimate_A, *fit.interval(statistics.confidence)])
         each_A_P = fit.own_A_P
         if measure in LOGS:
@@ -120,8 +121,8 @@ def differences(
                     "arm": list(arms),
                     "measure": measure,
                     **dict(zip(("value", "value_low", "value_high"), ends, strict=True)),
-                    "adjusted": holm(fit.p_values()),
-                    "answer": _answers(fit, statistics.confidence),
+                    "adjusted": adjusted,
+                    "answer": np.where(adjusted < 1 - statistics.confidence, sign, "open"),
                     "by_policy": list(map(list, each_A_P)),
                 }
             )
@@ -136,10 +137,10 @@ def on_the_way(
     it has changed since the first share, 0 there; each with _low and _high. Variances are drawn together over arms."""
     accuracy = at_shares(curves, shares)
     runs = curves.drop_duplicates("run")[["policy", "arm", "seed", "run"]].join(accuracy, on="run")
-    first = _paired(runs, shares[0], arms, baseline)
+    first = paired(runs, shares[0], arms, baseline)
     rows = []
     for share in shares:
-        d_A_P_S = _paired(runs, share, arms, baseline)
+        d_A_P_S = paired(runs, share, arms, baseline)
         columns = {"arm": list(arms), "share": share}
         for name, values in (("difference", d_A_P_S), ("since", d_A_P_S - first)):
             fit = nested(values)
@@ -147,15 +148,3 @@ def on_the_way(
             columns |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
         rows.append(pd.DataFrame(columns))
     return pd.concat(rows, ignore_index=True)
-
-
-def _paired(table: pd.DataFrame, measure: str | float, arms: Sequence[str], baseline: str) -> np.ndarray:
-    wide = table.pivot(index=["policy", "seed"], columns="arm", values=measure)
-    policies = wide.index.unique("policy")
-    values_P_S_A = np.array([wide.loc[policy, [baseline, *arms]].to_numpy() for policy in policies])
-    return np.moveaxis(values_P_S_A[:, :, 1:] - values_P_S_A[:, :, :1], -1, 0)
-
-
-def _answers(fit: Nested, confidence: float) -> np.ndarray:
-    sign = np.where(fit.estimate_A > 0, "higher", "lower")
-    return np.where(holm(fit.p_values()) < 1 - confidence, sign, "open")

@@ -10,7 +10,7 @@ from scipy.stats import false_discovery_control, kendalltau
 from repro.experiments.mixes.made import WHERE
 from repro.settings import Statistics
 from repro.stats.nested import Nested, nested
-from repro.stats.outcomes import at_shares, paired
+from repro.stats.outcomes import for_the_same_flops, paired
 
 MEASURES = {"steps": "after the same number of steps", "flops": "for the same FLOPs"}
 
@@ -19,9 +19,7 @@ def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
     """A row per run: mix, policy, arm, seed and its accuracy by each of MEASURES. The same FLOPs: what the most
     economical run of the mix and base policy spends in all, linear between evaluations."""
     last = curves.sort_values("step").groupby(["run", *WHERE, "arm", "seed"], sort=False).last().reset_index()
-    least = last.groupby(WHERE)["flops"].min().rename("least")
-    shared = curves.join(least, on=WHERE)
-    spent = at_shares(shared.assign(share=shared["flops"] / shared["least"]), [1.0])[1.0]
+    spent = for_the_same_flops(curves, WHERE)
     return last[["run", *WHERE, "arm", "seed"]].assign(steps=last["accuracy"], flops=last["run"].map(spent))
 
 

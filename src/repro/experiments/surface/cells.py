@@ -7,7 +7,7 @@ from repro.settings import Statistics
 from repro.stats import atlas
 from repro.stats.atlas import NoRuns
 from repro.stats.nested import nested
-from repro.stats.outcomes import at_shares
+from repro.stats.outcomes import for_the_same_flops
 
 PANELS = ("surface", "surface-without")
 UNSOLVABLE, WEIGHTING = "arms.sgpo.plan.sgpo.unsolvable", "arms.sgpo.aggregation"  # what the panels vary
@@ -33,8 +33,7 @@ def load() -> pd.DataFrame:
     curves = pd.concat([atlas.load("curves", panel) for panel in PANELS], ignore_index=True)
     curves = curves.merge(runs[["run", "policy"]], on="run").sort_values(["run", "step"], kind="stable")
     last = curves.groupby("run").last()
-    least = last.groupby("policy")["flops"].min()
-    spent = at_shares(curves.assign(share=curves["flops"] / curves["policy"].map(least)), [1.0])[1.0]
+    spent = for_the_same_flops(curves, ["policy"])
     ends = last[["queries", "rollouts", "trained_tokens"]].assign(
         steps=last["accuracy"], flops=spent, gflop=last["flops"] / 1e9
     )
