@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.plots.style import COLORS, MARKERS, STRIPE, new_figure
+from repro.plots.style import COLORS, DASHES, MARKERS, STRIPE, new_figure
 from repro.plots.words import says
 
 ROW = 0.3  # inches
@@ -45,3 +45,27 @@ def by_rate(areas: pd.DataFrame, gains: pd.DataFrame, titles: Mapping[str, str],
     figure.suptitle(title, x=0.01, ha="left")
     counts = ", ".join(f"{rate:g} for {count}" for rate, count in best.value_counts().sort_index().items())
     return says(figure, f"the best rate is {counts} of {len(arms)} arms")
+
+
+def by_steps(means: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figure:
+    """A panel for each arm: mean area over base policies by the number of optimiser steps on a batch, a line for each
+    rate, filled at the highest. `means`: (arm, rate) × steps."""
+    arms = list(titles)
+    figure, axes = new_figure(3.6, 1, len(arms), width=11.0, sharey=True)
+    counts = list(means.columns)
+    for ax, arm in zip(axes[0], arms, strict=True):
+        own = means.loc[arm]
+        highest = own.stack().idxmax()
+        for place, (rate, area) in enumerate(own.iterrows()):
+            look = {"color": COLORS[place], "marker": MARKERS[place], "linestyle": DASHES[place]}
+            ax.plot(range(len(counts)), area, markerfacecolor="white", markersize=7, label=f"{rate:g}", **look)
+            if highest[0] == rate:
+                ax.plot(counts.index(highest[1]), own.stack()[highest], marker=MARKERS[place], color=COLORS[place])
+        ax.set_xticks(range(len(counts)), [str(count) for count in counts])
+        ax.set_title(titles[arm], loc="left", fontsize=12)
+    axes[0, 0].set_ylabel("mean accuracy over the budget")
+    figure.supxlabel("optimiser steps on a batch")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(means), title="rate")
+    figure.suptitle(title, x=0.01, ha="left")
+    best = means.groupby(level=0, sort=False).max().idxmax(axis=1)
+    return says(figure, "; ".join(f"{titles[arm]} does best with {best[arm]}" for arm in arms))
