@@ -202,8 +202,8 @@ def test_runs_of_the_study_are_taken_over_as_the_atlas_would_make_them(place, mo
     design = designs.load()
     of = list(designs.cells(design, ["main"]))
     settings = designs.settings_of(design, of[0])
-    runs = running.runs_of(of, settings, place / "policies" / "a")
-    logs = running.train(of, runs, say=lambda line: None)
+    runs = running.runs_of(design, of, settings, place / "policies" / "a")
+    logs = running.train(design, of, runs, say=lambda line: None)
     running.keep(of, logs)
     made = {table: atlas.load(table) for table in atlas.TABLES}
     for arm in ("grpo", "sgpo"):

@@ -29,8 +29,8 @@ def audit(design: Design, of: Sequence[Cell], say: Callable = print) -> pd.DataF
     other seeds in the atlas (NaN with fewer than three)."""
     rows = []
     for group, settings in by_setting(design, of):
-        runs = runs_of(group, settings, policy_of(design, group[0].policy, say))
-        logs = train(group, runs, say)
+        runs = runs_of(design, group, settings, policy_of(design, group[0], say))
+        logs = train(design, group, runs, say)
         forget(runs)
         rows += [_compare(cell, logs[cell]) for cell in group]
     return pd.DataFrame(rows)

@@ -29,7 +29,8 @@ class Panel(Section):
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
     all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
     `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
-    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy.
+    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy. `few_shot`:
+    the base policy is the language model of the section `language_model`, on its own queries.
     """
 
     question: str
@@ -42,6 +43,7 @@ class Panel(Section):
     settings: Changes = Field(default_factory=dict)
     stop_at: Annotated[float, Field(ge=0.01, le=1000)] | None = None
     temperatures: dict[Temperature, Count] = Field(default_factory=dict)
+    few_shot: bool = False
 
     @model_validator(mode="after")
     def consistent(self):
@@ -54,6 +56,8 @@ class Panel(Section):
             raise ValueError(
                 "temperatures: the weights kept are those after engine.steps, so stop_at cannot be set too"
             )
+        if self.temperatures and self.few_shot:
+            raise ValueError("temperatures: they are asked of policies made here, not of a language model (few_shot)")
         return self
 
 
@@ -135,6 +139,10 @@ def load(path: Path | None = None) -> Design:
             if arm not in known:
                 near = nearest(arm, [*known, *design.groups])
                 raise SettingsError(f"{path.name}: panels.{name}: there is no arm or group {arm!r}{near}")
+            if panel.few_shot and known[arm].profile:
+                raise SettingsError(
+                    f"{path.name}: panels.{name}: arm {arm} profiles each query, which few_shot has not: leave it out"
+                )
     return design
 
 

@@ -23,6 +23,8 @@ from repro.engine.log import Log
 from repro.engine.profile import hash_policy
 from repro.engine.run import Run
 from repro.engine.runs import forget, train_runs
+from repro.experiments.language_model import train as language_model
+from repro.experiments.language_model.queries import draw_pools
 from repro.experiments.profile.measure import list_jobs, measure_all, save
 from repro.files import read_json, read_parquet, write_json, write_parquet
 from repro.policy.base import make_base_policy
@@ -61,14 +63,14 @@ def make(
     began, made = time.monotonic(), 0
     left = missing(of) if any_cpu else of_this_cpu(design, missing(of), say)
     for cells, settings in by_setting(design, left):
-        policy = policy_of(design, cells[0].policy, say)
+        policy = policy_of(design, cells[0], say)
         describe(design, cells[0].panel)
         for start in range(0, len(cells), CHUNK):
             if minutes is not None and time.monotonic() - began > 60 * minutes:
                 return made
             chunk = cells[start : start + CHUNK]
-            runs = runs_of(chunk, settings, policy)
-            logs = train(chunk, runs, say)
+            runs = runs_of(design, chunk, settings, policy)
+            logs = train(design, chunk, runs, say)
             samples = design.panels[chunk[0].panel].temperatures
             keep(chunk, logs, part, scored(chunk, runs, samples) if samples else None)
             forget(runs)
@@ -94,10 +96,10 @@ def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell],
         yield cells, settings_of(design, cells[0])
 
 
-def runs_of(cells: Sequence[Cell], settings: Settings, policy: Path) -> list[Run]:
+def runs_of(design: Design, cells: Sequence[Cell], settings: Settings, policy: Path) -> list[Run]:
     """The runs of cells with equal settings; those that a killed call has finished or begun will be taken up."""
     place = paths.ATLAS_SCRATCH / _hash(cells[0].panel, cells[0].policy, cells[0].varied)
-    start = start_of(settings, policy)
+    start = start_of(settings, policy, few_shot=design.panels[cells[0].panel].few_shot)
     fingerprint = _hash(settings.model_dump(mode="json"), hash_policy(policy), code())
     profiled = sorted({cell.seed for cell in cells if settings.arm(cell.arm).profile})
     profiles = profiles_of(settings, policy, profiled) if profiled else None
@@ -117,9 +119,10 @@ def runs_of(cells: Sequence[Cell], settings: Settings, policy: Path) -> list[Run
     ]
 
 
-def train(cells: Sequence[Cell], runs: Sequence[Run], say: Callable = print) -> dict[Cell, Log]:
+def train(design: Design, cells: Sequence[Cell], runs: Sequence[Run], say: Callable = print) -> dict[Cell, Log]:
     """The log of each cell's run."""
-    logs = train_runs(runs, say=say)
+    few_shot = design.panels[cells[0].panel].few_shot
+    logs = language_model.train_runs(runs, say) if few_shot else train_runs(runs, say=say)
     return {cell: logs[cell.arm, cell.seed] for cell in cells}
 
 
@@ -178,7 +181,7 @@ def take_over(design: Design, results: Path, timings: Path, policy: Path) -> lis
     found: list[Cell] = []
     for name, panel in design.panels.items():
         for base in panel.policies:
-            if panel.vary or hash_policy(paths.ATLAS_POLICIES / base) != hash_policy(policy):
+            if panel.vary or panel.few_shot or hash_policy(paths.ATLAS_POLICIES / base) != hash_policy(policy):
                 continue
             if not _same(settings_of(design, Cell(name, base, "", 0)), study):
                 continue
@@ -220,32 +223,37 @@ def _append(frame: pd.DataFrame, panel: str, table: str, part: str) -> None:
     write_parquet(frame, path)
 
 
-def policy_of(design: Design, name: str, say: Callable = print) -> Path:
-    """The folder of a base policy, in git; pre-trained where it is not there yet."""
-    folder = paths.ATLAS_POLICIES / name
+def policy_of(design: Design, cell: Cell, say: Callable = print) -> Path:
+    """The folder of the cell's base policy, in git; pre-trained where it is not there yet. A language model's is the
+    one that its package was converted into."""
+    if design.panels[cell.panel].few_shot:
+        return language_model.policy_of(settings_of(design, cell))
+    folder = paths.ATLAS_POLICIES / cell.policy
     if not (folder / "config.json").exists():
-        first = next(panel for panel, entry in design.panels.items() if name in entry.policies)
-        settings = settings_of(design, Cell(first, name, "", 0))
-        say(f"atlas: base policy {name} is not there: pre-training it takes minutes")
+        first = next(panel for panel, entry in design.panels.items() if cell.policy in entry.policies)
+        settings = settings_of(design, Cell(first, cell.policy, "", 0))
+        say(f"atlas: base policy {cell.policy} is not there: pre-training it takes minutes")
         model, _ = make_base_policy(settings.policy, make_pools(settings.task), say)
         save_policy(model, ensure_tokenizer(settings.policy.source), folder)
     return folder
 
 
-def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
+def start_of(settings: Settings, policy: Path, *, few_shot: bool = False) -> dict[str, float] | None:
     """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once. None if
     evaluations use another temperature."""
     describe, engine = settings.policy, settings.engine
     if settings.evaluation.temperature != engine.temperature:
         return None
-    path = paths.ATLAS_SCRATCH / f"start-{_hash(describe.model_dump(), *_sampled(settings, policy))}.json"
+    asked = [settings.language_model.model_dump(mode="json")] if few_shot else []
+    path = paths.ATLAS_SCRATCH / f"start-{_hash(describe.model_dump(), *_sampled(settings, policy), *asked)}.json"
     if not path.exists():
         torch.set_num_threads(describe.threads)
-        model, tokenizer = load_policy(policy)
+        model, tokenizer = language_model.load(policy, settings) if few_shot else load_policy(policy)
+        pools = draw_pools(settings) if few_shot else make_pools(settings.task, pretraining=False)
         groups = sample_groups(
             model,
             tokenizer,
-            make_pools(settings.task, pretraining=False).evaluation,
+            pools.evaluation,
             groups=describe.describe_groups,
             group_size=describe.group_size,
             max_new_tokens=engine.max_new_tokens,
