@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).with_name("template")
 LIMIT = 1_000_000  # bytes of one page
+HOPELESS = 3 * LIMIT  # an output of which so much is shown is not made into a page first, which takes seconds per MB
 LABEL = 60  # characters of a folded cell's last line
 DROPPED_TAG = "hide"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -77,6 +78,8 @@ def render(
     cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
     texts: dict[Path, str] = {}
     try:
+        if _biggest(cells)[0] > HOPELESS:
+            raise ValueError(_too_large(html.name, f"more than {HOPELESS / 1e6:g}", cells))
         parts = split(cells)
         files = {part.name: (_file(html, part).name, part.title or title) for part in parts}
         for part in parts:
@@ -94,11 +97,7 @@ def render(
             }
             texts[_file(html, part)] = text = _export(notebook, page, executed_notebook.parent)
             if (size := len(text.encode())) > LIMIT:
-                raise ValueError(
-                    f"the page {_file(html, part).name} would be {size / 1e6:.2f} MB, over the limit of "
-                    f"{LIMIT / 1e6:g} MB; the biggest output is {_biggest(notebook)}: show less of it, draw it with "
-                    "rasterized=True, or set a section apart with the tag `page:NAME`"
-                )
+                raise ValueError(_too_large(_file(html, part).name, f"{size / 1e6:.2f}", part.cells))
     except ValueError as error:
         raise ValueError(f"{executed_notebook.name}: {error}") from error
     for path, text in texts.items():
@@ -204,14 +203,22 @@ def _cleaned(html: str) -> str:
     return clean(html)
 
 
-def _biggest(notebook: "NotebookNode") -> str:
-    """A description of the largest output, by the format shown."""
+def _too_large(page: str, megabytes: str, cells: list["NotebookNode"]) -> str:
+    return (
+        f"the page {page} would be {megabytes} MB, over the limit of {LIMIT / 1e6:g} MB; the biggest output is "
+        f"{_biggest(cells)[1]}: show less of it, draw it with rasterized=True, or set a section apart with the tag "
+        "`page:NAME`"
+    )
+
+
+def _biggest(cells: list["NotebookNode"]) -> tuple[int, str]:
+    """Size and description of the largest output, by the format shown."""
     best = (0, "no output of a cell")
-    for cell in notebook.cells:
+    for cell in cells:
         for output in cell.get("outputs", []):
             data = output.get("data") or {output.output_type: output.get("text") or output.get("traceback") or ""}
             kind = next((k for k in SHOWN if k in data), next(iter(data), "nothing"))
             first_line = cell.source.strip().splitlines()[0][:60]
             size = len("".join(data.get(kind, "")))
             best = max(best, (size, f"the {kind} of {size / 1e6:.2f} MB from the cell that begins {first_line!r}"))
-    return best[1]
+    return best
