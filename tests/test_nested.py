@@ -1,13 +1,14 @@
 """Seeds nested in base policies: the closed form, its intervals' level, and what a run of the atlas reached."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t, ttest_1samp
 
-from repro.stats.nested import moderate, nested
+from repro.stats.nested import Nested, moderate, nested
 from repro.stats.outcomes import compare, outcomes, paired
 
 
@@ -65,6 +66,22 @@ def test_a_prediction_on_another_policy_has_the_between_mean_square():
         0.95, 5, 0
     )
     assert (narrow[1] - narrow[0] > 2 * 1.9 * np.sqrt(fit.within_A / 5) * 0.8).all()  # its own scatter stays
+
+
+def test_seeds_that_would_tell_are_the_fewest_whose_interval_does():
+    means_A, tau, sigma = np.array([0.0, 0.004, -0.009, 0.03]), 0.002, 0.02
+    between_A, within_A = np.full(4, 5 * tau**2 + sigma**2), np.full(4, sigma**2)
+    fit = Nested(means_A, np.tile(means_A[:, None], 4), between_A, within_A, 9, 64, 4, 5)
+
+    def tells(seeds: int, estimate: float) -> bool:
+        error = np.sqrt((tau**2 + sigma**2 / seeds) / 4)
+        equal = abs(estimate) + t.ppf(0.975, 9) * error <= 0.01
+        return equal or abs(estimate) > t.ppf(1 - 0.05 / 6 / 2, 9) * error
+
+    fewest = [next(seeds for seeds in range(1, 2000) if tells(seeds, estimate)) for estimate in means_A]
+    assert fit.seeds_to_tell(0.95, 0.01, 6).tolist() == fewest and fewest[0] > fewest[3]
+    apart = replace(fit, between_A=np.full(4, 5 * 0.02**2 + sigma**2))  # base policies differ too much for any seeds
+    assert np.isinf(apart.seeds_to_tell(0.95, 0.01, 6)[:3]).all()
 
 
 @pytest.mark.parametrize("prior", [4.0, 20.0])

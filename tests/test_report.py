@@ -416,8 +416,8 @@ def test_footer_says_where_the_numbers_come_from(soup):
             "text/html of 1.00 MB from the cell that begins 'big = 1'",
         ),
         (
-            code("huge = 1", shown({"text/html": "<b>b</b>" * (4 * LIMIT // 8)})),  # half a minute, were it parsed first
-            "report.html would be more than 3 MB, over the limit of 1 MB; the biggest output is the text/html of 4.00 MB",
+            code("huge = 1", shown({"text/html": "<b>b</b>" * (4 * LIMIT // 8)})),  # parsing it takes long
+            "would be more than 3 MB, over the limit of 1 MB; the biggest output is the text/html of 4.00 MB",
         ),
         (new_markdown_cell("![](https://example.org/a.png)"), "<img> loads 'https://example.org/a.png'"),
         (new_markdown_cell("![](absent.png)"), "<img> loads 'absent.png'"),

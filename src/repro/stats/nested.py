@@ -80,6 +80,19 @@ class Nested:
         quantiles = [stdtrit(self.between_freedom, level) for level in ((1 + confidence) / 2, power)]
         return sum(quantiles) * self.error_A
 
+    def seeds_to_tell(self, confidence: float, margin: float, tests: int) -> np.ndarray:
+        """Seeds on each of as many base policies, were estimates and variances to stay, at which the interval would lie
+        within ±margin, or, corrected for `tests` tests (Bonferroni), leave out 0; inf where no number of seeds would."""
+        distance_A = np.abs(self.estimate_A)
+        ways = ((margin - distance_A, confidence), (distance_A, 1 - (1 - confidence) / tests))
+        needed_A = np.full(len(distance_A), np.inf)
+        for half_A, level in ways:
+            error_A = np.maximum(half_A, 0) / stdtrit(self.between_freedom, (1 + level) / 2)
+            room_A = self.policies * error_A**2 - self.policy_variance_A  # for σ²/S
+            with np.errstate(divide="ignore"):
+                needed_A = np.where(room_A > 0, np.minimum(needed_A, np.ceil(self.within_A / room_A)), needed_A)
+        return needed_A
+
 
 def nested(differences_A_P_S: np.ndarray) -> Nested:
     """Estimates from the differences of A arms, on P base policies with S ≥ 2 seeds each.

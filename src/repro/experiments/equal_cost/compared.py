@@ -48,6 +48,9 @@ def answers(
     adjusted                          p of no difference, corrected within the family
     predicted_low, predicted_high     where a study of REPEATED seeds on another base policy will find it
     detectable                        the least difference found four times in five, uncorrected
+    seeds                             on each base policy, at which the answer would not be open, were estimates and
+                                      variances to stay; inf where no number of seeds would do. Corrected for as many
+                                      tests as the family has arms
     by_policy                         list of the differences on each base policy, in alphabetical order
     agree                             base policies on which the difference has the sign of the mean
     answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
@@ -68,6 +71,7 @@ def answers(
             "predicted_low": predicted[0],
             "predicted_high": predicted[1],
             "detectable": fit.detectable(statistics.confidence, 0.8),
+            "seeds": _seeds(fit, list(arms.values()), statistics.confidence),
             "by_policy": list(map(list, fit.own_A_P)),
             "agree": (np.sign(fit.own_A_P) == np.sign(fit.estimate_A)[:, None]).sum(1),
         },
@@ -101,6 +105,11 @@ def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
         own_A = np.array(families) == family
         adjusted_A[own_A] = holm(p_A[own_A]) if place == 0 else false_discovery_control(p_A[own_A])
     return adjusted_A
+
+
+def _seeds(fit: Nested, families: Sequence[str], confidence: float) -> np.ndarray:
+    counts = pd.Series(families).map(pd.Series(families).value_counts())
+    return np.array([fit.seeds_to_tell(confidence, MARGIN, tests)[place] for place, tests in enumerate(counts)])
 
 
 def _answer(row, confidence: float) -> str:
