@@ -82,7 +82,7 @@ class Nested:
 
     def seeds_to_tell(self, confidence: float, margin: float, tests: int) -> np.ndarray:
         """Seeds on each of as many base policies, were estimates and variances to stay, at which the interval would lie
-        within ±margin, or, corrected for `tests` tests (Bonferroni), leave out 0; inf where no number of seeds would."""
+        within ±margin, or, corrected for `tests` tests (Bonferroni), leave out 0; inf where no number would do."""
         distance_A = np.abs(self.estimate_A)
         ways = ((margin - distance_A, confidence), (distance_A, 1 - (1 - confidence) / tests))
         needed_A = np.full(len(distance_A), np.inf)
