@@ -20,7 +20,7 @@ import yaml  # noqa: E402
 
 from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
-TUNED = ("tuning", "tuning-edges", "budget", "tuned", "tuned-objectives", "token-mean")
+TUNED = ("tuning", "tuning-edges", "budget", "baseline", "tuned", "tuned-objectives", "token-mean", "optimiser-steps")
 PANELS = (
     *TUNED,
     "mixes",

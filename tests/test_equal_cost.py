@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import false_discovery_control
+from scipy.stats import false_discovery_control, t
 
 from repro import paths
 from repro.experiments.equal_cost import compared
-from repro.experiments.equal_cost.calibration import calibration
+from repro.experiments.equal_cost.calibration import calibration, repeated
 from repro.settings import Statistics
 from repro.stats.atlas import RATE, NoRuns
 from repro.stats.multiplicity import holm
@@ -114,3 +114,13 @@ def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
     assert held["one policy, mean"] < held["one policy, predicted"] < 0.8
     with pytest.raises(ValueError, match="runs on 2 base policies"):
         calibration(np.zeros((3, 2, 5)), 0.95)
+
+
+def test_a_baseline_that_is_run_again_lies_where_its_first_seeds_predict():
+    first = pd.DataFrame({"policy": list("aaab"), "at_1": [0.3, 0.4, 0.5, 0.2]})
+    first = pd.concat([first, first.tail(1).assign(at_1=0.2)])
+    again = pd.DataFrame({"policy": list("aabb"), "at_1": [0.4, 0.5, 0.2, 0.3]})
+    table = repeated(first, again, "at_1", 0.95)
+    half = t.ppf(0.975, 2) * 0.1 * (1 / 3 + 1 / 2) ** 0.5
+    assert table.loc["a"].tolist() == pytest.approx([0.4, 0.1, 0.4 - half, 0.4 + half, 0.45])
+    assert table.loc["b", ["scatter", "low", "again"]].tolist() == pytest.approx([0.0, 0.2, 0.25])

@@ -5,6 +5,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pandas as pd
 
+from repro.stats.intervals import predicted
 from repro.stats.nested import nested
 
 
@@ -37,6 +38,19 @@ def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFram
             hits[name].append(_in(ends, mean_A))
     rows = {name: {"cases": np.size(found), "contained": np.mean(found)} for name, found in hits.items()}
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def repeated(first: pd.DataFrame, again: pd.DataFrame, measure: str, confidence: float) -> pd.DataFrame:
+    """A row per base policy (the index), of runs of one arm: mean and scatter (standard deviation over seeds) of
+    `measure` in `first`; low and high, between which it predicts the mean of as many seeds as `again` has; that mean.
+    """
+    rows = {}
+    for policy, own in first.groupby("policy"):
+        values_S, others_S = own[measure].to_numpy(), again.loc[again["policy"] == policy, measure].to_numpy()
+        mean, low, high = predicted(values_S, len(others_S), confidence)
+        scatter = values_S.std(ddof=1)
+        rows[policy] = {"mean": mean, "scatter": scatter, "low": low, "high": high, "again": others_S.mean()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
 
 
 ONE = ("one policy, predicted", "one policy, mean")
