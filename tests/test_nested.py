@@ -47,6 +47,26 @@ def test_intervals_hold_their_level_for_arms_that_share_a_baseline():
     assert np.mean(hits, axis=0) == pytest.approx([0.95, 0.95, 0.95], abs=0.03)
 
 
+@pytest.mark.parametrize("between", [0.0, 0.008])
+def test_two_base_policies_that_agree_by_chance_make_no_interval_narrow(between):
+    rng, hits = np.random.default_rng(0), []
+    for _ in range(600):
+        fit = nested(draw(rng, arms=4, policies=2, between=between, within=0.015)[0])
+        low_A, high_A = fit.interval(0.95)
+        hits.append(((low_A < 0) & (high_A > 0)).mean())
+    assert 0.93 < np.mean(hits) < 0.98
+
+
+def test_where_base_policies_differ_less_than_seeds_both_mean_squares_are_pooled():
+    d_A_P_S = np.array([[[0.0, 0.2, 0.4], [0.4, 0.2, 0.0]]])  # one arm, whose base policies have the same mean
+    fit = nested(d_A_P_S)
+    assert fit.between_A == pytest.approx(d_A_P_S.var(ddof=1)) and fit.between_freedom_A == 5
+    assert fit.policy_variance_A == 0 and fit.within_A == pytest.approx(0.04)
+    assert np.ravel(fit.interval(0.95)) == pytest.approx(
+        ttest_1samp(d_A_P_S.ravel(), 0).confidence_interval(0.95), abs=1e-12
+    )
+
+
 def test_one_arm_on_one_policy_is_the_paired_t_test():
     d_A_P_S = np.random.default_rng(1).normal(0.01, 0.02, (1, 1, 6))
     fit, known = nested(d_A_P_S), ttest_1samp(d_A_P_S[0, 0], 0)
@@ -59,7 +79,7 @@ def test_one_arm_on_one_policy_is_the_paired_t_test():
 def test_a_prediction_on_another_policy_has_the_between_mean_square():
     fit = nested(draw(np.random.default_rng(2), between=0.05)[0])
     low_A, high_A = fit.prediction(0.95, 5)
-    half_A = t.ppf(0.975, fit.between_freedom) * np.sqrt(fit.between_A * (1 + 1 / 4) / 5)
+    half_A = t.ppf(0.975, fit.between_freedom_A) * np.sqrt(fit.between_A * (1 + 1 / 4) / 5)
     assert (fit.between_A > fit.within_A).all() and (high_A - low_A) / 2 == pytest.approx(half_A)
     assert (fit.detectable(0.95, 0.8) > half_A * 0).all()
     narrow = nested(np.concatenate([draw(np.random.default_rng(2), between=0.05)[0]] * 4, axis=2)).prediction(
@@ -71,7 +91,7 @@ def test_a_prediction_on_another_policy_has_the_between_mean_square():
 def test_seeds_that_would_tell_are_the_fewest_whose_interval_does():
     means_A, tau, sigma = np.array([0.0, 0.004, -0.009, 0.03]), 0.002, 0.02
     between_A, within_A = np.full(4, 5 * tau**2 + sigma**2), np.full(4, sigma**2)
-    fit = Nested(means_A, np.tile(means_A[:, None], 4), between_A, within_A, 9, 64, 4, 5)
+    fit = Nested(means_A, np.tile(means_A[:, None], 4), between_A, within_A, np.full(4, 9.0), 64, 4, 5)
 
     def tells(seeds: int, estimate: float) -> bool:
         error = np.sqrt((tau**2 + sigma**2 / seeds) / 4)

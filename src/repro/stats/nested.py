@@ -12,7 +12,17 @@ seeds each, the mixed model's restricted maximum likelihood has a closed form, t
 Four base policies leave three degrees of freedom, at which an interval is 3.2 standard errors to either side. But arms
 scatter much alike, so each arm's mean square is drawn towards that of all arms as far as their spread suggests (Smyth,
 2004, *Linear models and empirical Bayes methods*): s² ~ s₀² F(d, d₀) gives (d₀s₀² + ds²) / (d₀ + d) with d₀ + d degrees
-of freedom. With one base policy τ² is not known: intervals are then over its seeds alone.
+of freedom. A mean square between base policies below that within them is chance, since τ² is not negative: there the
+restricted maximum is at τ² = 0, and both are pooled, with the degrees of freedom of both. With one base policy τ² is
+not known: intervals are then over its seeds alone.
+
+How often a 95% interval over five seeds contains δ, by simulation, σ = 0.015, each arm less the same baseline; in
+parentheses without the pooling, which was missing until this was measured:
+
+    τ                             0              0.005          0.01           0.02
+    4 arms, 2 base policies       97% (91%)      96% (91%)      94% (91%)      91% (90%)
+    9 arms, 2 base policies       97% (92%)      96% (93%)      93% (93%)      93% (94%)
+    11 arms, 4 base policies      97% (94%)      95% (94%)      95% (95%)      95% (95%)
 """
 
 from dataclasses import dataclass
@@ -36,7 +46,7 @@ class Nested:
     own_A_P: np.ndarray
     between_A: np.ndarray
     within_A: np.ndarray
-    between_freedom: float
+    between_freedom_A: np.ndarray
     within_freedom: float
     policies: int
     seeds: int
@@ -53,13 +63,13 @@ class Nested:
 
     def interval(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
         """(low_A, high_A) of δ over base policies and seeds."""
-        return _around(self.estimate_A, self.error_A, self.between_freedom, confidence)
+        return _around(self.estimate_A, self.error_A, self.between_freedom_A, confidence)
 
     def p_values(self) -> np.ndarray:
         """p_A of δ = 0, two-sided; the test of `interval`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             t_A = np.abs(self.estimate_A / self.error_A)
-        return np.where(self.estimate_A == 0, 1.0, 2 * stdtr(self.between_freedom, -t_A))
+        return np.where(self.estimate_A == 0, 1.0, 2 * stdtr(self.between_freedom_A, -t_A))
 
     def prediction(self, confidence: float, seeds: int, policy: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(low_A, high_A) of the mean difference in one more study of `seeds` seeds.
@@ -73,11 +83,11 @@ class Nested:
             return _around(centre_A, error_A, self.within_freedom, confidence)
         # τ² + σ²/n + Var δ̂; with n = S this is between (1 + 1/P) / S
         variance_A = self.policy_variance_A + self.within_A / seeds + self.error_A**2
-        return _around(self.estimate_A, np.sqrt(variance_A), self.between_freedom, confidence)
+        return _around(self.estimate_A, np.sqrt(variance_A), self.between_freedom_A, confidence)
 
     def detectable(self, confidence: float, power: float) -> np.ndarray:
         """The least |δ| that the uncorrected test finds with probability `power`, by the usual sum of two quantiles."""
-        quantiles = [stdtrit(self.between_freedom, level) for level in ((1 + confidence) / 2, power)]
+        quantiles = [stdtrit(self.between_freedom_A, level) for level in ((1 + confidence) / 2, power)]
         return sum(quantiles) * self.error_A
 
     def seeds_to_tell(self, confidence: float, margin: float, tests: int) -> np.ndarray:
@@ -87,7 +97,7 @@ class Nested:
         ways = ((margin - distance_A, confidence), (distance_A, 1 - (1 - confidence) / tests))
         needed_A = np.full(len(distance_A), np.inf)
         for half_A, level in ways:
-            error_A = np.maximum(half_A, 0) / stdtrit(self.between_freedom, (1 + level) / 2)
+            error_A = np.maximum(half_A, 0) / stdtrit(self.between_freedom_A, (1 + level) / 2)
             room_A = self.policies * error_A**2 - self.policy_variance_A  # for σ²/S
             with np.errstate(divide="ignore"):
                 needed_A = np.where(room_A > 0, np.minimum(needed_A, np.ceil(self.within_A / room_A)), needed_A)
@@ -107,10 +117,14 @@ def nested(differences_A_P_S: np.ndarray) -> Nested:
     within_A = ((d_A_P_S - own_A_P[..., None]) ** 2).sum((1, 2)) / (policies * (seeds - 1))
     within_A, within_freedom = moderate(within_A, policies * (seeds - 1))
     if policies > 1:
-        between_A, between_freedom = moderate(seeds * own_A_P.var(1, ddof=1), policies - 1)
+        between_A, freedom = moderate(seeds * own_A_P.var(1, ddof=1), policies - 1)
+        chance_A = between_A < within_A
+        shares = (policies - 1) / (policies * seeds - 1), policies * (seeds - 1) / (policies * seeds - 1)
+        between_A = np.where(chance_A, shares[0] * between_A + shares[1] * within_A, between_A)
+        freedom_A = np.where(chance_A, freedom + within_freedom, freedom)
     else:
-        between_A, between_freedom = within_A, within_freedom
-    return Nested(own_A_P.mean(1), own_A_P, between_A, within_A, between_freedom, within_freedom, policies, seeds)
+        between_A, freedom_A = within_A, np.full(len(within_A), within_freedom)
+    return Nested(own_A_P.mean(1), own_A_P, between_A, within_A, freedom_A, within_freedom, policies, seeds)
 
 
 def moderate(variance_A: np.ndarray, freedom: float) -> tuple[np.ndarray, float]:
@@ -131,6 +145,6 @@ def moderate(variance_A: np.ndarray, freedom: float) -> tuple[np.ndarray, float]
     return (prior * common + freedom * variance_A) / (prior + freedom), prior + freedom
 
 
-def _around(centre_A: np.ndarray, error_A: np.ndarray, freedom: float, confidence: float):
+def _around(centre_A: np.ndarray, error_A: np.ndarray, freedom: np.ndarray | float, confidence: float):
     half_A = stdtrit(freedom, (1 + confidence) / 2) * error_A
     return centre_A - half_A, centre_A + half_A

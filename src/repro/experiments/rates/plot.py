@@ -58,14 +58,16 @@ def by_steps(means: pd.DataFrame, titles: Mapping[str, str], title: str) -> Figu
         highest = own.stack().idxmax()
         for place, (rate, area) in enumerate(own.iterrows()):
             look = {"color": COLORS[place], "marker": MARKERS[place], "linestyle": DASHES[place]}
-            ax.plot(range(len(counts)), area, markerfacecolor="white", markersize=7, label=f"{rate:g}", **look)
+            ax.plot(range(len(counts)), area, markerfacecolor="white", markersize=7, **look)
             if highest[0] == rate:
-                ax.plot(counts.index(highest[1]), own.stack()[highest], marker=MARKERS[place], color=COLORS[place])
+                best = counts.index(highest[1])
+                ax.scatter(best, own.stack()[highest], marker=MARKERS[place], color=COLORS[place], s=49, zorder=3)
         ax.set_xticks(range(len(counts)), [str(count) for count in counts])
         ax.set_title(titles[arm], loc="left", fontsize=12)
-    axes[0, 0].set_ylabel("mean accuracy over the budget")
-    figure.supxlabel("optimiser steps on a batch")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(means), title="rate")
+    axes[0, 0].set_ylabel("accuracy, mean over budget")
+    axes[0, len(arms) // 2].set_xlabel("optimiser steps on a batch")
+    labels = [f"rate {rate:g}" for rate in means.index.unique("rate")]
+    figure.legend(axes[0, 0].lines, labels, loc="outside lower center", ncols=len(labels))
     figure.suptitle(title, x=0.01, ha="left")
     best = means.groupby(level=0, sort=False).max().idxmax(axis=1)
     return says(figure, "; ".join(f"{titles[arm]} does best with {best[arm]}" for arm in arms))
