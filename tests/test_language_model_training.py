@@ -94,6 +94,7 @@ def test_the_atlas_makes_and_audits_runs_of_a_language_model(tmp_path, monkeypat
     curves = atlas.load("curves", "language")
     assert set(curves["run"]) == {cell.name for cell in of} and curves.groupby("run")["step"].max().tolist() == [2, 2]
     assert auditing.audit(design, of, lambda line: None)["bits"].all()
+    assert auditing.chosen(design, 2, seed=0) == []  # two at random shall take seconds
 
 
 def test_an_arm_with_a_profile_is_refused(tmp_path):

@@ -16,9 +16,9 @@ CONFIDENCE = 0.95
 
 
 def chosen(design: Design, count: int, seed: int) -> list[Cell]:
-    """`count` of the runs that have data, at random."""
+    """`count` of the runs that have data, at random; not of a language model's, which take its package and minutes."""
     made = set(atlas.load("runs")["run"])
-    known = [cell for cell in cells(design) if cell.name in made]
+    known = [cell for cell in cells(design) if cell.name in made and not design.panels[cell.panel].few_shot]
     rows = np.random.default_rng(seed).choice(len(known), size=min(count, len(known)), replace=False)
     return [known[row] for row in sorted(rows)]
 
