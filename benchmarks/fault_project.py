@@ -124,7 +124,9 @@ class Command:
     def __init__(self, words: tuple[str, ...], cwd: Path, project: Path, search: str):
         self.token, self.log = secrets.token_hex(8), project / f"said-{secrets.token_hex(4)}.txt"
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "JPY_", "GIT_"))}
+        # Without SHELL, as under cron or in a container, DVC takes sh, which stays between it and a stage.
+        ours = ("REPRO_", "JPY_", "GIT_", "SHELL")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         one = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DVC_NO_ANALYTICS")}
         environment = {**clean, **one, "PATH": path, "PYTHONPATH": search, TOKEN: self.token}
         self.began, self._met = time.monotonic(), set()

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import papermill
@@ -111,3 +113,42 @@ def test_a_misspelt_stage_or_item_is_one_sentence(command, sentence, capsys):
     assert main(command) == 1
     printed = capsys.readouterr().err
     assert sentence in printed and len(printed.splitlines()) == 1
+
+
+DVC = """
+import os, subprocess, sys, time
+os.environ["DVC_STAGE"] = "policy"
+inner = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} {sys.argv[1]} {sys.argv[2]}; true"])
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+STAGE = """
+import sys, time
+from repro.errors import Refused
+from repro.pipeline import run
+from repro.engine.workers import end_with
+
+time.sleep(float(sys.argv[1]))
+try:
+    owner = run.starter("policy")
+except Refused as error:
+    sys.exit(print(error, flush=True))
+print(owner, flush=True)
+end_with(owner, lambda: print("ended", flush=True))
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("waits", "says"), [(0.0, "ended\n"), (2.0, "policy: ended, as what had started it did")])
+def test_a_stage_ends_with_its_dvc_though_the_shell_between_them_stays(tmp_path, waits, says):
+    """Killed while the stage runs, and before the stage has looked for it."""
+    (tmp_path / "dvc").write_text(DVC)
+    (tmp_path / "stage.py").write_text(STAGE)
+    command = [sys.executable, str(tmp_path / "dvc"), str(tmp_path / "stage.py"), str(waits)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dvc:
+        assert dvc.stdout.readline() == f"{dvc.pid}\n"
+        if not waits:
+            assert dvc.stdout.readline() == f"{dvc.pid}\n"
+        dvc.kill()
+        dvc.wait()
+        assert dvc.stdout.readline().startswith(says)

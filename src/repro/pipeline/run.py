@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import paths, stops
+from repro.engine.crew import pipeline_process
 from repro.engine.workers import end_with
 from repro.errors import Refused, of_system
 from repro.notebook import failed as failed_checks
@@ -18,11 +19,17 @@ from repro.settings import Settings
 
 KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one draws new ports
 TAKES_UP = "checkpoints are kept, run it again to resume"
+LEFT = f"ended, as what had started it did; {TAKES_UP}"
+SHELLS = ("sh", "dash", "bash", "zsh", "ksh")
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 
 class StageFailed(Refused):
     """One sentence: which stage, which error, where to find the executed notebook."""
+
+
+class LeftAlone(Refused):
+    """One sentence: the `dvc` that began a stage is gone."""
 
 
 class OtherCode(Refused):
@@ -31,6 +38,7 @@ class OtherCode(Refused):
 
 def run_stage(stage: Stage, settings: Settings) -> None:
     """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
+    end_with(starter(stage.name), lambda: _say_left(stage.name))  # a killed `make repro` must leave nothing running
     check_code()
     now = manifest(stage, settings)
     forget_cut_pool()
@@ -50,6 +58,20 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
+
+
+def starter(stage: str) -> int:
+    """The process that the stage ends with: the `dvc` around it, since a shell that stands between them may outlive
+    that, as dash does; outside of DVC what started it. LeftAlone where the `dvc` has ended already."""
+    import psutil
+
+    if (dvc := pipeline_process()) is not None:
+        return dvc
+    if "DVC_STAGE" in os.environ:
+        above = [parent for parent in psutil.Process().parents() if parent.pid != 1]
+        if all(parent.name() in SHELLS for parent in above):  # init has taken them over
+            raise LeftAlone(f"{stage}: {LEFT}")
+    return stops.PARENT
 
 
 def forget_cut_pool(file: Path = paths.BUILD / "crew.json") -> None:
@@ -89,7 +111,6 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
     from nbclient.exceptions import DeadKernelError
 
     os.environ["REPRO_ROOT"] = str(paths.ROOT)
-    end_with(stops.PARENT, lambda: _say_left(stage.name))  # a killed `make repro` must leave nothing running
     for attempt in range(1, KERNEL_STARTS + 1):
         try:
             papermill.execute_notebook(
@@ -125,7 +146,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
 
 
 def _say_left(stage: str) -> None:
-    print(f"repro: {stage}: ended, as what had started it did; {TAKES_UP}", file=sys.stderr, flush=True)
+    print(f"repro: {stage}: {LEFT}", file=sys.stderr, flush=True)
 
 
 def _ran_a_cell(executed: Path) -> bool:
