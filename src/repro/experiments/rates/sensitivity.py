@@ -55,8 +55,12 @@ def held_out(table: pd.DataFrame, rate: float) -> pd.DataFrame:
             index="policy", columns="rate", values="area"
         )
         area = area.dropna(axis=1)
-        for policy in on:
-            chosen = area.drop(index=policy).mean().idxmax()
+        for policy, chosen in chosen_elsewhere(area).items():
             gain = area.loc[policy, chosen] - area.loc[policy, rate]
             rows.append({"arm": arm, "policy": policy, "chosen": chosen, "gain": float(gain)})
     return pd.DataFrame(rows, columns=["arm", "policy", "chosen", "gain"])
+
+
+def chosen_elsewhere(area: pd.DataFrame) -> dict[str, float]:
+    """{base policy: the rate of the highest mean area on the *others*}, of areas by base policy (index) and rate."""
+    return {policy: area.drop(index=policy).mean().idxmax() for policy in area.index}

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from repro.experiments.rates.sensitivity import chosen_elsewhere
 from repro.stats import atlas
 from repro.stats.atlas import RATE, NoRuns
 from repro.stats.outcomes import outcomes
@@ -40,8 +41,7 @@ def at_chosen_rates(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (arm, steps), own in table.groupby(["arm", "steps"], sort=False):
         area = own.pivot(index="policy", columns="rate", values="area")
-        for policy in policies:
-            chosen = area.drop(index=policy).mean().idxmax()
+        for policy, chosen in chosen_elsewhere(area).items():
             rows.append((arm, steps, policy, chosen, float(area.loc[policy, chosen])))
     return pd.DataFrame(rows, columns=["arm", "steps", "policy", "chosen", "area"])
 
