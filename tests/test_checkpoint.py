@@ -48,8 +48,8 @@ def learn(state, step: int) -> None:
     state.optimiser.step()
     state.ledger.charge_update(FlopCounter(10, 1, 4), np.array([5, step + 1]))
     state.plan.fill_step(4)
-    state.log.steps.append({"step": step, "loss": 0.1 + 0.2 * step, "skipped": False})
-    state.log.seconds.append({"step": step, "phase": "update", "seconds": 0.5})
+    state.log.steps.append({"seed": 0, "step": step, "loss": 0.1 + 0.2 * step, "skipped": False})
+    state.log.seconds.append({"seed": 0, "step": step, "phase": "update", "seconds": 0.5})
 
 
 def weights(state) -> list[list[float]]:
@@ -128,14 +128,14 @@ def test_a_finished_log_is_kept_until_removed(tmp_path):
 
 def test_a_finished_log_is_text_that_gives_back_every_bit_and_every_nan(tmp_path):
     checkpoints, log = Checkpoints(tmp_path, "a"), Log()
-    log.steps.append({"loss": 0.1 + 0.2, "kl": float("nan"), "skipped": True, "flops": 1.1e23, "step": 3})
-    log.selection.append({"weight": 1e-300, "family": "sum-2"})
+    log.steps.append({"seed": 0, "loss": 0.1 + 0.2, "kl": float("nan"), "skipped": True, "flops": 1.1e23, "step": 3})
+    log.selection.append({"seed": 0, "weight": 1e-300, "family": "sum-2"})
     checkpoints.finish(log)
     assert json.loads((tmp_path / "finished.json").read_text())["fingerprint"] == "a"
     again = checkpoints.finished()
     assert math.isnan(again.steps[0].pop("kl")) and again.selection == log.selection
-    assert again.steps == [{"loss": 0.1 + 0.2, "skipped": True, "flops": 1.1e23, "step": 3}]
-    assert [type(value) for value in again.steps[0].values()] == [float, bool, float, int]
+    assert again.steps == [{"seed": 0, "loss": 0.1 + 0.2, "skipped": True, "flops": 1.1e23, "step": 3}]
+    assert [type(value) for value in again.steps[0].values()] == [int, float, bool, float, int]
 
 
 def test_that_a_run_diverged_is_remembered(tmp_path):

@@ -17,9 +17,10 @@ from repro.engine.profile import hash_policy
 from repro.engine.progress import Watch
 from repro.engine.run import Run
 from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs, write_results
-from repro.files import NotThere, Unreadable, read_json
+from repro.files import NotThere, Unreadable
 from repro.policy.model import SHIPPED
 from repro.settings import Settings
+from repro.stored import Amount, read_stored
 
 GROUPS = ("query", "correct", "response_tokens", "finished")  # columns of rollouts.parquet that are read here
 
@@ -156,7 +157,7 @@ def profile_seconds(timings: Path) -> float:
     if not path.exists():
         return 0.0
     name = "seconds_per_sample"
-    return float(read_json(path, "delete it and run `dvc repro profile`", [name])[name])
+    return float(read_stored(path, "delete it and run `dvc repro profile`", {name: Amount})[name])
 
 
 def hash_files(files: Sequence[Path]) -> str:

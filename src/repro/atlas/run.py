@@ -26,20 +26,21 @@ from repro.engine.runs import forget, train_runs
 from repro.experiments.language_model import train as language_model
 from repro.experiments.language_model.queries import draw_pools
 from repro.experiments.profile.measure import list_jobs, measure_all, save
-from repro.files import read_json, read_parquet, write_json, write_parquet
+from repro.files import read_parquet, write_json, write_parquet
 from repro.policy.base import make_base_policy
 from repro.policy.model import ensure_tokenizer, load_policy, save_policy
 from repro.report.provenance import commit, hardware, packages
 from repro.settings import Settings
 from repro.stats import atlas
-from repro.stats.panel import made_with
+from repro.stats.panel import STORED, made_with
 from repro.stats.runs import load
+from repro.stored import Amount, Share, Size, read_stored
 from repro.tasks.queries import make_pools
 from repro.training import hash_files, start_evaluation
 
 CHUNK = 24  # runs between two writes
 TABLES = {"curves": "evaluations", "steps": "steps", "questions": "questions", "seconds": "seconds"}  # of the log
-START = ("samples", "accuracy", "response_tokens", "truncated")  # of the base policy
+START = {"samples": Size, "accuracy": Share, "response_tokens": Amount, "truncated": Share}  # of the base policy
 TRAINING = ("engine", "methods", "policy", "tasks")  # packages that a run's numbers depend on
 
 
@@ -83,7 +84,7 @@ def describe(design: Design, panel: str) -> None:
     """Store what the panel's runs were made with beside them; an arm that is there already stays as it was made."""
     path = paths.ATLAS_DATA / panel / "settings.json"
     now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))
-    stored = read_json(path, "git checkout it", ["sections", "arms"]) if path.exists() else now
+    stored = read_stored(path, "git checkout it", STORED) if path.exists() else now
     if set(now["arms"]) - set(stored["arms"]) or not path.exists():
         write_json(stored | {"arms": now["arms"] | stored["arms"]}, path)
 
@@ -266,7 +267,7 @@ def start_of(settings: Settings, policy: Path, *, few_shot: bool = False) -> dic
 
 def start_in(path: Path) -> dict[str, float]:
     """What `start_of` has stored."""
-    return read_json(path, "delete it, and it is measured again", START)
+    return read_stored(path, "delete it, and it is measured again", START)
 
 
 def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:

@@ -11,8 +11,10 @@ import numpy as np
 
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
+from repro.engine.saved import LOG
 from repro.files import Unreadable, read_json, write_whole
 from repro.methods.plans import Queries
+from repro.stored import checked
 
 
 class Checkpoints:
@@ -90,7 +92,9 @@ class Checkpoints:
         path = self.folder / "finished.json"
         remedy = "delete it, and the run goes on from its last checkpoint"
         state = read_json(path, remedy) if path.exists() else None
-        return Log(**state["log"]) if state and _fingerprint(state) == self.fingerprint else None
+        if _fingerprint(state) != self.fingerprint:
+            return None
+        return Log(**checked(state, path, remedy, {"log": LOG})["log"])
 
     def remove(self) -> None:
         """Delete the run's files, once its results are stored elsewhere."""

@@ -95,8 +95,8 @@ class Profile:
         for name, what in (("policy", "another policy"), ("queries", "other queries")):
             if getattr(self.source, name) != getattr(source, name):
                 raise ProfileError(
-                    f"the profile is of {what} than those trained here ({getattr(self.source, name)[:12]}…, not "
-                    f"{getattr(source, name)[:12]}…): profile again with `dvc repro profile`"
+                    f"the profile is of {what} than those trained here ({str(getattr(self.source, name))[:12]}…, "
+                    f"not {str(getattr(source, name))[:12]}…): profile again with `dvc repro profile`"
                 )
         for name in ("temperature", "max_new_tokens"):
             if getattr(self.source, name) != getattr(source, name):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.engine.backends.load import ModelMissing, fetch
-from repro.files import read_json
+from repro.stored import Count, checked, read_stored
 
 END, REMEDY = "eos_token_id", "save the model there again"
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -78,16 +78,15 @@ def stops_of(folder: Path, tokenizer: Any) -> list[int]:
     """The tokens that end a response: the tokenizer's first, then those of the generation configuration, of which
     Llama 3.1 has three. vLLM's own requests, and so verl's rollouts, end at the same tokens."""
     path = folder / "generation_config.json"
-    named = _object(path).get(END) if path.exists() else None
+    named = _named(path) if path.exists() else None
     listed = named if isinstance(named, list) else [named]
     return list(dict.fromkeys(token for token in [tokenizer.eos_token_id, *listed] if token is not None))
 
 
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path, REMEDY)
-    if not isinstance(content, dict):
-        raise ModelMissing(f"{path} is no JSON object: {REMEDY}")
-    return content
+def _named(path: Path) -> int | list[int] | None:
+    """The ends that a generation configuration names."""
+    content = {END: None} | read_stored(path, REMEDY, dict[str, Any])
+    return checked(content, path, REMEDY, {END: Count | list[Count] | None})[END]
 
 
 def longest_of(folder: Path) -> int | None:

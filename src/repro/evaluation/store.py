@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from repro.errors import Refused
-from repro.files import read_json, read_parquet, write_json, write_parquet
+from repro.errors import Refused, brief
+from repro.files import read_parquet, write_json, write_parquet
+from repro.stored import Amount, read_stored
 
 REMEDY = "choose another --out, or delete that folder"
 FACTS, RESPONSES, PARTS = "evaluation.json", "responses.parquet", "parts"
 COLUMNS = ("id", "correct", "finished", "response_tokens")  # of the responses, that measures are made of
-SECONDS = ("sample", "verify")
+SECONDS = {"sample": Amount, "verify": Amount}
 
 
 class OtherEvaluation(Refused, ValueError):
@@ -32,15 +33,13 @@ class Store:
         self.folder, self._facts = folder, json.loads(json.dumps(facts or {}))
         if folder is None or not (folder / FACTS).exists():
             return
-        stored = read_json(folder / FACTS, REMEDY)
-        if not isinstance(stored, dict):
-            raise OtherEvaluation(f"{folder / FACTS} describes no evaluation: {REMEDY}")
+        stored = read_stored(folder / FACTS, REMEDY, dict[str, Any])
         for name in [*self._facts, *stored]:
             one, other = stored.get(name), self._facts.get(name)
             if one != other:
                 raise OtherEvaluation(
-                    f"{folder} holds another evaluation, with {name} {one!r} instead of {other!r}: choose another "
-                    "--out, or delete that folder"
+                    f"{folder} holds another evaluation, with {name} {brief(one)} instead of {brief(other)}: choose "
+                    "another --out, or delete that folder"
                 )
 
     @property
@@ -60,7 +59,7 @@ class Store:
             return None
         responses = read_parquet(path, "python -m repro.evaluation", COLUMNS)
         remedy = f"delete {path} and run `python -m repro.evaluation` again"
-        return responses, read_json(path.with_suffix(".json"), remedy, SECONDS)
+        return responses, read_stored(path.with_suffix(".json"), remedy, SECONDS)
 
     def write(self, start: int, responses: pd.DataFrame, seconds: Mapping[str, float]) -> None:
         """Write one chunk."""

@@ -17,6 +17,7 @@ from repro.pipeline.closure import closure, code_hash, notebook_hash, notebook_m
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings, SettingsError
 from repro.stats import panel
+from repro.stored import is_of
 
 
 def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
@@ -110,8 +111,7 @@ def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] |
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (ValueError, RecursionError):
         return None  # cut: it only explains why a stage runs
-    parts = [content.get(name) for name in ("settings", "notebook", "modules")] if isinstance(content, dict) else [None]
-    return content if all(isinstance(part, dict) for part in parts) else None
+    return content if is_of(dict.fromkeys(("settings", "notebook", "modules"), dict), content) else None
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

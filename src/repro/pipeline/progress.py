@@ -22,10 +22,18 @@ from repro.pipeline.lock import recorded_outputs
 from repro.pipeline.plan import makers, needed_for, out_of_date, will_run
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings
+from repro.stored import Amount, is_of
 
 TABLE = paths.CONFIGS / "seconds.json"  # {scale: {stage: seconds}}; `python -m repro.pipeline seconds` writes it
 OWN = paths.BUILD / "seconds.json"  # the same, of this machine
 UNDER_WAY = paths.BUILD / "progress"  # a file for each `dvc repro`, named by its process
+STATE = {  # of such a file
+    "began": Amount,
+    "last": Amount,
+    "plan": list[str],
+    "done": dict[str, Amount],
+    "before": dict[str, str],
+}
 
 
 class Repro:
@@ -34,7 +42,7 @@ class Repro:
     def __init__(self, owner: int, settings: Settings):
         self.settings, self.path = settings, UNDER_WAY / f"{owner}.json"
         known = read_object(self.path)
-        self.state = known if {"began", "last", "plan", "done", "before"} <= set(known) else self._begin(owner)
+        self.state = known if is_of(STATE, known) else self._begin(owner)
 
     def _begin(self, owner: int) -> dict[str, Any]:
         import psutil
@@ -120,20 +128,13 @@ def _kind(name: str) -> str:
 
 def known_seconds(scale: str) -> dict[str, float]:
     """{stage: seconds} at a scale: here, last; of another machine where it has not run here yet."""
-    known = [read_object(table).get(scale) for table in (TABLE, OWN)]
-    return {
-        stage: seconds
-        for each in known
-        if isinstance(each, dict)
-        for stage, seconds in each.items()
-        if isinstance(seconds, int | float)
-    }
+    return _noted(TABLE).get(scale, {}) | _noted(OWN).get(scale, {})
 
 
 def keep_seconds() -> dict[str, int]:
     """Put what stages took here into the table in git; {scale: how many stages}."""
-    table = read_object(TABLE)
-    for scale in read_object(OWN):
+    table = _noted(TABLE)
+    for scale in _noted(OWN):
         table[scale] = dict(sorted(known_seconds(scale).items()))
     write_json(table, TABLE)
     return {scale: len(seconds) for scale, seconds in table.items()}
@@ -145,11 +146,17 @@ def _manifest(name: str) -> str:
 
 
 def _note(scale: str, name: str, seconds: float) -> None:
-    known = read_object(OWN)
-    if not isinstance(known.get(scale), dict):
-        known[scale] = {}
-    known[scale][name] = round(seconds, 1)
-    write_json(known, OWN)
+    known = _noted(OWN)
+    write_json(known | {scale: known.get(scale, {}) | {name: round(seconds, 1)}}, OWN)
+
+
+def _noted(path: Any) -> dict[str, dict[str, float]]:
+    """{scale: {stage: seconds}} of a table, without what are no seconds."""
+    return {
+        scale: {stage: seconds for stage, seconds in each.items() if is_of(Amount, seconds)}
+        for scale, each in read_object(path).items()
+        if isinstance(each, dict)
+    }
 
 
 def read_object(path: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from repro.pipeline.manifest import differences, manifest, read_manifest
 from repro.pipeline.progress import Heartbeat, read_object, told
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
+from repro.stored import is_of
 
 KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one draws new ports
 TAKES_UP = "checkpoints are kept, run it again to resume"
@@ -76,9 +77,7 @@ def starter(stage: str) -> int:
 
 def forget_cut_pool(file: Path = paths.BUILD / "crew.json") -> None:
     """Delete the address of the stages' worker pool where it is none, as a crash may leave it; another is started."""
-    kinds = {"owner": int, "address": str, "key": str}
-    known = read_object(file)
-    if not all(isinstance(known.get(name), kind) for name, kind in kinds.items()):
+    if not is_of({"owner": int, "address": str, "key": str}, read_object(file)):
         file.unlink(missing_ok=True)
 
 

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from repro import paths
-from repro.files import read_json
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError
 from repro.stats import atlas
+from repro.stored import read_stored
 
 # What a run's numbers depend on, less what they do not.
 SECTIONS = {
@@ -16,6 +16,7 @@ SECTIONS = {
     "evaluation": set(),
     "profile": {"temperatures", "temperature_samples"},
 }
+STORED = {"sections": dict[str, dict], "arms": dict[str, dict]}
 CURE = "set atlas_panel to null, and the tables are made of the runs that are trained here"
 
 
@@ -62,4 +63,4 @@ def _stored(panel: str) -> dict[str, Any]:
     path = paths.ATLAS_DATA / panel / "settings.json"
     if not path.exists():
         raise SettingsError(f"params.yaml: atlas_panel: the atlas has no runs of a panel {panel!r}: {CURE}")
-    return read_json(path, "git checkout it", ["sections", "arms"])
+    return read_stored(path, "git checkout it", STORED)

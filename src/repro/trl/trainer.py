@@ -18,9 +18,9 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from repro.arms import build, try_out
 from repro.engine.ledger import Ledger
+from repro.engine.saved import LEDGER
 from repro.engine.train import stream_seed
 from repro.engine.update import UpdateSettings, silent_without_advantage
-from repro.files import read_json
 from repro.methods.advantages import groups_without_signal
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
@@ -28,6 +28,7 @@ from repro.methods.samplers import effective_sample_size
 from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
+from repro.stored import Count, read_stored
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
 from repro.trl.refused import (
     in_its_words,
@@ -357,7 +358,7 @@ class ArmTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (file := Path(checkpoint) / STATE).exists():
             remedy = f"delete {file.parent}, and resume from the checkpoint before it"
-            state = read_json(file, remedy, ["ledger", "taken"])
+            state = read_stored(file, remedy, {"ledger": LEDGER, "taken": Count})
             self.ledger = Ledger.from_row(state["ledger"])
             if self.plan is not None:
                 self.plan.skip(state["taken"])

@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from repro.files import read_json, write_json
+from repro.files import write_json
 from repro.settings import SettingsError
+from repro.stored import Count, Share, read_stored
 
 FOLDER = "best"  # beside verl's folder of checkpoints; holds one of them, and:
 FILE = "best.json"
+KEPT = {"source": str, "accuracy": Share, "step": Count}
 
 
 def check_rhythm(config: Any) -> None:
@@ -27,7 +29,7 @@ def known(run: Path) -> dict[str, float | str | int] | None:
     """{"source", "accuracy", "step"} of the checkpoint that is kept in the run's folder; None if there is none."""
     path = run / FOLDER / FILE
     remedy = f"delete {path.parent}, and the next best checkpoint is kept there"
-    return read_json(path, remedy, ["source", "accuracy", "step"]) if path.exists() else None
+    return read_stored(path, remedy, KEPT) if path.exists() else None
 
 
 def keep_if_best(checkpoint: Path, run: Path, source: str, accuracy: float, step: int) -> bool:

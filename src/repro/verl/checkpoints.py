@@ -20,9 +20,11 @@ from typing import Any
 import pandas as pd
 
 from repro.engine.ledger import Ledger
-from repro.files import read_json, read_parquet, write_parquet, write_text
+from repro.engine.saved import LEDGER
+from repro.files import read_parquet, write_parquet, write_text
 from repro.settings import SettingsError
 from repro.settings.fields import COLDEST
+from repro.stored import read_stored
 from repro.verl.composed import recorded
 from repro.verl.judged import OURS
 from repro.verl.peaks import SOURCES, by_source
@@ -216,7 +218,7 @@ def _spent(folder: Path, step: int) -> dict[str, float]:
         path = folder / place / f"global_step_{step}" / STATE
         if path.exists():
             remedy = f"remove {path.parent}"
-            return Ledger.from_row(read_json(path, remedy, ["ledger"])["ledger"]).row()
+            return Ledger.from_row(read_stored(path, remedy, {"ledger": LEDGER})["ledger"]).row()
     columns, path = Ledger().row().keys(), folder / "tables" / "steps.parquet"
     if path.exists():
         table = read_parquet(path, AGAIN, ["step", *columns])

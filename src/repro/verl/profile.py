@@ -19,9 +19,11 @@ import pandas as pd
 
 from repro.engine.backends import BackendError, open_backend
 from repro.engine.profile import Profile, Source, hash_queries
+from repro.errors import brief
 from repro.evaluation.model import stops_of
-from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
+from repro.files import Unreadable, read_parquet, write_json, write_parquet
 from repro.settings.errors import SettingsError
+from repro.stored import read_stored
 from repro.tasks.queries import Query
 from repro.verl.identity import hash_weights
 from repro.verl.judged import judge
@@ -112,9 +114,10 @@ def source_of(how: Sampling, model: Path, rows: Sequence[Mapping[str, Any]]) -> 
 def _same(folder: Path, how: dict[str, Any]) -> None:
     """Record the settings of this profile; SettingsError where it was begun with others."""
     path = folder / HOW
-    stored = read_json(path, f"remove {folder} to profile again", ["policy"]) if path.exists() else how
+    stored = read_stored(path, f"remove {folder} to profile again", {"policy": str}) if path.exists() else how
     before = {**BEFORE, **stored}
-    changed = [f"{key}: {before.get(key)} → {value}" for key, value in how.items() if before.get(key) != value]
+    other = {key: value for key, value in how.items() if before.get(key) != value}
+    changed = [f"{key}: {brief(before.get(key))} → {brief(value)}" for key, value in other.items()]
     if changed:
         raise SettingsError(
             f"{folder} holds a profile made with other settings ({'; '.join(changed)}): name another folder, or remove "

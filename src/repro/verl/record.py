@@ -19,11 +19,13 @@ import pandas as pd
 from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.runs import tables_of
+from repro.engine.saved import LEDGER, LOG, ROWS
 from repro.engine.update import UPDATED
-from repro.files import read_json, read_parquet, write_parquet, write_text
+from repro.files import read_parquet, write_parquet, write_text
 from repro.methods.advantages import groups_without_signal
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
+from repro.stored import read_stored
 from repro.verl.batch import Scored
 from repro.verl.data import QueryInfo
 from repro.verl.peaks import SOURCES, by_source
@@ -149,11 +151,12 @@ class Record:
         state = {"log": asdict(self.log), "ledger": self.ledger.row(), SOURCES: self.sources}
         write_text(json.dumps({**state, **more}, default=float), path)
 
-    def restore(self, path: Path) -> dict[str, Any]:
-        """Restore what `save` wrote, and return all of it."""
-        state = read_json(path, "remove this checkpoint, and the run goes on from an earlier one", ["log", "ledger"])
+    def restore(self, path: Path, **more: Any) -> dict[str, Any]:
+        """Restore what `save` wrote, and return all of it; `more`: the type of anything else that a run needs."""
+        remedy = "remove this checkpoint, and the run goes on from an earlier one"
+        state = read_stored(path, remedy, {"log": LOG, "ledger": LEDGER, SOURCES: ROWS, **more})
         self.log, self.ledger = Log(**state["log"]), Ledger.from_row(state["ledger"])
-        self.sources = state.get(SOURCES, [])
+        self.sources = state[SOURCES]
         return state
 
 

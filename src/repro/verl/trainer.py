@@ -23,6 +23,7 @@ from verl.utils.py_functional import rename_dict
 from repro.errors import Refused
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
+from repro.stored import Count
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.checkpoints import STATE, mend_latest
@@ -248,7 +249,7 @@ class ArmTrainer(ChoosingTrainer):
         if self.global_steps > 0:
             trainer = self.config.trainer
             folder = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else self._folder
-            state = self.record.restore(folder / STATE)
+            state = self.record.restore(folder / STATE, plan=str | None, cursor=Count, diverged=bool)
             if state["plan"]:
                 self._follow(Path(state["plan"]))
             self.cursor, self.diverged = state["cursor"], state["diverged"]

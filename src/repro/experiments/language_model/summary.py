@@ -13,19 +13,20 @@ from scipy.stats import beta as beta_distribution
 from repro import paths
 from repro.engine.profile import Profile
 from repro.engine.query_plan import plan_table
-from repro.files import read_json, read_parquet
+from repro.files import read_parquet
 from repro.methods.group_sizes.posterior import posterior
 from repro.methods.sgpo_rule import fitted_population
 from repro.settings import SettingsError
 from repro.settings.studies import LanguageModel
+from repro.stored import Amount, Size, read_stored
 from repro.tasks.queries import Query
 from repro.theory.group_size import Population, compare
 
 FOLDER = paths.ATLAS / "language_model"  # profiled once, and kept in git
 CURE = "git checkout atlas/language_model"
 FACTS = {
-    "model": ("source", "engine", "dtype", "threads"),
-    "seconds": ("load", "start", "sample"),
+    "model": {"source": str, "engine": str, "dtype": str, "threads": Size},
+    "seconds": {"load": Amount, "start": Amount, "sample": Amount},
 }
 CONFIDENCE = 0.95
 DIFFICULTIES = {"never solved": 0.0, "seldom": 0.1, "half the time": 0.5, "mostly": 0.9, "always": 1.0}
@@ -55,14 +56,14 @@ class Study:
 
 def load(asked: LanguageModel, folder: Path = FOLDER) -> Study:
     """The profile in `folder`; SettingsError where it was made with other settings than `asked`."""
-    stored = read_json(folder / "settings.json", f"`{CURE}`", list(LanguageModel.model_fields))
+    stored = read_stored(folder / "settings.json", f"`{CURE}`", LanguageModel)
     for key, value in asked.model_dump(mode="json").items():
         if stored[key] != value:
             raise SettingsError(
                 f"params.yaml: language_model.{key} is not what {folder} was profiled with: set it back to "
                 f"{json.dumps(stored[key])}, or profile again with `make language-model`"
             )
-    facts, seconds = (read_json(folder / f"{name}.json", f"`{CURE}`", keys) for name, keys in FACTS.items())
+    facts, seconds = (read_stored(folder / f"{name}.json", f"`{CURE}`", kinds) for name, kinds in FACTS.items())
     queries, samples = (read_parquet(folder / f"{name}.parquet", CURE) for name in ("queries", "samples"))
     return Study(facts, queries, seconds, Profile.load(folder, "profile"), samples)
 

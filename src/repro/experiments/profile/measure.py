@@ -8,14 +8,15 @@ from pathlib import Path
 from repro.engine.measure import measure_profile
 from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.engine.workers import map_in_workers
-from repro.files import read_json, write_json
+from repro.files import write_json
 from repro.policy.flops import FlopCounter
 from repro.policy.model import load_policy
 from repro.settings import Settings
+from repro.stored import Amount, Size, read_stored
 from repro.tasks.queries import Query
 
 COUNTER = "flops.json"  # the FLOPs of a forward pass of the profiled policy
-COUNTED = [field.name for field in fields(FlopCounter)]
+COUNTED = {field.name: Size for field in fields(FlopCounter)}
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def load_profiles(
 
 def load_flops(folder: Path) -> FlopCounter:
     """The FLOP counter of the profiled policy."""
-    return FlopCounter(**read_json(folder / COUNTER, "delete it and run `dvc repro profile`", COUNTED))
+    return FlopCounter(**read_stored(folder / COUNTER, "delete it and run `dvc repro profile`", COUNTED))
 
 
 def load_seconds(timings: Path) -> float | None:
@@ -116,7 +117,8 @@ def load_seconds(timings: Path) -> float | None:
     path = timings / "seconds.json"
     if not path.exists():
         return None
-    return read_json(path, "delete it and run `dvc repro profile`", ["seconds_per_sample"])["seconds_per_sample"]
+    name = "seconds_per_sample"
+    return read_stored(path, "delete it and run `dvc repro profile`", {name: Amount})[name]
 
 
 def _temperature_name(temperature: float, seed: int) -> str:
