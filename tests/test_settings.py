@@ -83,6 +83,7 @@ def test_a_scale_may_set_what_the_section_leaves_at_its_default():
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
+        ({"task.families.sum-2.options": {"a\n": None}}, [r"task.families.sum-2.options.'a\n' is None: input should"]),
         ({"engin": {}}, ["unknown key 'engin'", "did you mean 'engine'?"]),
         ({"engine.step": 3}, ["unknown key 'engine.step'", "did you mean 'steps'?"]),
         ({"theory.sgd.n_point": 3}, ["unknown key 'theory.sgd.n_point'", "'n_points'"]),
