@@ -10,6 +10,7 @@ import argparse
 import builtins
 import errno
 import functools
+import io
 import linecache
 import os
 import re
@@ -26,6 +27,7 @@ from repro import stops
 WORDS = {int: "whole number", float: "number"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
 HANDLES = (errno.EMFILE, errno.ENFILE)
+LOOP = re.compile(r"Symlink loop from '(.*)'$")  # pathlib's word for it
 TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
 INTERRUPTED = f"interrupted; {stops.TAKES_UP}"
 
@@ -63,6 +65,8 @@ def command(
 
     @functools.wraps(main)
     def told(*arguments: Any, **options: Any) -> int:
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="backslashreplace")  # a screen of ASCII, as stderr has it
         with stops.listening(lambda number: say(stopped(number))):
             try:
                 return main(*arguments, **options) or 0
@@ -99,7 +103,11 @@ def sentence(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno == errno.EROFS and error.filename is not None:
         return f"{error.filename}: read-only file system: make it writable, then run the same command again"
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
+        return f"{_short(error.filename)}: {(error.strerror or 'cannot be used').lower()}"
+    if isinstance(error, RuntimeError) and (circle := LOOP.match(str(error))):
+        return f"{_short(circle[1])}: too many levels of symbolic links"
+    if isinstance(error, FileNotFoundError) and _nowhere():
+        return "the working directory is gone: change to another folder, then run the same command again"
     if isinstance(error, OSError) and error.errno is None and str(error):
         return " ".join(str(error).split())  # of a library, which names the file
     return None
@@ -141,6 +149,20 @@ def brief(value: Any, most: int = 80) -> str:
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _short(name: Any) -> str:
+    """A file's name, of which at most the end is quoted."""
+    text = str(name)
+    return text if len(text) <= 200 else f"…{text[-199:]}"
 
 
 def _of(error: OSError) -> str:

@@ -25,7 +25,7 @@ from repro.stats import atlas
 
 @command(name="repro.atlas", status=2)
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m repro.atlas", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m repro.atlas", description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the design's panels: runs declared and made, CPU hours left")
     run = commands.add_parser("run", help="make the runs that are missing")

@@ -11,6 +11,7 @@ from typing import Any
 
 from repro.files import Unreadable, read_json
 from repro.paths import SOURCE
+from repro.stored import regular
 
 APART = ("settings", "errors.py", "stops.py")  # a manifest has the values of the settings; the others word endings
 
@@ -70,7 +71,8 @@ def _naming(place: Path | str) -> Iterator[None]:
 
 def _cells(notebook: Path) -> list[dict[str, Any]]:
     """The cells of a notebook, at least one."""
-    content = read_json(notebook, "restore the notebook, as with `git checkout`")
+    remedy = "restore the notebook, as with `git checkout`"
+    content = read_json(regular(notebook, remedy), remedy)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list) or not cells or not all(map(_is_cell, cells)):
         raise Unreadable(f"{notebook} is no notebook with cells: restore it, as with `git checkout`")

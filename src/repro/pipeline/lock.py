@@ -10,15 +10,17 @@ import yaml
 
 from repro import paths
 from repro.files import Unreadable, read_json
+from repro.stored import regular
 
 HELD = ".dvc/tmp/rwlock"  # which `dvc` holds which file
+UNHELD = "delete it, unless another DVC runs here"
 WRITTEN = 10.0  # seconds in which DVC has written its lock
 NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
 
 
 def recorded_stages() -> dict[str, Any]:
     """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
-    lock = paths.ROOT / "dvc.lock"
+    lock = regular(paths.ROOT / "dvc.lock", "restore it, as with `git checkout dvc.lock`")
     until = time.monotonic() + WRITTEN
     while True:
         try:
@@ -38,9 +40,9 @@ def _dvc_runs() -> bool:
 def check() -> None:
     """Unreadable where a file of DVC's was cut: DVC would say so, and not what to do about it."""
     recorded_stages()
-    held = paths.ROOT / HELD
+    held = regular(paths.ROOT / HELD, UNHELD)
     if held.exists():
-        read_json(held, "delete it, unless another DVC runs here")
+        read_json(held, UNHELD)
 
 
 def stages_in(text: bytes, name: str) -> dict[str, Any]:

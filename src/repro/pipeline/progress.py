@@ -162,7 +162,7 @@ def _noted(path: Any) -> dict[str, dict[str, float]]:
 def read_object(path: Any) -> dict[str, Any]:
     """The file's content; nothing where there is none, or it was cut: it only tells how long things take."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -16,6 +16,7 @@ from repro.paper_scale import SCALES, find
 from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.closure import heading
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, nearest
+from repro.stored import regular
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
 @cache
 def _declared() -> dict[str, dict[str, Any]]:
     """The stages of dvc.yaml that run a notebook, as written there."""
-    path = paths.ROOT / "dvc.yaml"
+    path = regular(paths.ROOT / "dvc.yaml", "restore it, as with `git checkout dvc.yaml`")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
         found = {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}

@@ -31,7 +31,7 @@ BUDGETS = 8  # evaluations on the way, twice those of scale `tutorial`: curves t
 @command(name="tour", interrupted="stopped; nothing is kept")
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, 1 with one sentence on stderr, or 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m repro.tour", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m repro.tour", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("file", nargs="?", type=Path, default=FILE, help="it defines a sampler; default: %(default)s")
     return tour(parser.parse_args(arguments).file.resolve(), Console(highlight=False))
 

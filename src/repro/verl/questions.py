@@ -29,7 +29,8 @@ def load(source: str) -> list[dict[str, Any]]:
             raise SettingsError(f"{path} has no rows: give it one for each question")
         return [_parquet_row(row, index, path) for index, row in enumerate(rows)]
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        text = path.read_text(encoding="utf-8")
+        lines = [line for line in text.split("\n") if line.strip()]  # JSON's texts may hold what splitlines splits at
     except ValueError as error:
         raise SettingsError(f"{path} is neither parquet nor UTF-8: {error}") from None
     rows = [_json_row(line, index, path) for index, line in enumerate(lines)]
