@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.attempts import attacks_listed, commands_listed
+from benchmarks.attempts import attacks_listed, commands_listed, places, places_listed
 from benchmarks.attempts.attempt import MARK, Attempt, made, named
 from benchmarks.attempts.child import Ending, apart, module
 from benchmarks.attempts.table import counted, table
+from repro.paths import ROOT
 
 TRIED = Attempt("commands", "repro", "x", lambda: Ending(0, ""))
 
@@ -66,8 +67,24 @@ def test_there_are_as_many_attempts_as_the_review_made():
 
     assert len([*edits.values(), *edits.EDITS, *edits.TEXTS]) >= 450
     assert sum(map(len, commands_listed.LINES.values())) >= 200
-    attacks = (attacks_listed.PAGES, attacks_listed.ANSWERS, attacks_listed.SAMPLERS)
-    assert sum(map(len, attacks)) >= 55
+    attacks = (attacks_listed.PAGES, attacks_listed.ANSWERS, attacks_listed.SAMPLERS, places_listed.PLACES)
+    assert sum(map(len, attacks)) >= 55 and len(places_listed.PLACES) >= 40
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "params.yaml is a pipe",
+        "dvc.lock is endless zeros",
+        "the root is a link to itself",
+        "a screen of ASCII, a scale",
+    ],
+)
+def test_odd_surroundings_end_in_one_sentence_or_are_none(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    line, how, right = places_listed.PLACES[name]
+    outcome, said = made(Attempt("attacks", "surroundings", name, functools.partial(places.tried, line, how), right))
+    assert outcome == ("rightly accepted" if right else "one sentence"), said
 
 
 @pytest.mark.parametrize(("name", "line"), commands_listed.CHEAP, ids=lambda value: " ".join(value)[:40])

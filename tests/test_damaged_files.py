@@ -288,3 +288,9 @@ def test_a_lock_that_another_dvc_is_writing_is_waited_for(tmp_path, monkeypatch)
     monkeypatch.setattr(lock, "WRITTEN", 0.2)
     with pytest.raises(Unreadable, match="it is empty"):
         lock.recorded_stages()
+
+
+def test_a_line_of_json_may_hold_what_ends_a_line_elsewhere(tmp_path):
+    path, read = own(tmp_path)
+    path.write_text('{"prompt": "1\u2028+\x851?", "answer": 2}\n{"prompt": "2?", "answer": 2}\n', encoding="utf-8")
+    assert [row["prompt"][0]["content"] for row in read()] == ["1\u2028+\x851?", "2?"]

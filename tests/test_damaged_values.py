@@ -97,7 +97,7 @@ VALUES = [  # a reader, the place of a value in its file, what it may not be, an
     (finished, "log.steps.1.loss", ("0.5", None, [1], True), "delete it, and the run goes on from its last"),
     (finished, "log.steps.1.step", ("1", -1, 0.5, NAN), "delete it, and the run goes on from its last checkpoint"),
     (finished, "log.steps.1.updates", ("2", -1, NAN), "delete it, and the run goes on from its last checkpoint"),
-    (finished, "log.evaluations.0.accuracy", ("x", 1.5, -1), "delete it, and the run goes on from its last"),
+    (finished, "log.evaluations.0.accuracy", ("x", 1.5, -1, NAN), "delete it, and the run goes on from its last"),
     (finished, "log.evaluations.0.diverged", ("no", 0, None), "delete it, and the run goes on from its last"),
     (finished, "log.evaluations.0.flops_train", (NAN, INFINITY, -1.0), "delete it, and the run goes on from its"),
 ]

@@ -1,6 +1,7 @@
 """Failures that are expected end in one sentence on stderr; others keep their traceback and say whose they are."""
 
 import errno
+import io
 import subprocess
 import sys
 
@@ -22,6 +23,8 @@ from repro.settings import SettingsError
         (OSError(errno.EMFILE, "Too many open files", "x"), "too many open files: end what holds some"),
         (OSError("a/b holds no model"), "a/b holds no model"),
         (RuntimeError("[enforce fail] can't allocate memory: you tried to allocate 9 bytes"), "out of memory ("),
+        (RuntimeError("Symlink loop from 'a/b'"), "a/b: too many levels of symbolic links"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000), f"…{'x' * 199}: file name too long"),
         (KeyError("a"), None),
         (OSError(errno.EBADF, "Bad file descriptor"), None),
     ],
@@ -43,6 +46,23 @@ def test_a_command_tells_an_expected_failure_and_owns_up_to_another(capsys):
     assert command(fails, interrupted="stopped")(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "repro: stopped\n"
     assert command(lambda: None)() == 0 and command(lambda: 3)() == 3
+
+
+def test_a_folder_that_is_gone_is_named_as_such(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError) as error:
+        gone.cwd()
+    assert sentence(error.value).startswith("the working directory is gone: change to another folder")
+
+
+def test_a_screen_of_ascii_shows_other_letters_by_their_numbers(monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii", write_through=True))
+    assert command(lambda: print("D³S"))() == 0
+    assert shown.getvalue() == b"D\\xb3S\n"
 
 
 def test_what_a_kernel_tells_of_the_system_is_said_in_the_same_words():

@@ -15,7 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.attempts.attacks_listed import ANSWERS, MATHEMATICS, PAGES, SAMPLERS
+from benchmarks.attempts import places, values
+from benchmarks.attempts.attacks_listed import ANSWERS, LINES_OF_JSON, MATHEMATICS, PAGES, SAMPLERS
 from benchmarks.attempts.attempt import Attempt
 from benchmarks.attempts.child import Ending, apart
 from repro.errors import command
@@ -35,6 +36,18 @@ def attempts() -> Iterator[Attempt]:
             yield Attempt("attacks", "answers", repr(text)[:60], act, held=True)
     for name, act in files().items():
         yield Attempt("attacks", "files", name, act, RIGHT.get(name, ""))
+    for name, content, read in values.attempts():
+        act = functools.partial(_read_damaged, name.partition(":")[0], content, read)
+        yield Attempt("attacks", "values", name, functools.partial(apart, act), values.RIGHT.get(name, ""))
+    for name, table in values.tables():
+        for file, read in (("questions.parquet", _questions), ("mine.parquet", _own)):
+            act = functools.partial(_read_damaged, file, values.parquet(table), read)
+            yield Attempt("attacks", "odd tables", f"{file}: {name}", functools.partial(apart, act))
+    for name, line in LINES_OF_JSON.items():
+        act = functools.partial(_read_damaged, "mine.jsonl", line, _own)
+        right = RIGHT.get(f"mine.jsonl: {name}", "")
+        yield Attempt("attacks", "lines of JSON", name, functools.partial(apart, act), right)
+    yield from places.attempts()
     for name, source in SAMPLERS.items():
         yield Attempt("attacks", "samplers", name, functools.partial(sampler, name, source), RIGHT.get(name, ""))
 
@@ -287,6 +300,9 @@ READERS: dict[str, tuple[Callable[[], bytes], Callable[[Path], Any]]] = {  # fil
 }
 RIGHT = {  # name: why it may be accepted
     "finished.json: JSON of another kind": "a log of another experiment, which is not read",
+    "mine.jsonl: a line separator of Unicode": "text, which JSON does not escape",
+    "mine.jsonl: line ends of Windows": "line ends, to Python",
+    "mine.jsonl: line ends of old": "line ends, to Python",
     "takes none": "a batch may leave nothing to train on: the step makes no update, and pages say so",
 }
 

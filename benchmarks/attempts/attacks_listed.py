@@ -79,6 +79,31 @@ MATHEMATICS = (  # through math-verify, where it is installed
     "\\boxed{\\sum_{n=1}^{10^{10}} n^{n}}",
     "x" * 3_000_000,
 )
+LINES_OF_JSON = {  # a file of one's own data
+    "a mark of UTF-8": b'\xef\xbb\xbf{"prompt": "1?", "answer": 1}\n',
+    "UTF-16": '{"prompt": "1?", "answer": 1}\n'.encode("utf-16"),
+    "a line separator of Unicode": '{"prompt": "1\u2028?", "answer": 1}\n'.encode(),
+    "line ends of Windows": b'{"prompt": "1?", "answer": 1}\r\n{"prompt": "2?", "answer": 2}\r\n',
+    "line ends of old": b'{"prompt": "1?", "answer": 1}\r{"prompt": "2?", "answer": 2}\r',
+    "half a character": b'{"prompt": "\\ud800", "answer": 1}\n',
+    "NaN": b'{"prompt": "1?", "answer": NaN}\n',
+    "a number beyond all": b'{"prompt": "1?", "answer": 1e400}\n',
+    "a number of 5,000 digits": b'{"prompt": "1?", "answer": ' + b"9" * 5000 + b"}\n",
+    "true": b'{"prompt": "1?", "answer": true}\n',
+    "an answer of blanks": b'{"prompt": "1?", "answer": "  "}\n',
+    "an answer that is a list": b'{"prompt": "1?", "answer": [1]}\n',
+    "no prompt": b'{"prompt": "", "answer": 1}\n',
+    "a prompt of numbers": b'{"prompt": [1, 2], "answer": 1}\n',
+    "a prompt without words": b'{"prompt": [{"role": "user"}], "answer": 1}\n',
+    "a source that is a number": b'{"prompt": "1?", "answer": 1, "data_source": 3}\n',
+    "two objects in a line": b'{"prompt": "1?", "answer": 1}{"prompt": "2?", "answer": 2}\n',
+    "one list of all": b'[{"prompt": "1?", "answer": 1}]\n',
+    "a comma after each": b'{"prompt": "1?", "answer": 1},\n',
+    "a zero byte": b'{"prompt": "1?\0", "answer": 1}\n',
+    "a table of CSV": b"prompt,answer\n1?,1\n",
+    "a compressed file": b"\x1f\x8b\x08" + bytes(50),
+    "blank lines": b"\n \n\t\n",
+}
 
 HEAD = "import os, sys, time, threading, signal\nimport numpy as np\ndef mine(rollouts, progress, rng):\n    "
 SAMPLERS = {  # a sampler's file

@@ -9,7 +9,7 @@ from benchmarks.attempts.places import SMALL, holds, link, links_in_a_circle, lo
 CHECK, LIST, VERIFY = ("repro.pipeline", "check"), ("repro.paper_scale", "list"), ("repro.pipeline", "plan")
 WHY, SHOW = ("repro.pipeline", "why", "train", "cost-aware"), ("repro.paper_scale", "show", "paper-qwen3-4b")
 TOUR, ATLAS, OWN = ("repro.tour", "mine.py"), ("repro.atlas", "list"), ("repro.verl", "--arm", "grpo", "--data")
-PAGE, CLAIM = ("repro.pipeline", "why", "policy_report"), ("repro.pipeline", "manifest")
+PAGE = ("repro.pipeline", "why", "policy_report")
 NOTEBOOK = "notebooks/studies/base_policy.ipynb"
 SAME, TOLD = "it changes nothing that is read", "it only tells what there is"
 DATA = (*OWN, "mine.jsonl", "--model", "src/repro/policy/pretrained", "--check")
@@ -31,7 +31,7 @@ PLACES: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "build is a file": (("repro.pipeline", "manifest"), {"put": {"build": holds(b"x")}}, ""),
     "build is a link to itself": (("repro.pipeline", "manifest"), {"put": {"build": loop}}, ""),
     "build is a link to nothing": (("repro.pipeline", "manifest"), {"put": {"build": link("/proc/none")}}, ""),
-    "configs is a file": (CLAIM, {"put": {"configs": holds(b"x")}}, ""),
+    "configs is a file": (LIST, {"put": {"configs": holds(b"x")}}, ""),
     "notebooks is a file": (PAGE, {"put": {"notebooks": holds(b"x")}}, ""),
     "notebooks lead in a circle": (PAGE, {"put": {"notebooks": links_in_a_circle}}, ""),
     "the root is a file": (CHECK, {"set": {"REPRO_ROOT": f"ROOT/{SMALL}"}}, ""),
@@ -56,7 +56,7 @@ PLACES: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "a time zone that is none": (CHECK, {"set": {"TZ": "Nowhere/At All"}}, SAME),
     "a GPU that is none": (CHECK, {"set": {"CUDA_VISIBLE_DEVICES": "abc"}}, SAME),
     "a shell that is none": (CHECK, {"set": {"SHELL": "/nowhere/sh"}}, SAME),
-    "a screen of ASCII": (SHOW, {"set": ASCII}, TOLD),
+    "a screen of ASCII, a scale": (SHOW, {"set": ASCII}, TOLD),
     "a screen of ASCII, a list": (ATLAS, {"set": ASCII}, TOLD),
     "a screen of ASCII, an error": (("repro.pipeline", "run", "é"), {"set": ASCII}, ""),
     "a screen of ASCII, an arm": (WHY, {"set": ASCII}, TOLD),

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
-from repro.stored import Amount
+from repro.stored import Amount, Share
 
 
 def _whole(value: float) -> float:
@@ -16,14 +16,7 @@ def _whole(value: float) -> float:
     return value
 
 
-def _rate(value: float) -> float:
-    if value < 0 or value > 1:
-        raise ValueError("it should be a share, from 0 to 1")
-    return value
-
-
 Whole = Annotated[float, AfterValidator(_whole)]  # verl's numbers are NumPy's, which JSON gets as 3.0
-Rate = Annotated[float, AfterValidator(_rate)]  # or NaN, of no rollout
 TOTALS: dict[str, Any] = {field.name: (Amount, 0) for field in fields(Ledger)}
 
 
@@ -37,7 +30,7 @@ class _Row(BaseModel):
     step: Whole = 0
     samples: Whole = 0
     query: Whole | str = 0
-    accuracy: Rate = 0
+    accuracy: Share = 0
     skipped: bool = False
     diverged: bool = False
     family: str = ""
