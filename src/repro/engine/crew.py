@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from multiprocessing import get_context
+from multiprocessing import AuthenticationError, get_context
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from repro.files import write_json
 
 IDLE_SECONDS = 60.0  # a shared pool without work exits after this long
 START_SECONDS = 120.0  # a new shared pool must answer within this long
+NO_POOL = (OSError, ValueError, KeyError, EOFError, AuthenticationError)  # the last: the file has another one's key
 
 
 class Job(NamedTuple):
@@ -238,7 +239,7 @@ def shared_events(owner: int, size: int, wanted: Sequence[Job], later: Sequence[
 def _connect(owner: int, size: int) -> Connection:
     """A connection to the pool that serves `owner`, which is started if there is none."""
     file = paths.BUILD / "crew.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, EOFError):
+    with contextlib.suppress(*NO_POOL):
         return _dial(file, owner)
     file.unlink(missing_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +250,7 @@ def _connect(owner: int, size: int) -> Connection:
         )
     limit = time.monotonic() + START_SECONDS
     while time.monotonic() < limit and process.poll() is None:
-        with contextlib.suppress(OSError, ValueError, KeyError, EOFError):
+        with contextlib.suppress(*NO_POOL):
             return _dial(file, owner)
         time.sleep(0.1)
     raise ConnectionError(f"no shared worker pool could be started; see {paths.BUILD / 'crew.log'}")
