@@ -9,7 +9,7 @@ attempts.md is the table of them. Kinds:
 
     edits      of params.yaml, through the settings and every arm, as `python -m repro.pipeline check` does; some by it
     commands   command lines of every entry point
-    attacks    what a model, a data set, a file or somebody's sampler could bring in
+    attacks    what a model, a data set, a file or somebody's sampler could bring in; odd surroundings
 """
 
 import argparse
