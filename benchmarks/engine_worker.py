@@ -9,6 +9,8 @@ names.
 import hashlib
 import sys
 import time
+from collections import defaultdict
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
@@ -17,6 +19,7 @@ from itertools import cycle
 import numpy as np
 import torch
 
+from benchmarks.products import counted, named
 from benchmarks.worker import Requests
 from benchmarks.workload import FIXED, GROUP, RACE, pools, race_queries, section
 from repro import arms
@@ -72,38 +75,44 @@ class Competitor:
             train.Data(queries, pools().evaluation),
             seed,
         )
+        if not OLD:  # whose products nobody asks for
+            self.trainer.timed = named(self.trainer.timed)
         self.seed, self.done = seed, 0
 
-    def step(self) -> dict:
-        """The next training step: CPU seconds by phase, and what the ledger charged for it."""
-        before = self.trainer.ledger.row()
+    def step(self, recorded: bool = False) -> dict:
+        """The next training step: CPU seconds by phase, and what the ledger charged for it. `recorded`: slowly, and
+        with the seconds of its matrix products by phase."""
+        before, products = self.trainer.ledger.row(), defaultdict(float)
         self.trainer.log.seconds.clear()
-        self.trainer.step(self.done)
+        with counted(products) if recorded else nullcontext():
+            self.trainer.step(self.done)
         self.done += 1
         after, phases = self.trainer.ledger.row(), {}
         for row in self.trainer.log.seconds:
             phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
-        return {"phases": phases, **{name: after[name] - before[name] for name in COUNTED}}
+        return {"phases": phases, "products": products, **{name: after[name] - before[name] for name in COUNTED}}
 
-    def evaluate(self, samples: int) -> dict:
+    def evaluate(self, samples: int, recorded: bool = False) -> dict:
         """An evaluation on the held-out queries. FLOPs as if the responses to a query were equally long."""
-        chosen, queries = section("evaluation"), pools().evaluation
-        outcome = evaluation.evaluate(
-            self.trainer.model,
-            self.tokenizer,
-            queries,
-            samples=samples,
-            batch_rollouts=chosen.batch_rollouts,
-            max_new_tokens=section("engine").max_new_tokens,
-            temperature=chosen.temperature,
-            seed=1000 * self.seed + self.done,
-        )
+        chosen, queries, products = section("evaluation"), pools().evaluation, defaultdict(float)
+        with counted(products, "evaluation") if recorded else nullcontext():
+            outcome = evaluation.evaluate(
+                self.trainer.model,
+                self.tokenizer,
+                queries,
+                samples=samples,
+                batch_rollouts=chosen.batch_rollouts,
+                max_new_tokens=section("engine").max_new_tokens,
+                temperature=chosen.temperature,
+                seed=1000 * self.seed + self.done,
+            )
         prompt_tokens_Q = np.array([len(ids) for ids in self.tokenizer([q.prompt for q in queries])["input_ids"]])
         ledger, sizes_Q = Ledger(), [samples] * len(queries)
         ledger.charge_generation(
             self.trainer.flops, prompt_tokens_Q, sizes_Q, np.repeat(outcome["tokens"] / samples, samples)
         )
         return {
+            "products": products,
             "flops": ledger.flops_generate,
             "tokens": int(outcome["tokens"].sum()),
             "accuracy": float(outcome["successes"].sum() / (samples * len(queries))),

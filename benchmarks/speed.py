@@ -31,6 +31,7 @@ OLD, POLICY = "bbba75f", "7d3fa04"  # the commit to compare with; the one that s
 ENVIRONMENT = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | KEEP_MEMORY
 ENVIRONMENT |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 BATCHES = 5  # of the race, per pair of runs
+LOGGED = {"generate": "generation", "update": "update", "probe": "KL probe", "evaluation": "evaluation"}
 
 
 class Competitor:
@@ -116,12 +117,27 @@ def run(engines: dict[str, Competitor], arm: str, seed: int) -> dict[str, dict]:
     return {name: dict(total) for name, total in totals.items()}
 
 
+def products(engine: Competitor, arm: str, seed: int) -> dict[str, float]:
+    """Seconds that matrix products take of a run, by phase: one more run, recorded by torch's profiler."""
+    engine.ask("begin", arm=arm, seed=seed)
+    total, evaluation, steps = defaultdict(float), FIXED["evaluation"], FIXED["engine"]["steps"]
+    for step in range(1, steps + 1):
+        answers = [engine.ask("step", recorded=True)]
+        if step % evaluation["every"] == 0:
+            samples = evaluation["final_samples" if step == steps else "samples"]
+            answers.append(engine.ask("evaluate", samples=samples, recorded=True))
+        for answer in answers:
+            for logged, seconds in answer["products"].items():
+                total[LOGGED.get(logged, "rest")] += seconds
+    return dict(total)
+
+
 def _add_step(total: dict[str, float], answer: dict) -> None:
-    phases = answer.pop("phases")
-    known = {"generation": "generate", "update": "update", "KL probe": "probe"}
-    for phase, logged in known.items():
-        total[phase] += phases.get(logged, 0.0)
-    total["rest"] += answer["cpu_seconds"] - sum(phases.get(logged, 0.0) for logged in known.values())
+    phases, of = answer.pop("phases"), [name for name in LOGGED if name != "evaluation"]
+    answer.pop("products")
+    for logged in of:
+        total[LOGGED[logged]] += phases.get(logged, 0.0)
+    total["rest"] += answer["cpu_seconds"] - sum(phases.get(logged, 0.0) for logged in of)
     for name in ("seconds", "cpu_seconds"):
         total[f"step_{name}"] += answer[name]
     for name, value in answer.items():
@@ -152,10 +168,11 @@ def measure(pairs: int, arms: list[str]) -> dict:
                 took = {name: total["cpu_seconds"] for name, total in runs[arm][-1].items()}
                 print(f"pair {pair + 1}/{pairs}, {arm}: {took['before']:.1f} s, now {took['after']:.1f} s", flush=True)
         peak = engines["after"].ask("peak")["flops_per_second"]
+        multiplied = products(engines["after"], arms[0], seed=0)
     finally:
         for engine in engines.values():
             engine.stop()
-    return {"peak_gflops": peak / 1e9, "race": races, "runs": runs}
+    return {"peak_gflops": peak / 1e9, "products": multiplied, "race": races, "runs": runs}
 
 
 def main() -> None:

@@ -121,23 +121,31 @@ def _conditions(result: dict) -> str:
 
 
 def _phases(result: dict, arm: str) -> str:
-    """CPU seconds by phase, and the seconds that its FLOPs would take at the fastest matrix product measured here."""
+    """CPU seconds by phase; the seconds that its matrix products take, and those that its FLOPs would take at the
+    fastest product measured here."""
     both, peak = result["medians"]["runs"][arm], result["peak_gflops"] * 1e9
     names = [*PHASES, "total"]
     before, after = ({**row, "total": row["cpu_seconds"]} for row in (both["before"], both["after"]))
     floors = {phase: after[flops] / peak if flops else 0.0 for phase, flops in PHASES.items()}
-    floors["total"] = sum(floors.values())
+    products = result["products"]
+    for row in (floors, products):
+        row["total"] = sum(row.values())
     rows = []
     for name in names:
-        floor = f"{floors[name]:.2f} | {after[name] / floors[name]:.1f}" if floors[name] else " | "
+        floor = f"{floors[name]:.2f}" if floors[name] else ""
         rows.append(
             f"| {name} | {before[name]:.2f} | {after[name]:.2f} | {after[name] / before[name]:.2f} | "
-            f"{after[name] / after['total']:.0%} | {floor} |"
+            f"{after[name] / after['total']:.0%} | {products.get(name, 0.0):.2f} | {floor} |"
         )
-    head = f"| phase of a run of {arm}, CPU s | {result['before']} | now | ratio | share now | floor | now / floor |"
+    head = f"| phase of a run of {arm}, CPU s | {result['before']} | now | ratio | share now | products | floor |"
+    limit, old = before["total"] / products["total"], result["before"]
+    of_step = sum(products.get(name, 0.0) for name in ("generation", "update", "KL probe"))
+    step = of_step / before["step_cpu_seconds"]
     return (
-        f"{_table(head, rows)}\n\nThe floor is the time of the phase's FLOPs at {result['peak_gflops']:.0f} GFLOP/s, "
-        "the fastest matrix product of the policy's shapes that was measured here."
+        f"{_table(head, rows)}\n\nProducts: what matrix products and attention take at the shapes that occur. Were all "
+        f"else free, a run would be {limit:.1f} times as fast as {old}'s, and a step take {step:.2f} of its time. The "
+        f"floor is the time of the phase's FLOPs at {result['peak_gflops']:.0f} GFLOP/s, the fastest matrix product of "
+        "the policy's shapes that was measured here."
     )
 
 

@@ -2,13 +2,17 @@
 
 import importlib.util
 import subprocess
+from collections import defaultdict
+from contextlib import nullcontext
 from fnmatch import fnmatch
 from math import comb
 
 import pytest
+import torch
 from conftest import ROOT
 
 from benchmarks import plant_faults, speed, speed_tables
+from benchmarks.products import counted, named
 
 POLICY = "src/repro/policy/pretrained"
 
@@ -96,3 +100,19 @@ def test_every_fault_that_is_planted_still_has_its_line():
     texts = [(path.name, path.read_text()) for path in (ROOT / "src" / "repro").rglob("*.py")]
     for fault in plant_faults.FAULTS:
         assert sum(text.count(fault.line) for name, text in texts if fnmatch(name, fault.file)) == 1, fault.name
+
+
+def test_products_are_counted_in_the_phase_that_they_lie_in():
+    """Two products of 300 × 300 × 300 in one phase, none in the other; one outside of any is left out."""
+    a, seconds = torch.randn(300, 300), defaultdict(float)
+    with counted(seconds):
+        a @ a
+        for phase, times in (("generate", 2), ("update", 0)):
+            with named(lambda _: nullcontext())(phase):
+                for _ in range(times):
+                    a.exp() @ a
+    alone = defaultdict(float)
+    with counted(alone, "evaluation"):
+        a @ a
+    assert list(seconds) == ["generate"] and list(alone) == ["evaluation"]
+    assert seconds["generate"] > 0 and alone["evaluation"] > 0
