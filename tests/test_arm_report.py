@@ -128,7 +128,7 @@ $$S$$ [subset.py](../src/repro/methods/subset.py)
 
 
 def test_an_arm_s_formulas_are_mathematics_where_the_docs_have_them():
-    by_name = {part.name: part for name in SETTINGS.arms for part in parts(name, SETTINGS)}
+    by_name = {part.name: part for name in SETTINGS.all_arms for part in parts(name, SETTINGS)}
     drawn = markdown_to_html(by_name["cost_aware"].markdown, authored=False)
     own, family = [math["alttext"] for math in BeautifulSoup(drawn, "html.parser").find_all("math", display="block")]
     assert own.startswith(r"p_i = \frac{\lvert A_i\rvert / \sqrt{c_i}}") and family.startswith(

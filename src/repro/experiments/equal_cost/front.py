@@ -13,8 +13,8 @@ from repro.settings import Settings
 from repro.settings.text import read_mapping
 from repro.stats.tables import intervals
 
-ALIKE, OWN = "one rate for all", "each at its best rate"
-PANELS = {ALIKE: ["budget"], OWN: ["tuned", "tuned-objectives"]}
+ALIKE, OWN, AGAIN = "one rate for all", "each at its best rate", "each at its best rate, again"
+PANELS = {ALIKE: ["budget"], OWN: ["tuned", "tuned-objectives"], AGAIN: ["answers"]}
 # Headings of the groups in the design.
 FAMILIES = {"Primaries": "primaries", "Controls": "controls-to-tune", "Objectives": "objectives"}
 SHOWN = ("Primaries", "Controls")  # on the front page
@@ -24,7 +24,8 @@ MEASURE = "at_1"  # accuracy when the budget is spent, by the question of panel 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs and answers by rate, ALIKE and OWN; `titles` of all arms; `families`: their arms, the design's."""
+    """Runs and answers by study: ALIKE, OWN, and AGAIN, which has other seeds, more base policies and not every arm;
+    `titles` of all arms; `families`: their arms, the design's."""
 
     runs: Mapping[str, pd.DataFrame]
     answers: Mapping[str, pd.DataFrame]
@@ -38,30 +39,40 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
     families = {name: groups[group] for name, group in FAMILIES.items()}
     shared = compared.runs(PANELS[ALIKE], rate)
     own = compared.at_best(shared, compared.runs(PANELS[OWN], rate), best)
-    shared, own = (compared.on_every_policy(runs, settings.baseline) for runs in (shared, own))
+    studies = {ALIKE: shared, OWN: own, AGAIN: compared.runs(PANELS[AGAIN], rate)}
+    runs = {name: compared.on_every_policy(of, settings.baseline) for name, of in studies.items()}
     answers = {
-        name: compared.answers(runs, MEASURE, families, settings.baseline, settings.statistics)
-        for name, runs in ((ALIKE, shared), (OWN, own))
+        name: compared.answers(of, MEASURE, families, settings.baseline, settings.statistics)
+        for name, of in runs.items()
     }
-    arms = pd.concat([shared, own])["arm"].unique()
+    arms = pd.concat(runs.values())["arm"].unique()
     known = {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
-    return Comparison({ALIKE: shared, OWN: own}, answers, families, known)
+    return Comparison(runs, answers, families, known)
+
+
+def latest(comparison: Comparison) -> pd.DataFrame:
+    """The answers of AGAIN, and of OWN for arms that AGAIN does not have, in the order of OWN; `study` says which."""
+    own, again = (comparison.answers[name].assign(study=name) for name in (OWN, AGAIN))
+    return pd.concat([again, own.drop(index=again.index, errors="ignore")]).reindex(
+        own.index.union(again.index, sort=False)
+    )
 
 
 def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
-    """The arms of the front page: accuracy and difference at their best rate, the answer, the difference at the rate
-    for all."""
-    alike, own = (comparison.answers[name] for name in (ALIKE, OWN))
-    own = own[_on_front_page(own)]
-    mean = comparison.runs[OWN].groupby("arm")[["rate", MEASURE]].mean()
-    said = {name: pd.Series(intervals(of, "difference", "+.3f"), of.index) for name, of in comparison.answers.items()}
-    arms = [baseline, *own.index]
+    """The arms of the front page: at their best rate accuracy, where AGAIN has it, difference and answer; then those at
+    the rate for all."""
+    alike, last = comparison.answers[ALIKE], latest(comparison)
+    last = last[_on_front_page(last)]
+    mean = comparison.runs[AGAIN].groupby("arm")[MEASURE].mean()
+    rates = pd.concat([comparison.runs[AGAIN], comparison.runs[OWN]]).groupby("arm")["rate"].first()
+    said = {name: pd.Series(intervals(of, "difference", "+.3f"), of.index) for name, of in (("", last), (ALIKE, alike))}
+    arms = [baseline, *last.index]
     rows = {
         "arm": [comparison.titles[arm] for arm in arms],
-        "learning rate": mean.loc[arms, "rate"].map("{:g}".format),
-        "accuracy": mean.loc[arms, MEASURE].map("{:.3f}".format),
-        "difference": said[OWN].reindex(arms).fillna("baseline"),
-        "answer": own["answer"].reindex(arms).fillna(""),
+        "learning rate": rates.loc[arms].map("{:g}".format),
+        "accuracy": mean.reindex(arms).map("{:.3f}".format, na_action="ignore").fillna("–"),
+        "difference": said[""].reindex(arms).fillna("baseline"),
+        "answer": last["answer"].reindex(arms).fillna(""),
         "difference at one rate": said[ALIKE].reindex(arms).fillna("–"),
         "answer there": alike["answer"].reindex(arms).fillna(""),
     }
@@ -73,7 +84,11 @@ def _on_front_page(answers: pd.DataFrame) -> pd.Series:
 
 
 def figure(comparison: Comparison, baseline: str, front_page: bool = False) -> Figure:
-    """The answers at both rates, base policies as dots; of the arms of the front page, or of all."""
-    drawn = {name: of[_on_front_page(of)] if front_page else of for name, of in comparison.answers.items()}
+    """The answers of each study, base policies as dots; or, for the front page, the latest ones and those at one rate,
+    of its arms."""
+    drawn = comparison.answers
+    if front_page:
+        studies = {OWN: latest(comparison), ALIKE: comparison.answers[ALIKE]}
+        drawn = {name: of[_on_front_page(of)] for name, of in studies.items()}
     title = "Which methods end higher for the same FLOPs?"
     return plot.answers(drawn, comparison.titles, comparison.titles[baseline], title)
