@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import false_discovery_control, t
 
 from repro import paths
-from repro.experiments.equal_cost import compared
-from repro.experiments.equal_cost.calibration import calibration, repeated
+from repro.experiments.equal_cost import compared, front
+from repro.experiments.equal_cost.calibration import calibration, foretold, repeated
 from repro.settings import Statistics
 from repro.stats.atlas import RATE, NoRuns
 from repro.stats.multiplicity import holm
@@ -124,3 +124,34 @@ def test_a_baseline_that_is_run_again_lies_where_its_first_seeds_predict():
     half = t.ppf(0.975, 2) * 0.1 * (1 / 3 + 1 / 2) ** 0.5
     assert table.loc["a"].tolist() == pytest.approx([0.4, 0.1, 0.4 - half, 0.4 + half, 0.45])
     assert table.loc["b", ["scatter", "low", "again"]].tolist() == pytest.approx([0.0, 0.2, 0.25])
+
+
+def test_what_four_base_policies_foretell_of_others_is_held_against_them():
+    """Of two new base policies of three seeds, one is like the others and one is not."""
+    first, others = runs_of(EFFECTS), runs_of(EFFECTS, seed=1)
+    later = others[(others["policy"] <= "b") & (others["seed"] < 3)].replace({"policy": {"a": "e", "b": "f"}})
+    later.loc[(later["policy"] == "f") & (later["arm"] == "up"), "at_1"] -= 0.2
+    table = foretold(first, pd.concat([later, first[first["policy"] == "a"]]), ["up", "level"], "grpo", "at_1", 0.95)
+    assert table.index.tolist() == [("up", "e"), ("up", "f"), ("level", "e"), ("level", "f")]
+    assert table["inside"].tolist() == [True, False, True, True]
+    fit = compare(first, "at_1", ["up", "level"], "grpo")
+    low_A, high_A = fit.prediction(0.95, 3)
+    assert table.loc[("up", "e"), ["low", "high"]].tolist() == pytest.approx([low_A[0], high_A[0]])
+    wide = later[later["policy"] == "e"].pivot(index="seed", columns="arm", values="at_1")
+    assert table.loc[("level", "e"), "mean"] == pytest.approx((wide["level"] - wide["grpo"]).mean())
+
+
+def test_the_latest_answer_of_an_arm_is_that_of_the_study_that_asked_again():
+    first, again = runs_of(EFFECTS), runs_of({"down": (0.0, 0.004), "up": (0.05, 0.01)}, seed=1)
+    answers = {
+        name: compared.answers(runs, "at_1", FAMILIES, "grpo", STATISTICS)
+        for name, runs in {front.OWN: first, front.AGAIN: again}.items()
+    }
+    last = front.latest(front.Comparison({}, answers, FAMILIES, {}))
+    assert last["study"].to_dict() == {
+        "up": front.AGAIN,
+        "level": front.OWN,
+        "down": front.AGAIN,
+        "wild": front.OWN,
+    }
+    assert (answers[front.OWN].at["down", "answer"], last.at["down", "answer"]) == ("lower", "equal")

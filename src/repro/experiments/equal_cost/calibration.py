@@ -1,5 +1,6 @@
 """Do the intervals hold? One part of the runs predicts the rest."""
 
+from collections.abc import Sequence
 from itertools import combinations, permutations
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 
 from repro.stats.intervals import predicted
 from repro.stats.nested import nested
+from repro.stats.outcomes import compare, paired
 
 
 def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFrame:
@@ -51,6 +53,22 @@ def repeated(first: pd.DataFrame, again: pd.DataFrame, measure: str, confidence:
         scatter = values_S.std(ddof=1)
         rows[policy] = {"mean": mean, "scatter": scatter, "low": low, "high": high, "again": others_S.mean()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+
+
+def foretold(
+    first: pd.DataFrame, later: pd.DataFrame, arms: Sequence[str], baseline: str, measure: str, confidence: float
+) -> pd.DataFrame:
+    """A row per arm and base policy that only `later` has: low and high, between which the runs `first` predict the
+    arm's mean difference from the baseline over as many seeds of another base policy as `later` has; that mean; and
+    whether it is `inside`."""
+    new = later[~later["policy"].isin(first["policy"])]
+    d_A_P_S = paired(new, measure, arms, baseline)
+    low_A, high_A = compare(first, measure, arms, baseline).prediction(confidence, d_A_P_S.shape[2])
+    named = pd.MultiIndex.from_product([arms, sorted(new["policy"].unique())], names=["arm", "policy"])
+    count = d_A_P_S.shape[1]
+    table = {"low": low_A.repeat(count), "high": high_A.repeat(count), "mean": d_A_P_S.mean(2).ravel()}
+    rows = pd.DataFrame(table, index=named)
+    return rows.assign(inside=rows["mean"].between(rows["low"], rows["high"]))
 
 
 ONE = ("one policy, predicted", "one policy, mean")
