@@ -147,7 +147,7 @@ def test_the_latest_answer_of_an_arm_is_that_of_the_study_that_asked_again():
         name: compared.answers(runs, "at_1", FAMILIES, "grpo", STATISTICS)
         for name, runs in {front.OWN: first, front.AGAIN: again}.items()
     }
-    last = front.latest(front.Comparison({}, answers, FAMILIES, {}))
+    last = front.latest(answers)
     assert last["study"].to_dict() == {
         "up": front.AGAIN,
         "level": front.OWN,

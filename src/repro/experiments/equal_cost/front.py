@@ -25,10 +25,11 @@ MEASURE = "at_1"  # accuracy when the budget is spent, by the question of panel 
 @dataclass(frozen=True)
 class Comparison:
     """Runs and answers by study: ALIKE, OWN, and AGAIN, which has other seeds, more base policies and not every arm;
-    `titles` of all arms; `families`: their arms, the design's."""
+    `titles` of all arms; `families`: their arms, the design's; `areas`: the answers by the area under the curve."""
 
     runs: Mapping[str, pd.DataFrame]
     answers: Mapping[str, pd.DataFrame]
+    areas: Mapping[str, pd.DataFrame]
     families: Mapping[str, list[str]]
     titles: Mapping[str, str]
 
@@ -41,40 +42,45 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
     own = compared.at_best(shared, compared.runs(PANELS[OWN], rate), best)
     studies = {ALIKE: shared, OWN: own, AGAIN: compared.runs(PANELS[AGAIN], rate)}
     runs = {name: compared.on_every_policy(of, settings.baseline) for name, of in studies.items()}
-    answers = {
-        name: compared.answers(of, MEASURE, families, settings.baseline, settings.statistics)
-        for name, of in runs.items()
+    by_measure = {
+        measure: {
+            name: compared.answers(of, measure, families, settings.baseline, settings.statistics)
+            for name, of in runs.items()
+        }
+        for measure in (MEASURE, "area")
     }
     arms = pd.concat(runs.values())["arm"].unique()
     known = {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
-    return Comparison(runs, answers, families, known)
+    return Comparison(runs, by_measure[MEASURE], by_measure["area"], families, known)
 
 
-def latest(comparison: Comparison) -> pd.DataFrame:
-    """The answers of AGAIN, and of OWN for arms that AGAIN does not have, in the order of OWN; `study` says which."""
-    own, again = (comparison.answers[name].assign(study=name) for name in (OWN, AGAIN))
-    return pd.concat([again, own.drop(index=again.index, errors="ignore")]).reindex(
-        own.index.union(again.index, sort=False)
-    )
+def latest(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Those of AGAIN, and of OWN for arms that AGAIN does not have, in the order of OWN; `study` says which."""
+    own, again = (answers[name].assign(study=name) for name in (OWN, AGAIN))
+    both = pd.concat([again, own.drop(index=again.index, errors="ignore")])
+    return both.loc[own.index.union(again.index, sort=False)]
+
+
+def said(answers: pd.DataFrame) -> pd.Series:
+    """Interval and answer of each arm, as in a table."""
+    return pd.Series(intervals(answers, "difference", "+.3f"), answers.index) + " " + answers["answer"]
 
 
 def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
-    """The arms of the front page: at their best rate accuracy, where AGAIN has it, difference and answer; then those at
-    the rate for all."""
-    alike, last = comparison.answers[ALIKE], latest(comparison)
+    """The arms of the front page: at their best rate accuracy, where AGAIN has it, and the differences by both
+    measures; then that at the rate for all."""
+    last = latest(comparison.answers)
     last = last[_on_front_page(last)]
     mean = comparison.runs[AGAIN].groupby("arm")[MEASURE].mean()
     rates = pd.concat([comparison.runs[AGAIN], comparison.runs[OWN]]).groupby("arm")["rate"].first()
-    said = {name: pd.Series(intervals(of, "difference", "+.3f"), of.index) for name, of in (("", last), (ALIKE, alike))}
     arms = [baseline, *last.index]
     rows = {
         "arm": [comparison.titles[arm] for arm in arms],
         "learning rate": rates.loc[arms].map("{:g}".format),
         "accuracy": mean.reindex(arms).map("{:.3f}".format, na_action="ignore").fillna("–"),
-        "difference": said[""].reindex(arms).fillna("baseline"),
-        "answer": last["answer"].reindex(arms).fillna(""),
-        "difference at one rate": said[ALIKE].reindex(arms).fillna("–"),
-        "answer there": alike["answer"].reindex(arms).fillna(""),
+        "difference at the budget": said(last).reindex(arms).fillna("baseline"),
+        "by the area under the curve": said(latest(comparison.areas)).reindex(arms).fillna("baseline"),
+        "at the budget, at one rate": said(comparison.answers[ALIKE]).reindex(arms).fillna("–"),
     }
     return pd.DataFrame(rows)
 
@@ -88,7 +94,7 @@ def figure(comparison: Comparison, baseline: str, front_page: bool = False) -> F
     of its arms."""
     drawn = comparison.answers
     if front_page:
-        studies = {OWN: latest(comparison), ALIKE: comparison.answers[ALIKE]}
+        studies = {ALIKE: comparison.answers[ALIKE], OWN: latest(comparison.answers)}
         drawn = {name: of[_on_front_page(of)] for name, of in studies.items()}
     title = "Which methods end higher for the same FLOPs?"
     return plot.answers(drawn, comparison.titles, comparison.titles[baseline], title)
