@@ -96,6 +96,14 @@ def test_a_broken_table_is_refused_in_a_sentence(tmp_path, said):
     assert "\n" not in str(error.value)
 
 
+def test_sizes_that_no_memory_holds_are_refused_at_once(tmp_path):
+    make_profile([1]).save(tmp_path, "p")
+    content = json.loads((tmp_path / "p.json").read_text())
+    (tmp_path / "p.json").write_text(json.dumps(content | {"n_queries": 10**12}))
+    with pytest.raises(ProfileError, match="1000000000000 queries of 4 samples are not the 4 rows that it has"):
+        Profile.load(tmp_path, "p")
+
+
 def test_half_a_file_and_a_missing_one_are_refused(tmp_path):
     make_profile([0, 2, 4]).save(tmp_path, "p")
     path = tmp_path / "p.parquet"

@@ -17,6 +17,7 @@ from repro.engine.generate import generate
 from repro.engine.log_probabilities import Batch
 from repro.engine.train import stream_seed
 from repro.engine.update import accumulate_gradients
+from repro.files import Unreadable
 from repro.methods.guard import MethodError
 from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
@@ -207,6 +208,12 @@ def test_trains_refills_and_resumes(tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert resumed.plan.taken == resumed.ledger.queries >= 4
     assert resumed.ledger.updates == 4
+    file = tmp_path / "checkpoint-2" / "repro.json"
+    stored = json.loads(file.read_text())
+    for key, value in (("taken", -1), ("taken", 10**15), ("ledger", {**stored["ledger"], "updates": "x"})):
+        file.write_text(json.dumps({**stored, key: value}))
+        with pytest.raises(Unreadable, match=rf"repro.json cannot be read \({key}.* delete .*checkpoint-2, and resume"):
+            trainer_on_trl(tmp_path, "zvf-cost-aware", changes=changes).train(resume_from_checkpoint=str(file.parent))
 
 
 def test_nothing_to_learn_from_leaves_the_weights(tmp_path):

@@ -15,6 +15,7 @@ from repro.methods.plans import Queries
 from repro.tasks.queries import Query
 
 SHAPE = ("n_queries", "samples")
+MANY = 10**6  # samples
 
 
 class ProfileError(Refused, ValueError):
@@ -145,6 +146,8 @@ class Profile:
 
 def _broken(table: pd.DataFrame, shape: tuple[int, int]) -> str:
     """What is wrong with a profile's table of `shape` queries × samples; empty if nothing."""
+    if shape[0] * shape[1] > max(10 * len(table), MANY):  # whose list would fill the memory
+        return f"{shape[0]} queries of {shape[1]} samples are not the {len(table)} rows that it has"
     found = pd.MultiIndex.from_frame(table[["query", "sample"]])
     whole = pd.MultiIndex.from_product([range(number) for number in shape], names=found.names)
     if len(missing := whole.difference(found)):

@@ -8,10 +8,11 @@ scored nor trained on, unless a sampler reads entropies or log-probabilities, or
 import json
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
@@ -28,7 +29,7 @@ from repro.methods.samplers import effective_sample_size
 from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
-from repro.stored import Count, read_stored
+from repro.stored import read_stored
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
 from repro.trl.refused import (
     in_its_words,
@@ -44,6 +45,7 @@ from repro.trl.slices import Slice, slices_of, wanted_rows
 
 PARTS = ("plan", "reward", "filter", "advantage", "samplers", "objective", "aggregation")
 STATE = "repro.json"  # in each of TRL's checkpoints
+TAKEN = Annotated[int, Field(ge=0, le=10**7)]  # groups, which a resumed run takes again: more than any run has
 
 
 class ArmTrainer(GRPOTrainer):
@@ -358,7 +360,7 @@ class ArmTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (file := Path(checkpoint) / STATE).exists():
             remedy = f"delete {file.parent}, and resume from the checkpoint before it"
-            state = read_stored(file, remedy, {"ledger": LEDGER, "taken": Count})
+            state = read_stored(file, remedy, {"ledger": LEDGER, "taken": TAKEN})
             self.ledger = Ledger.from_row(state["ledger"])
             if self.plan is not None:
                 self.plan.skip(state["taken"])
