@@ -60,7 +60,7 @@ def test_the_picture_is_of_the_tables_arms_and_their_differences():
     left, right = figure.axes
     labels = [label.get_text() for label in left.get_yticklabels() if label.get_fontweight() != "bold"]
     assert labels == [arm for arm, *_ in table] and "D³S" in labels
-    for ax, place in ((right, 3), (left, 5)):  # the table's columns
+    for ax, place in ((left, 3), (right, 5)):  # the table's columns
         drawn = {tuple(np.round(line.get_xdata(), 3)) for line in ax.lines}
         row = next(row for row in table if row[0] == "D³S")
         assert tuple(map(float, re.findall(r"[+-][\d.]+", row[place])[1:])) in drawn

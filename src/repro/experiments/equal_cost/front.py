@@ -90,11 +90,12 @@ def _on_front_page(answers: pd.DataFrame) -> pd.Series:
 
 
 def figure(comparison: Comparison, baseline: str, front_page: bool = False) -> Figure:
-    """The answers of each study, base policies as dots; or, for the front page, the latest ones and those at one rate,
-    of its arms."""
-    drawn = comparison.answers
+    """The latest answers and those at one rate, base policies as dots: of the arms of the front page, or of all, with
+    the first answers beside them."""
+    drawn = {OWN: latest(comparison.answers), ALIKE: comparison.answers[ALIKE]}
     if front_page:
-        studies = {ALIKE: comparison.answers[ALIKE], OWN: latest(comparison.answers)}
-        drawn = {name: of[_on_front_page(of)] for name, of in studies.items()}
+        drawn = {name: of[_on_front_page(of)] for name, of in drawn.items()}
+    else:
+        drawn[f"{OWN}, first"] = comparison.answers[OWN]
     title = "Which methods end higher for the same FLOPs?"
     return plot.answers(drawn, comparison.titles, comparison.titles[baseline], title)
