@@ -34,7 +34,11 @@ def ratio_of(pairs: Sequence[dict], above: str, below: str, key: str) -> dict[st
 def medians(pairs: Sequence[dict]) -> dict[str, dict[str, float]]:
     """The median of every value of every competitor."""
     return {
-        name: {key: float(np.median([pair[name][key] for pair in pairs])) for key in row if key != "phases"}
+        name: {
+            key: float(np.median([pair[name][key] for pair in pairs]))
+            for key in row
+            if key not in ("phases", "products")
+        }
         for name, row in pairs[0].items()
     }
 

@@ -43,7 +43,8 @@ def test_the_ratios_point_the_right_way():
         }
 
     pairs = [{"before": did(8.0 * k), "after": did(2.0 * k)} for k in (1, 2, 3)]
-    races = [{"before": did(2.0), "after": did(1.0), "trl": did(k)} for k in (5.0, 6.0, 9.0)]
+    by_phase = {"phases": {"generate": 1.0}, "products": {}}
+    races = [{"before": did(2.0), "after": did(1.0) | by_phase, "trl": did(k)} for k in (5.0, 6.0, 9.0)]
     ratios = speed_tables.summarise({"race": races, "runs": {"grpo": pairs}})["ratios"]
     assert (ratios["race"]["before"]["cpu"]["median"], ratios["race"]["after"]["wall"]["median"]) == (3.0, 6.0)
     assert ratios["runs"]["grpo"]["cpu"]["median"] == 4.0
