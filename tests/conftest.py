@@ -23,6 +23,7 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 TUNED = ("tuning", "tuning-edges", "budget", "baseline", "tuned", "tuned-objectives", "token-mean", "optimiser-steps")
 PANELS = (
     *TUNED,
+    "answers",
     "mixes",
     "longer",
     "sharpening",

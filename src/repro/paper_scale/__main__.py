@@ -21,9 +21,11 @@ from pathlib import Path
 
 from repro import settings as settings_module
 from repro.errors import COUNT, SEED, command
+from repro.files import Unreadable
 from repro.paper_scale import SCALES, PaperScale, find
 from repro.paper_scale.overrides import DATA, RUNS
 from repro.paper_scale.scales import values_table
+from repro.paths import CONFIGS
 from repro.settings import SettingsError
 from repro.stats.tables import markdown
 
@@ -42,6 +44,8 @@ def main(arguments: list[str]) -> int:
             f"{more[0]}: `{asked.command}` composes no configuration of verl's: KEY=VALUE goes with "
             f"{', '.join(CONFIGURED)}"
         )
+    if not SCALES:
+        raise Unreadable(f"{CONFIGS / 'papers' / 'scales'} holds no scales: restore it, as with `git checkout configs`")
     _do(asked, more)
     return 0
 

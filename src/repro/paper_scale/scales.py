@@ -28,8 +28,6 @@ def read(path: Path) -> tuple[Paper, list[PaperScale]]:
         ) from None
 
 
-if not FILES:
-    raise Unreadable(f"{CONFIGS / 'papers' / 'scales'} holds no scales: restore it, as with `git checkout configs`")
 _READ = {path.stem: read(path) for path in FILES}
 PAPERS: dict[str, Paper] = {stem: paper for stem, (paper, _) in _READ.items()}
 SCALES: dict[str, PaperScale] = {scale.name: scale for _, scales in _READ.values() for scale in scales}

@@ -12,7 +12,6 @@ import yaml
 
 from repro.errors import brief
 from repro.settings.errors import SettingsError
-from repro.stored import regular
 
 LARGEST_FILE = 200_000  # bytes, seven times those of params.yaml
 MOST_ENTRIES = 20_000  # keys and values, what aliases repeat included; params.yaml has two thousand
@@ -47,7 +46,8 @@ def read_mapping(path: Path) -> Any:
 
 
 def _text(path: Path) -> str:
-    regular(path, "put a file of settings there")
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise SettingsError(f"{path} cannot be read: it is a pipe or a device; put a file of settings there")
     try:
         size = path.stat().st_size
         content = path.read_bytes() if size <= LARGEST_FILE else b""
