@@ -14,19 +14,20 @@ from repro.stored import regular
 
 HELD = ".dvc/tmp/rwlock"  # which `dvc` holds which file
 UNHELD = "delete it, unless another DVC runs here"
-WRITTEN = 10.0  # seconds in which DVC has written its lock
+SOON, WRITTEN = 1.0, 10.0  # seconds in which DVC has written a file of its own, and all that it holds a lock for
 NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
 
 
 def recorded_stages() -> dict[str, Any]:
     """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
     lock = regular(paths.ROOT / "dvc.lock", "restore it, as with `git checkout dvc.lock`")
-    until = time.monotonic() + WRITTEN
+    began = time.monotonic()
     while True:
         try:
             return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
         except Unreadable:
-            if time.monotonic() > until or not _dvc_runs():
+            waited = time.monotonic() - began
+            if waited > WRITTEN or (waited > SOON and not _dvc_runs()):  # it empties what says so before it writes, too
                 raise
         time.sleep(0.1)
 
