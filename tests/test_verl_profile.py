@@ -112,7 +112,7 @@ def test_vllm_profiles_ones_own_model_as_transformers_does(tmp_path, monkeypatch
     main([*words, str(tmp_path / "vllm")])
     assert json.loads((tmp_path / "vllm/how.json").read_text())["engine"] == "vllm"
     monkeypatch.setattr("repro.verl.launch.why_not_vllm", lambda: "it is compared with")
-    with pytest.raises(SettingsError, match=r"other settings \(engine: vllm → transformers\)"):
+    with pytest.raises(SettingsError, match=r"other settings \(engine: 'vllm' → 'transformers'\)"):
         main([*words, str(tmp_path / "vllm")])
     main([*words, str(tmp_path / "transformers")])
     one, other = (Profile.load(tmp_path / engine, PROFILE) for engine in ("vllm", "transformers"))
