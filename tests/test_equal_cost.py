@@ -11,9 +11,10 @@ from repro import paths
 from repro.experiments.equal_cost import compared, front
 from repro.experiments.equal_cost.calibration import calibration, foretold, repeated
 from repro.settings import Statistics
+from repro.stats.answers import answered
 from repro.stats.atlas import RATE, NoRuns
 from repro.stats.multiplicity import holm
-from repro.stats.outcomes import compare
+from repro.stats.outcomes import compare, reached
 
 STATISTICS = Statistics(confidence=0.95, levels=[0.9], resamples=100, seed=0)
 FAMILIES = {"first": ["up", "level"], "second": ["down", "wild", "absent"]}
@@ -38,7 +39,7 @@ def test_answers_follow_the_interval_and_the_corrected_p():
     table = runs_of(EFFECTS)
     begun = table[(table["arm"] == "up") & (table["policy"] == "a")].assign(arm="absent")  # elsewhere still to be made
     table = compared.on_every_policy(pd.concat([table, begun], ignore_index=True), "grpo")
-    found = compared.answers(table, "at_1", FAMILIES, "grpo", STATISTICS)
+    found = answered(table, "at_1", FAMILIES, "grpo", STATISTICS)
     assert list(found.index) == ["up", "level", "down", "wild"]  # `absent` is not on every base policy
     assert list(found["answer"]) == ["higher", "equal", "lower", "open"]
     fit = compare(table, "at_1", list(found.index), "grpo")
@@ -50,7 +51,7 @@ def test_answers_follow_the_interval_and_the_corrected_p():
 
 def test_a_single_policys_means_are_differences_over_its_seeds():
     table = runs_of(EFFECTS)
-    own = compared.answers(table, "at_1", FAMILIES, "grpo", STATISTICS)["by_policy"]["up"]
+    own = answered(table, "at_1", FAMILIES, "grpo", STATISTICS)["by_policy"]["up"]
     of_c = table[table["policy"] == "c"].set_index(["arm", "seed"])["at_1"]
     assert own["abcd".index("c")] == pytest.approx((of_c["up"] - of_c["grpo"]).mean())
 
@@ -77,7 +78,7 @@ def atlas_of_two(tmp_path, monkeypatch):
 
 
 def test_runs_are_read_at_their_rate_and_at_the_budget(atlas_of_two):
-    shared, own = compared.runs(["budget"], 2e-4), compared.runs(["tuned"], 2e-4)
+    shared, own = reached(["budget"], 2e-4), reached(["tuned"], 2e-4)
     assert set(shared["rate"]) == {2e-4} and set(own["rate"]) == {1e-4}
     zvf = shared.set_index("run").loc["budget/a/zvf/1"]
     assert zvf["at_1"] == pytest.approx(0.42) and zvf["at_1.5"] == pytest.approx(0.53)
@@ -88,9 +89,7 @@ def test_runs_are_read_at_their_rate_and_at_the_budget(atlas_of_two):
 
 
 def test_the_difference_along_the_budget_grows_with_it(atlas_of_two):
-    both = compared.at_best(
-        compared.runs(["budget"], 2e-4), compared.runs(["tuned"], 2e-4), {"grpo": 1e-4, "zvf": 2e-4}
-    )
+    both = compared.at_best(reached(["budget"], 2e-4), reached(["tuned"], 2e-4), {"grpo": 1e-4, "zvf": 2e-4})
     found = compared.along(both, ["zvf"], "grpo", [0.5, 1.5], 0.95)
     assert found["difference"].to_numpy() == pytest.approx([0.05, 0.15])
 
@@ -98,7 +97,7 @@ def test_the_difference_along_the_budget_grows_with_it(atlas_of_two):
 def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
     with pytest.raises(NoRuns, match="make atlas PANEL=budget"):
-        compared.runs(["budget"], 2e-4)
+        reached(["budget"], 2e-4)
 
 
 def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
@@ -144,7 +143,7 @@ def test_what_four_base_policies_foretell_of_others_is_held_against_them():
 def test_the_latest_answer_of_an_arm_is_that_of_the_study_that_asked_again():
     first, again = runs_of(EFFECTS), runs_of({"down": (0.0, 0.004), "up": (0.05, 0.01)}, seed=1)
     answers = {
-        name: compared.answers(runs, "at_1", FAMILIES, "grpo", STATISTICS)
+        name: answered(runs, "at_1", FAMILIES, "grpo", STATISTICS)
         for name, runs in {front.OWN: first, front.AGAIN: again}.items()
     }
     last = front.latest(answers)

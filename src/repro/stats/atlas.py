@@ -54,6 +54,16 @@ def _of_panel(table: str, folder: Path, columns: Sequence[str] = ()) -> pd.DataF
     return whole
 
 
+def made(panels: Sequence[str], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """The runs of `panels`; NoRuns where there is none."""
+    parts = [load("runs", panel, columns=columns) for panel in panels]
+    runs = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    if runs.empty:
+        cures = f"`git checkout atlas/data`, or `make atlas PANEL={panels[0]}`"
+        raise NoRuns(f"atlas/data has no run of panel {panels[0]}: {cures}")
+    return runs
+
+
 def whole(runs: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
     """Those of `runs` at the places, values of the columns `where`, with as many runs as any, and of the arms with as
     many there as any: the others are still being made."""

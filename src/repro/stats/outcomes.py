@@ -42,12 +42,12 @@ def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def reached(panels: Sequence[str], rate: float | None = None) -> pd.DataFrame:
-    """A row per run of the atlas's `panels`: panel, policy, arm, seed, its learning rate, and its `outcomes`; without
-    columns where none has been made. `rate`: of runs that vary none; Unreadable names one where there is none."""
-    tables = [[atlas.load(table, panel, columns=READ[table]) for table in READ] for panel in panels]
-    found = [runs.merge(outcomes(curves), left_on="run", right_index=True) for runs, curves in tables if len(runs)]
-    whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-    return whole.assign(rate=atlas.varied(whole, RATE, float, rate)) if found else whole.assign(rate=[])
+    """A row per run of the atlas's `panels`: panel, policy, arm, seed, its learning rate, and its `outcomes`; NoRuns
+    where none has been made. `rate`: of runs that vary none; Unreadable names one where there is none."""
+    runs = atlas.made(panels, READ["runs"])
+    parts = [atlas.load("curves", panel, columns=READ["curves"]) for panel in runs["panel"].unique()]
+    whole = runs.merge(outcomes(pd.concat(parts, ignore_index=True)), left_on="run", right_index=True)
+    return whole.assign(rate=atlas.varied(whole, RATE, float, rate))
 
 
 def at_shares(curves: pd.DataFrame, shares: Sequence[float], measure: str = "accuracy") -> pd.DataFrame:

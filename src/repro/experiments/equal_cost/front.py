@@ -11,6 +11,8 @@ from repro.experiments.equal_cost import compared, plot
 from repro.paths import ATLAS_DESIGN
 from repro.settings import Settings
 from repro.settings.text import read_mapping
+from repro.stats.answers import answered
+from repro.stats.outcomes import reached
 from repro.stats.tables import intervals
 
 ALIKE, OWN, AGAIN = "one rate for all", "each at its best rate", "each at its best rate, again"
@@ -38,14 +40,13 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
     """The comparison by MEASURE. `rate`: the one for all. `best`: each arm's own."""
     groups = read_mapping(ATLAS_DESIGN)["groups"]
     families = {name: groups[group] for name, group in FAMILIES.items()}
-    shared = compared.runs(PANELS[ALIKE], rate)
-    own = compared.at_best(shared, compared.runs(PANELS[OWN], rate), best)
-    studies = {ALIKE: shared, OWN: own, AGAIN: compared.runs(PANELS[AGAIN], rate)}
+    shared = reached(PANELS[ALIKE], rate)
+    own = compared.at_best(shared, reached(PANELS[OWN], rate), best)
+    studies = {ALIKE: shared, OWN: own, AGAIN: reached(PANELS[AGAIN], rate)}
     runs = {name: compared.on_every_policy(of, settings.baseline) for name, of in studies.items()}
     by_measure = {
         measure: {
-            name: compared.answers(of, measure, families, settings.baseline, settings.statistics)
-            for name, of in runs.items()
+            name: answered(of, measure, families, settings.baseline, settings.statistics) for name, of in runs.items()
         }
         for measure in (MEASURE, "area")
     }

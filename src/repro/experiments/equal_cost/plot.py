@@ -5,18 +5,18 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.experiments.equal_cost.compared import MARGIN
 from repro.plots import forest
 from repro.plots.interactive import lines
 from repro.plots.style import COLORS, DASHES, new_figure
 from repro.plots.words import says
+from repro.stats.answers import MARGIN
 
 COLUMNS = 3
 FAR = 1.5  # times the usual distance: tokens and rewards by chance are so far that the others could not be told apart
 
 
 def answers(rates: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseline: str, title: str) -> Figure:
-    """A panel for each of `rates`, {what it is: `compared.answers`}; arms by family, base policies as dots."""
+    """A panel for each of `rates`, {what it is: `answered`'s table}; arms by family, base policies as dots."""
     family = pd.concat([table["family"] for table in rates.values()])
     family = family[~family.index.duplicated()]
     rows = pd.DataFrame({"arm": family.index, "title": family.index.map(titles), "group": family.to_numpy()})

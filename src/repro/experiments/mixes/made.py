@@ -7,7 +7,6 @@ from repro.paths import ATLAS_DESIGN
 from repro.settings import Mix
 from repro.settings.text import read_mapping
 from repro.stats import atlas
-from repro.stats.atlas import NoRuns
 
 PANEL = "mixes"
 WHERE = ["mix", "policy"]
@@ -24,13 +23,9 @@ def load(table: str) -> pd.DataFrame:
     """A table of the panel with mix, policy, arm and seed in front, mixes in the order of the design; without mixes on
     which not every arm is trained yet, and without base policies that have fewer mixes than others. NoRuns where there
     is none."""
-    runs = atlas.load("runs", PANEL, columns=["policy", "arm", "seed", "varied"])
-    mixes = list(declared())
-    if len(runs):
-        runs = runs.assign(mix=atlas.varied(runs, "mix", str))
-        runs = atlas.whole(atlas.whole(runs, WHERE), ["policy"])
-    if runs.empty:
-        raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
+    runs = atlas.made([PANEL], ["policy", "arm", "seed", "varied"])
+    runs = runs.assign(mix=atlas.varied(runs, "mix", str))
+    runs, mixes = atlas.whole(atlas.whole(runs, WHERE), ["policy"]), list(declared())
     named = runs.assign(mix=pd.Categorical(runs["mix"], mixes))[["run", *WHERE, "arm", "seed"]]
     rows = named.sort_values(WHERE, kind="stable").merge(atlas.load(table, PANEL), on="run")
     return rows.assign(mix=rows["mix"].astype(str))

@@ -15,11 +15,7 @@ def by_steps(rollouts: int, minibatch: int) -> pd.DataFrame:
     """A row per run: arm, policy, steps (optimiser steps on a batch of `rollouts`), rate, area (under the curve;
     repro.stats.outcomes). Runs of PANEL, and those of BESIDE with the same arms, base policies and rates, whose
     mini-batch was `minibatch`. Of base policies on which every run is made; NoRuns where there is none."""
-    made = atlas.load("runs", PANEL)
-    if made.empty:
-        raise NoRuns(f"atlas/data has no run of panel {PANEL}: `make atlas PANEL={PANEL}`")
-    made = atlas.whole(made, ["policy"])
-    own = _known(made, PANEL, rollouts, minibatch)
+    own = _known(atlas.whole(atlas.made([PANEL]), ["policy"]), PANEL, rollouts, minibatch)
     beside = _known(atlas.load("runs", BESIDE), BESIDE, rollouts, minibatch)
     same = beside.merge(own[["arm", "policy", "rate"]].drop_duplicates())
     table = pd.concat([own, same], ignore_index=True)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from repro.stats import atlas
-from repro.stats.atlas import NoRuns
 from repro.stats.pass_at_k import pass_at_k
 
 PANEL, OWN = "sharpening", "sharpening-own"  # the second at rates of the arms' own
@@ -16,10 +15,7 @@ KEYS = ["policy", "arm", "seed"]
 def load(panel: str = PANEL) -> pd.DataFrame:
     """A panel's rows of `temperatures` with policy, arm and seed, those of the base policies as arm BASE with seed 0;
     of base policies on which every arm is made. NoRuns where there is none."""
-    runs = atlas.load("runs", panel, columns=KEYS)
-    if runs.empty:
-        raise NoRuns(f"atlas/data has no run of panel {panel}: `make atlas PANEL={panel}`")
-    runs = atlas.whole(runs, ["policy"])[["run", *KEYS]]
+    runs = atlas.whole(atlas.made([panel], KEYS), ["policy"])[["run", *KEYS]]
     bases = runs.drop_duplicates("policy").assign(arm=BASE, seed=0)
     bases["run"] = [f"{panel}/{policy}/{BASE}" for policy in bases["policy"]]
     rows = pd.concat([bases, runs]).merge(atlas.load("temperatures", panel), on="run")

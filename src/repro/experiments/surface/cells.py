@@ -5,7 +5,6 @@ import pandas as pd
 
 from repro.settings import Statistics
 from repro.stats import atlas
-from repro.stats.atlas import NoRuns
 from repro.stats.nested import nested
 from repro.stats.outcomes import for_the_same_flops
 
@@ -24,10 +23,7 @@ def load() -> pd.DataFrame:
     The same FLOPs: what the most economical run of the base policy spends in all, linear between evaluations. Of base
     policies on which every run is made; NoRuns where there is none.
     """
-    runs = pd.concat([atlas.load("runs", panel) for panel in PANELS], ignore_index=True)
-    if runs.empty:
-        raise NoRuns(f"atlas/data has no run of panel {PANELS[0]}: `make atlas PANEL={PANELS[0]}`")
-    runs = atlas.whole(runs, ["policy"])
+    runs = atlas.whole(atlas.made(PANELS), ["policy"])
     group, weighting = atlas.varied(runs, UNSOLVABLE, int, WITHOUT), atlas.varied(runs, WEIGHTING, str)
     runs = runs[["run", "policy", "seed"]].assign(group=group, weighting=weighting)
     curves = pd.concat([atlas.load("curves", panel) for panel in PANELS], ignore_index=True)

@@ -1,0 +1,79 @@
+"""Differences from the baseline over base policies and seeds, and whether each is an answer: higher, lower, equal or
+open."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from repro.settings import Statistics
+from repro.stats.multiplicity import holm
+from repro.stats.nested import Nested
+from repro.stats.outcomes import compare
+
+MARGIN = 0.01  # differences within it count as none
+REPEATED = 5  # seeds of the study that a prediction interval is about
+
+
+def answered(
+    table: pd.DataFrame, measure: str, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
+) -> pd.DataFrame:
+    """A row per arm (the index) of `families`, of those that `table` has:
+
+    family                            its key in `families`. Arms of the first are corrected by Holm, so that one false
+                                      answer among them is unlikely; of each other, by the false discovery rate
+    difference, _low, _high           arm less baseline, mean over base policies and seeds, and its interval
+    adjusted                          p of no difference, corrected within the family
+    predicted_low, predicted_high     where a study of REPEATED seeds on another base policy will find it
+    detectable                        the least difference found four times in five, uncorrected
+    seeds                             on each base policy, at which the answer would not be open, were estimates and
+                                      variances to stay; inf where no number of seeds would do. Corrected for as many
+                                      tests as the family has arms
+    by_policy                         list of the differences on each base policy, in alphabetical order
+    agree                             base policies on which the difference has the sign of the mean
+    answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
+                                      ±MARGIN; else open
+    """
+    made = set(table["arm"])
+    arms = {arm: family for family, members in families.items() for arm in members if arm in made}
+    fit = compare(table, measure, list(arms), baseline)
+    low_A, high_A = fit.interval(statistics.confidence)
+    predicted = fit.prediction(statistics.confidence, REPEATED)
+    rows = pd.DataFrame(
+        {
+            "family": list(arms.values()),
+            "difference": fit.estimate_A,
+            "difference_low": low_A,
+            "difference_high": high_A,
+            "adjusted": _adjusted(fit, list(arms.values())),
+            "predicted_low": predicted[0],
+            "predicted_high": predicted[1],
+            "detectable": fit.detectable(statistics.confidence, 0.8),
+            "seeds": _seeds(fit, list(arms.values()), statistics.confidence),
+            "by_policy": list(map(list, fit.own_A_P)),
+            "agree": (np.sign(fit.own_A_P) == np.sign(fit.estimate_A)[:, None]).sum(1),
+        },
+        index=pd.Index(arms, name="arm"),
+    )
+    return rows.assign(answer=[_answer(row, statistics.confidence) for row in rows.itertuples()])
+
+
+def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
+    from scipy.stats import false_discovery_control  # a second of imports
+
+    p_A, adjusted_A = fit.p_values(), np.empty(len(families))
+    for place, family in enumerate(dict.fromkeys(families)):
+        own_A = np.array(families) == family
+        adjusted_A[own_A] = holm(p_A[own_A]) if place == 0 else false_discovery_control(p_A[own_A])
+    return adjusted_A
+
+
+def _seeds(fit: Nested, families: Sequence[str], confidence: float) -> np.ndarray:
+    counts = pd.Series(families).map(pd.Series(families).value_counts())
+    return np.array([fit.seeds_to_tell(confidence, MARGIN, tests)[place] for place, tests in enumerate(counts)])
+
+
+def _answer(row, confidence: float) -> str:
+    if row.adjusted < 1 - confidence:
+        return "higher" if row.difference > 0 else "lower"
+    return "equal" if row.difference_low >= -MARGIN and row.difference_high <= MARGIN else "open"
