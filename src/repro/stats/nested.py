@@ -99,7 +99,7 @@ class Nested:
         for half_A, level in ways:
             error_A = np.maximum(half_A, 0) / stdtrit(self.between_freedom_A, (1 + level) / 2)
             room_A = self.policies * error_A**2 - self.policy_variance_A  # for σ²/S
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):
                 needed_A = np.where(room_A > 0, np.minimum(needed_A, np.ceil(self.within_A / room_A)), needed_A)
         return needed_A
 

@@ -4,6 +4,8 @@
 MB; it is dequantised once. `tiny` is an untrained model for tests, made here. Anything else is a folder or a hub id.
 """
 
+import os
+import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -97,8 +99,14 @@ def build_tiny() -> tuple[Any, Any]:
 
 
 def _cached(folder: Path, make: Any) -> Path:
+    """Each process converts into a folder of its own, since several may start at once; the first to end is kept."""
     if not (folder / "config.json").exists():
-        save_policy(*make(), folder)
+        own = folder.with_name(f"{folder.name}-{os.getpid()}")
+        save_policy(*make(), own)
+        try:
+            os.replace(own, folder)
+        except OSError:  # another was first: a folder that is not empty is not replaced
+            shutil.rmtree(own)
     return folder
 
 

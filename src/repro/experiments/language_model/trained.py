@@ -30,7 +30,7 @@ class Trained:
 
 
 def load() -> pd.DataFrame:
-    """A row per run, as `repro.stats.outcomes.reached` has it, of seeds of which every run is made; NoRuns where that is
+    """A row per run, as `repro.stats.outcomes.reached` has it, of seeds that are whole; NoRuns where that is
     one, which has no interval."""
     rate = read_mapping(ATLAS_DESIGN)["panels"][PANEL]["settings"]["engine"]["learning_rate"]
     runs = atlas.whole(reached([PANEL], rate), ["seed"])

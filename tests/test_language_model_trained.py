@@ -1,0 +1,69 @@
+"""The language model's training: answers on it beside those on the study's base policies, from runs made by hand."""
+
+from itertools import product
+
+import pandas as pd
+import pytest
+
+from repro import settings as settings_module
+from repro.experiments.language_model import plot_trained, trained
+from repro.files import write_parquet
+from repro.plots.words import in_words
+from repro.stats import atlas
+from repro.stats.atlas import NoRuns
+
+STATISTICS = settings_module.load().statistics
+GAIN = {"grpo": 0.0, "pods": 0.1, "d3s": -0.1, "random-quarter": 0.0}  # at the end
+TITLES = dict(zip(GAIN, ("GRPO", "PODS", "D³S", "Random quarter"), strict=True))
+
+
+def write(folder, panel: str, policies: list[str], seeds: list[int], sign: float = 1.0, without: str = "") -> None:
+    """Runs from 0.3 to 0.5 and their GAIN, with a little of each seed's own; of sums they solve all in the end."""
+    runs, curves, questions = [], [], []
+    for policy, (arm, gain), seed in product(policies, GAIN.items(), seeds):
+        run = f"{panel}/{policy}/{arm}/{seed}"
+        if run == without:
+            continue
+        key = {"run": run, "panel": panel, "policy": policy, "arm": arm, "seed": seed}
+        runs.append({**key, "varied": '{"engine.learning_rate": 1e-5}'})
+        own = 0.001 * ((7 * seed + 3 * len(arm)) % 5)
+        for share, accuracy in ((0.0, 0.3), (0.5, 0.4), (1.0, 0.5 + sign * gain + own)):
+            spent = dict.fromkeys(("flops", "trained_tokens", "paper_tokens"), 1e9 * share)
+            curves.append({"run": run, "share": share, "accuracy": accuracy, "diverged": False, **spent})
+        solved = {"sums": 4, "words": 2}
+        questions += [{"run": run, "family": name, "successes": n, "samples": 4} for name, n in solved.items()]
+    for name, rows in {"runs": runs, "curves": curves, "questions": questions}.items():
+        write_parquet(pd.DataFrame(rows), folder / panel / f"{name}.parquet")
+
+
+def test_answers_on_the_language_model_stand_beside_those_of_the_study(tmp_path, monkeypatch):
+    """Of seeds that are whole; signs on the study's base policies are the other way round."""
+    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    write(tmp_path, "answers", ["a", "b", "c"], [0, 1], sign=-1.0)
+    with pytest.raises(NoRuns, match="make atlas PANEL=language-model"):
+        trained.load()
+    write(tmp_path, "language-model", ["smollm2"], [0, 1, 2], without="language-model/smollm2/pods/2")
+    found = trained.compare("grpo", STATISTICS)
+    assert sorted(found.runs["seed"].unique()) == [0, 1]
+    there, here = (table.set_index(["measure", "arm"]) for table in (found.answers, found.here))
+    assert there.loc["at_1"].index.to_list() == ["d3s", "pods", "random-quarter"]
+    assert there.loc["at_1", "answer"].to_list() == ["lower", "higher", "equal"]
+    assert here.loc["at_1", "answer"].to_list() == ["higher", "lower", "equal"]
+    # from half the budget on the gain grows in five tenths: a mean of 0.3 of it over ten
+    area = there.loc[("area", "pods"), "difference"]
+    assert area == pytest.approx(0.3 * there.loc[("at_1", "pods"), "difference"])
+    assert there.loc[("at_1", "pods"), "each"] == pytest.approx([0.098 + 0.002, 0.1], abs=0.005)
+    by_family = trained.by_family(found.runs, ["pods"]).groupby("family")["accuracy"].mean()
+    assert by_family.to_dict() == {"sums": 1.0, "words": 0.5}
+    figure = plot_trained.answers(found, TITLES, "SmolLM2", "Do the answers hold?")
+    assert in_words(figure).startswith("SmolLM2, budget spent: D³S lower, PODS higher, Random quarter equal")
+    curves = atlas.load("curves", trained.PANEL).merge(found.runs[["run", "arm", "seed"]], on="run")
+    figure = plot_trained.curves(curves, list(GAIN)[1:], "grpo", TITLES, "How does it learn?")
+    assert in_words(figure).startswith("when the budget is spent: highest PODS, 0.60")
+
+
+def test_one_whole_seed_has_no_interval(tmp_path, monkeypatch):
+    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    write(tmp_path, "language-model", ["smollm2"], [0, 1], without="language-model/smollm2/pods/1")
+    with pytest.raises(NoRuns, match="whole for one seed alone"):
+        trained.load()
