@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -106,30 +107,30 @@ def run(engines: dict[str, Competitor], arm: str, seed: int) -> dict[str, dict]:
     begun = ask_all(engines, seed, "begin", arm=arm, seed=seed)
     assert len({answer["queries"] for answer in begun.values()}) == 1, "the engines train on different queries"
     totals = {name: defaultdict(float) for name in engines}
-    evaluation, steps = FIXED["evaluation"], FIXED["engine"]["steps"]
-    for step in range(1, steps + 1):
-        for name, answer in ask_all(engines, seed + step, "step").items():
-            _add_step(totals[name], answer)
-        if step % evaluation["every"] == 0:
-            samples = evaluation["final_samples" if step == steps else "samples"]
-            for name, answer in ask_all(engines, seed + step, "evaluate", samples=samples).items():
-                _add_evaluation(totals[name], answer)
+    for step, do, asked in requests():
+        add = _add_step if do == "step" else _add_evaluation
+        for name, answer in ask_all(engines, seed + step, do, **asked).items():
+            add(totals[name], answer)
     return {name: dict(total) for name, total in totals.items()}
 
 
 def products(engine: Competitor, arm: str, seed: int) -> dict[str, float]:
     """Seconds that matrix products take of a run, by phase: one more run, recorded by torch's profiler."""
     engine.ask("begin", arm=arm, seed=seed)
-    total, evaluation, steps = defaultdict(float), FIXED["evaluation"], FIXED["engine"]["steps"]
-    for step in range(1, steps + 1):
-        answers = [engine.ask("step", recorded=True)]
-        if step % evaluation["every"] == 0:
-            samples = evaluation["final_samples" if step == steps else "samples"]
-            answers.append(engine.ask("evaluate", samples=samples, recorded=True))
-        for answer in answers:
-            for logged, seconds in answer["products"].items():
-                total[LOGGED.get(logged, "rest")] += seconds
+    total: dict[str, float] = defaultdict(float)
+    for _, do, asked in requests():
+        for logged, seconds in engine.ask(do, recorded=True, **asked)["products"].items():
+            total[LOGGED.get(logged, "rest")] += seconds
     return dict(total)
+
+
+def requests() -> Iterator[tuple[int, str, dict[str, int]]]:
+    """What a whole run asks of an engine once it has begun: the step, "step" or "evaluate", and with what."""
+    evaluation, steps = FIXED["evaluation"], FIXED["engine"]["steps"]
+    for step in range(1, steps + 1):
+        yield step, "step", {}
+        if step % evaluation["every"] == 0:
+            yield step, "evaluate", {"samples": evaluation["final_samples" if step == steps else "samples"]}
 
 
 def _add_step(total: dict[str, float], answer: dict) -> None:
