@@ -24,6 +24,8 @@ TUNED = ("tuning", "tuning-edges", "budget", "baseline", "tuned", "tuned-objecti
 PANELS = (
     *TUNED,
     "answers",
+    "language-model",
+    "language-model-batches",
     "mixes",
     "longer",
     "sharpening",
@@ -39,12 +41,13 @@ COPIED = (
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
+OF_THE_ATLAS = ("language_model_trained", "mixes", "longer", "sharpening", "surface", "rates", "equal_cost")
 # Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core.
 LANES = [
     (["theory", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
     (
         ["report", "dynamics", "planner"],
-        ["profile_report", "fidelity", "drift", "mixes", "longer", "sharpening", "surface", "rates", "equal_cost"],
+        ["profile_report", "fidelity", "drift", *OF_THE_ATLAS],
     ),
 ]
 

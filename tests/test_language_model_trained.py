@@ -17,17 +17,17 @@ GAIN = {"grpo": 0.0, "pods": 0.1, "d3s": -0.1, "random-quarter": 0.0}  # at the 
 TITLES = dict(zip(GAIN, ("GRPO", "PODS", "D³S", "Random quarter"), strict=True))
 
 
-def write(folder, panel: str, policies: list[str], seeds: list[int], sign: float = 1.0, without: str = "") -> None:
-    """Runs from 0.3 to 0.5 and their GAIN, with a little of each seed's own; of sums they solve all in the end."""
+def write(folder, panel: str, policies: list[str], seeds: list[int], gains=GAIN, without: str = "") -> None:
+    """Runs from 0.3 to 0.5 and their gain, with a little of each seed's own; of sums they solve all in the end."""
     runs, curves, questions = [], [], []
-    for policy, (arm, gain), seed in product(policies, GAIN.items(), seeds):
+    for policy, (arm, gain), seed in product(policies, gains.items(), seeds):
         run = f"{panel}/{policy}/{arm}/{seed}"
         if run == without:
             continue
         key = {"run": run, "panel": panel, "policy": policy, "arm": arm, "seed": seed}
         runs.append({**key, "varied": '{"engine.learning_rate": 1e-5}'})
         own = 0.001 * ((7 * seed + 3 * len(arm)) % 5)
-        for share, accuracy in ((0.0, 0.3), (0.5, 0.4), (1.0, 0.5 + sign * gain + own)):
+        for share, accuracy in ((0.0, 0.3), (0.5, 0.4), (1.0, 0.5 + gain + own)):
             spent = dict.fromkeys(("flops", "trained_tokens", "paper_tokens"), 1e9 * share)
             curves.append({"run": run, "share": share, "accuracy": accuracy, "diverged": False, **spent})
         solved = {"sums": 4, "words": 2}
@@ -39,7 +39,7 @@ def write(folder, panel: str, policies: list[str], seeds: list[int], sign: float
 def test_answers_on_the_language_model_stand_beside_those_of_the_study(tmp_path, monkeypatch):
     """Of seeds that are whole; signs on the study's base policies are the other way round."""
     monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
-    write(tmp_path, "answers", ["a", "b", "c"], [0, 1], sign=-1.0)
+    write(tmp_path, "answers", ["a", "b", "c"], [0, 1], {arm: -gain for arm, gain in GAIN.items()})
     with pytest.raises(NoRuns, match="make atlas PANEL=language-model"):
         trained.load()
     write(tmp_path, "language-model", ["smollm2"], [0, 1, 2], without="language-model/smollm2/pods/2")
@@ -60,6 +60,17 @@ def test_answers_on_the_language_model_stand_beside_those_of_the_study(tmp_path,
     curves = atlas.load("curves", trained.PANEL).merge(found.runs[["run", "arm", "seed"]], on="run")
     figure = plot_trained.curves(curves, list(GAIN)[1:], "grpo", TITLES, "How does it learn?")
     assert in_words(figure).startswith("when the budget is spent: highest PODS, 0.60")
+
+
+def test_small_batches_are_compared_as_an_arm_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    write(tmp_path, "language-model", ["smollm2"], [0, 1])
+    write(tmp_path, "language-model-batches", ["smollm2"], [0, 1, 2], {"grpo": 0.04})
+    runs = trained.with_small_batches(trained.load())
+    assert runs.groupby("arm").size()[trained.SMALL] == 2  # of seeds that the other panel has
+    found = trained.differences(runs, [(trained.SMALL, "grpo"), ("pods", trained.SMALL)], STATISTICS)
+    assert found["measure"].to_list() == ["at_1", "area"] * 2
+    assert found["difference"].to_list() == pytest.approx([0.04, 0.012, 0.06, 0.018], abs=0.003)
 
 
 def test_one_whole_seed_has_no_interval(tmp_path, monkeypatch):

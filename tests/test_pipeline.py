@@ -42,7 +42,7 @@ atlas_arms:"""
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
 STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner")
-OF_THE_ATLAS = ("mixes", "longer", "sharpening", "surface", "rates", "equal_cost")
+OF_THE_ATLAS = ("language-model-trained", "mixes", "longer", "sharpening", "surface", "rates", "equal_cost")
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
