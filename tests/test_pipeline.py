@@ -210,6 +210,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
         "fidelity",
         "drift",
         "dynamics",
+        "language_model_trained",
         "mixes",
         "longer",
         "sharpening",
