@@ -116,6 +116,13 @@ def test_the_tiny_model_is_made_once_and_always_the_same(tmp_path):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
+def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
+    folder = fetch("tiny", cache=tmp_path)
+    (folder / "config.json").unlink()
+    assert fetch("tiny", cache=tmp_path) == folder and (folder / "config.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
 def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypatch):
     def missing(package):
         raise loading.metadata.PackageNotFoundError(package)

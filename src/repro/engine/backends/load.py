@@ -101,6 +101,7 @@ def build_tiny() -> tuple[Any, Any]:
 def _cached(folder: Path, make: Any) -> Path:
     """Each process converts into a folder of its own, since several may start at once; the first to end is kept."""
     if not (folder / "config.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)  # damaged, if it is there
         own = folder.with_name(f"{folder.name}-{os.getpid()}")
         save_policy(*make(), own)
         try:
