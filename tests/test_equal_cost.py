@@ -110,9 +110,10 @@ def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
     held = pd.DataFrame(rows).mean()
     assert held["other seeds"] == pytest.approx(0.95, abs=0.03)
     assert held["other policy"] == pytest.approx(0.95, abs=0.03)
+    assert held["other half"] == pytest.approx(0.95, abs=0.03)
     assert held["one policy, mean"] < held["one policy, predicted"] < 0.8
-    with pytest.raises(ValueError, match="runs on 2 base policies"):
-        calibration(np.zeros((3, 2, 5)), 0.95)
+    with pytest.raises(ValueError, match="runs on 3 base policies"):
+        calibration(np.zeros((3, 3, 5)), 0.95)
 
 
 def test_a_baseline_that_is_run_again_lies_where_its_first_seeds_predict():

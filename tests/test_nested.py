@@ -81,6 +81,8 @@ def test_a_prediction_on_another_policy_has_the_between_mean_square():
     low_A, high_A = fit.prediction(0.95, 5)
     half_A = t.ppf(0.975, fit.between_freedom_A) * np.sqrt(fit.between_A * (1 + 1 / 4) / 5)
     assert (fit.between_A > fit.within_A).all() and (high_A - low_A) / 2 == pytest.approx(half_A)
+    two = np.ravel(np.diff(fit.prediction(0.95, 5, policies=2), axis=0)) / 2
+    assert two == pytest.approx(t.ppf(0.975, fit.between_freedom_A) * np.sqrt(fit.between_A * (1 / 2 + 1 / 4) / 5))
     assert (fit.detectable(0.95, 0.8) > half_A * 0).all()
     narrow = nested(np.concatenate([draw(np.random.default_rng(2), between=0.05)[0]] * 4, axis=2)).prediction(
         0.95, 5, 0

@@ -71,18 +71,20 @@ class Nested:
             t_A = np.abs(self.estimate_A / self.error_A)
         return np.where(self.estimate_A == 0, 1.0, 2 * stdtr(self.between_freedom_A, -t_A))
 
-    def prediction(self, confidence: float, seeds: int, policy: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(low_A, high_A) of the mean difference in one more study of `seeds` seeds.
+    def prediction(
+        self, confidence: float, seeds: int, policy: int | None = None, policies: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(low_A, high_A) of the mean difference in one more study of `seeds` seeds on each of `policies` base policies.
 
-        policy: its base policy, one of these; None: another of their kind. The study's own scatter is in it, so that,
+        policy: its base policy, one of these; None: others of their kind. The study's own scatter is in it, so that,
         other than a confidence interval, it gets no narrower than that with more data.
         """
         if policy is not None or self.policies == 1:
             centre_A = self.own_A_P[:, policy or 0]
             error_A = np.sqrt(self.within_A * (1 / self.seeds + 1 / seeds))
             return _around(centre_A, error_A, self.within_freedom, confidence)
-        # τ² + σ²/n + Var δ̂; with n = S this is between (1 + 1/P) / S
-        variance_A = self.policy_variance_A + self.within_A / seeds + self.error_A**2
+        # (τ² + σ²/n)/m + Var δ̂; with n = S and one base policy this is between (1 + 1/P) / S
+        variance_A = (self.policy_variance_A + self.within_A / seeds) / policies + self.error_A**2
         return _around(self.estimate_A, np.sqrt(variance_A), self.between_freedom_A, confidence)
 
     def detectable(self, confidence: float, power: float) -> np.ndarray:

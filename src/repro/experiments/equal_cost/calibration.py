@@ -17,16 +17,17 @@ def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFram
 
     other seeds          prediction, from more than half of a base policy's seeds: its other seeds
     other policy         prediction, from all base policies but one: the one left out
+    other half           prediction, from half of the base policies: the others' mean
     one policy, predicted   prediction, from one base policy's seeds as if base policies did not differ: another one
     one policy, mean        confidence interval, from one base policy's seeds: another one
 
-    The last two are what a study on one base policy says about another. ValueError with fewer than three base policies.
+    The last two are what a study on one base policy says about another. ValueError with fewer than four base policies.
     """
     d_A_P_S = np.asarray(differences_A_P_S, float)
     _, policies, seeds = d_A_P_S.shape
-    if policies < 3:
-        raise ValueError(f"calibration: runs on {policies} base policies; it takes three, to leave one out")
-    hits: dict[str, list[np.ndarray]] = {name: [] for name in ("other seeds", "other policy", *ONE)}
+    if policies < 4:
+        raise ValueError(f"calibration: runs on {policies} base policies; it takes four, for halves of two")
+    hits: dict[str, list[np.ndarray]] = {name: [] for name in ("other seeds", "other policy", "other half", *ONE)}
     for policy in range(policies):
         for part in map(list, combinations(range(seeds), seeds // 2 + 1)):
             rest = [seed for seed in range(seeds) if seed not in part]
@@ -34,6 +35,10 @@ def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFram
             hits["other seeds"].append(_in(fit.prediction(confidence, len(rest)), d_A_P_S[:, policy, rest].mean(1)))
         fit = nested(np.delete(d_A_P_S, policy, axis=1))
         hits["other policy"].append(_in(fit.prediction(confidence, seeds), d_A_P_S[:, policy].mean(1)))
+    for half in map(list, combinations(range(policies), policies // 2)):
+        rest = [policy for policy in range(policies) if policy not in half]
+        ends = nested(d_A_P_S[:, half]).prediction(confidence, seeds, policies=len(rest))
+        hits["other half"].append(_in(ends, d_A_P_S[:, rest].mean((1, 2))))
     for one, other in permutations(range(policies), 2):
         fit, mean_A = nested(d_A_P_S[:, [one]]), d_A_P_S[:, other].mean(1)
         for name, ends in zip(ONE, (fit.prediction(confidence, seeds), fit.interval(confidence)), strict=True):

@@ -1,0 +1,121 @@
+"""The exploratory arms less the baseline on two base policies: raw, and partially pooled by family."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import false_discovery_control
+
+from repro.settings import Statistics
+from repro.stats import atlas
+from repro.stats.nested import nested
+from repro.stats.outcomes import paired
+from repro.stats.partial import partially_pooled
+
+PANELS = ("steps", "others")  # on base policy a, and on b
+MEASURES = {"steps": "after as many steps", "flops": "for the same FLOPs"}
+
+
+def load(baseline: str) -> pd.DataFrame:
+    """A row per run: policy, arm, seed and its accuracy by each of MEASURES, of the arms that all of PANELS have, on
+    seeds that all of them have. NoRuns where none has been made.
+
+    steps    when the run ends, after as many steps as any
+    flops    less the baseline's of that base policy and seed, when both have spent what the cheaper of the two spends
+             in all, linear between evaluations; 0 for the baseline
+    """
+    runs = pd.concat([atlas.made([panel], ["policy", "arm", "seed"]) for panel in PANELS], ignore_index=True)
+    shared = set.intersection(*(set(own["arm"]) for _, own in runs.groupby("panel")))
+    runs = runs[runs["arm"].isin(shared)]
+    runs = runs[runs.groupby(["panel", "seed"])["arm"].transform("nunique") == len(shared)]
+    curves = pd.concat([atlas.load("curves", panel) for panel in PANELS], ignore_index=True)
+    curves = curves[curves["run"].isin(runs["run"])].sort_values(["run", "step"], kind="stable")
+    of_run = {run: own[["flops", "accuracy"]].to_numpy().T for run, own in curves.groupby("run")}
+    first = runs[runs["arm"] == baseline].set_index(["policy", "seed"])["run"]
+    table = runs[["run", "policy", "arm", "seed"]].reset_index(drop=True)
+    less = [_less(of_run[row.run], of_run[first[row.policy, row.seed]]) for row in table.itertuples()]
+    return table.assign(steps=[of_run[run][1, -1] for run in table["run"]], flops=less)
+
+
+def _less(curve: np.ndarray, other: np.ndarray) -> float:
+    """Accuracy of one curve, rows FLOPs and accuracy, less that of the other where the shorter ends."""
+    spent = min(curve[0, -1], other[0, -1])
+    return float(np.interp(spent, *curve) - np.interp(spent, *other))
+
+
+def differences(
+    table: pd.DataFrame, families: Mapping[str, str], baseline: str, statistics: Statistics
+) -> pd.DataFrame:
+    """A row per measure and arm of `families`, {arm: family}:
+
+    difference               arm less baseline, mean over base policies and seeds
+    by_policy                list of it on each base policy, in alphabetical order
+    adjusted, answer         p of no difference at a false discovery rate over the arms of a measure; higher, lower or
+                             open
+    pooled, _low, _high      the difference partially pooled with those of its family, and its interval
+    weight                   how much of `pooled` is the arm's own difference
+    """
+    parts = []
+    for measure in MEASURES:
+        d_A_P_S = paired(table, measure, list(families), baseline)
+        fit, pooled = nested(d_A_P_S), partially_pooled(d_A_P_S, list(families.values()))
+        low, high = pooled.interval(statistics.confidence)
+        adjusted = false_discovery_control(fit.p_values())
+        sign = np.where(fit.estimate_A > 0, "higher", "lower")
+        rows = {
+            "measure": measure,
+            "arm": list(families),
+            "family": list(families.values()),
+            "difference": fit.estimate_A,
+            "by_policy": list(map(list, fit.own_A_P)),
+            "adjusted": adjusted,
+            "answer": np.where(adjusted < 1 - statistics.confidence, sign, "open"),
+            "pooled": pooled.estimate_A,
+            "pooled_low": low,
+            "pooled_high": high,
+            "weight": pooled.weight_A,
+        }
+        parts.append(pd.DataFrame(rows))
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_family(table: pd.DataFrame, families: Mapping[str, str], baseline: str, statistics: Statistics) -> pd.DataFrame:
+    """A row per measure and family: mean, mean_low, mean_high of its arms' differences; spread, the standard deviation
+    of arms within families, one for all."""
+    parts = []
+    for measure in MEASURES:
+        pooled = partially_pooled(paired(table, measure, list(families), baseline), list(families.values()))
+        means = pooled.means(statistics.confidence).reset_index()
+        parts.append(means.assign(measure=measure, spread=pooled.spread))
+    return pd.concat(parts, ignore_index=True)
+
+
+def foretold(table: pd.DataFrame, families: Mapping[str, str], baseline: str) -> pd.DataFrame:
+    """A row per measure and base policy left out: how well the arms' differences on the others foretell its own.
+
+    raw, pooled, family, nothing   root mean square error of the raw difference, the partially pooled one, the family's
+                                   mean, and of foretelling no difference for all
+    correlation                    rank correlation of the raw differences
+    """
+    rows = []
+    for measure in MEASURES:
+        d_A_P_S = paired(table, measure, list(families), baseline)
+        for place, policy in enumerate(sorted(table["policy"].unique())):
+            others = np.delete(d_A_P_S, place, axis=1)
+            if not others.shape[1]:
+                continue
+            pooled = partially_pooled(others, list(families.values()))
+            raw, here = others.mean((1, 2)), d_A_P_S[:, place].mean(1)
+            means = pd.Series(pooled.mean_G, pooled.families).loc[list(families.values())].to_numpy()
+            said = {"raw": raw, "pooled": pooled.estimate_A, "family": means, "nothing": 0.0}
+            errors = {name: float(np.sqrt(np.mean((here - of) ** 2))) for name, of in said.items()}
+            order = float(pd.Series(raw).corr(pd.Series(here), "spearman"))
+            rows.append({"measure": measure, "policy": policy, **errors, "correlation": order})
+    return pd.DataFrame(rows)
+
+
+def families_of(arms: Sequence[str], groups: Mapping[str, str], baseline: str) -> dict[str, str]:
+    """{arm: its group} of `arms` but the baseline, in the order of `groups`, {arm: group}; those that it lacks last."""
+    known = [arm for arm in groups if arm in set(arms)]
+    ordered = [*known, *sorted(set(arms) - set(known))]
+    return {arm: groups.get(arm, "Not in params.yaml") for arm in ordered if arm != baseline}
