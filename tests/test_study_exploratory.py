@@ -71,7 +71,7 @@ def test_one_base_policy_foretells_another(runs):
 def test_figures_say_what_they_show(runs):
     table = compared.differences(runs, FAMILIES, "grpo", STATISTICS)
     words = in_words(plot.answers(table, TITLES, "GRPO", "Which end higher?"))
-    assert "after as many steps, 2 higher, 2 lower, 1 open" in words
+    assert "after as many steps: Up higher, Up-Too higher, Down lower, Down-Too lower;" in words
     assert "rank correlation" in in_words(plot.both(table, TITLES, "GRPO", "Do they differ alike?", named=1))
 
 

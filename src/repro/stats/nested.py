@@ -74,7 +74,7 @@ class Nested:
     def prediction(
         self, confidence: float, seeds: int, policy: int | None = None, policies: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(low_A, high_A) of the mean difference in one more study of `seeds` seeds on each of `policies` base policies.
+        """(low_A, high_A) of the mean difference in one more study: `seeds` seeds on each of `policies` base policies.
 
         policy: its base policy, one of these; None: others of their kind. The study's own scatter is in it, so that,
         other than a confidence interval, it gets no narrower than that with more data.

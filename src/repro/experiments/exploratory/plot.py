@@ -7,28 +7,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.experiments.exploratory.compared import MEASURES
-from repro.plots import forest
+from repro.plots import answers as forest
 from repro.plots.style import COLORS, MARKERS, new_figure
 from repro.plots.words import says
-from repro.stats.answers import MARGIN
 
 
 def answers(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
     """Partially pooled differences with their intervals, a panel for each measure, raw ones of each base policy as
     dots. `table`: of `compared.differences`."""
-    rows = table.drop_duplicates("arm")[["arm", "family"]].rename(columns={"family": "group"})
-    rows = rows.assign(title=rows["arm"].map(titles)).sort_values("group", kind="stable", ignore_index=True)
-    columns, found = [], []
+    panels = {}
     for measure, words in MEASURES.items():
-        own = table[table["measure"] == measure].set_index("arm").loc[rows["arm"]]
-        for end in ("", "_low", "_high"):
-            rows[measure + end] = own[f"pooled{end}"].to_numpy()
-        rows[f"{measure}_answer"], rows[f"{measure}_each"] = own["answer"].to_numpy(), own["by_policy"].to_numpy()
-        label = f"accuracy less {baseline}'s,\n{words}"
-        columns.append(forest.Column(measure, label, 0.0, alike=True))
-        counts = own["answer"].value_counts().reindex(["higher", "lower", "open"], fill_value=0)
-        found.append(f"{words}, " + ", ".join(f"{count} {answer}" for answer, count in counts.items()))
-    return forest.answers(rows, columns, MARGIN, title, "; ".join(found))
+        own = table[table["measure"] == measure].set_index("arm")
+        ends = {f"difference{end}": own[f"pooled{end}"] for end in ("", "_low", "_high")}
+        panels[f"accuracy less {baseline}'s,\n{words}"] = own.assign(**ends, each=own["by_policy"])
+    return forest.answers(panels, titles, title)
 
 
 def both(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str, named: int = 3) -> Figure:

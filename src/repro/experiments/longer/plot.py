@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from repro.experiments.longer.ends import LOGS
+from repro.plots import grid
 from repro.plots.interactive import lines
 from repro.plots.interactive import rows as answering_rows
 from repro.plots.style import BASELINE, COLORS, STRIPE, new_figure
@@ -17,7 +18,6 @@ from repro.stats.saturation import Curves
 from repro.stats.tables import interval
 
 TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
-COLUMNS = 3
 POINTS = 60  # of a fitted curve
 LOOKS = {"higher": (COLORS[0], COLORS[0]), "lower": (COLORS[1], COLORS[1]), "open": ("0.35", "white")}
 
@@ -103,11 +103,10 @@ def curves(
     """A panel for each of `arms`: mean accuracy at each evaluation, over seeds, of the arm and the baseline, and their
     fitted curves, a line style for each base policy of `fits`. `table`: of `ends.load`."""
     order = [baseline, *arms]
-    rows = -(-len(arms) // COLUMNS)
-    figure, axes = new_figure(1.3 + 2.3 * rows, rows, COLUMNS, width=9.6, sharex=True, sharey=True)
+    figure, panels = grid.grid(arms, titles, ("GFLOP spent", "held-out accuracy"), title)
     means = table.groupby(["policy", "arm", "step"], sort=False)[["gflop", "accuracy"]].mean().reset_index()
     drawn = []
-    for ax, arm in zip(axes.flat, arms, strict=False):
+    for arm, ax in panels.items():
         for (policy, fit), dash in zip(fits.items(), ("-", (0, (5, 1.5))), strict=False):
             for name, color in ((baseline, BASELINE["color"]), (arm, COLORS[0])):
                 own = means[(means["policy"] == policy) & (means["arm"] == name)]
@@ -116,14 +115,7 @@ def curves(
                 ax.plot(own["gflop"], own["accuracy"], ".", color=color, markersize=3, alpha=0.6)
                 line.set_label(f"{'the arm' if name == arm else titles[name]}, base policy {policy}")
                 drawn.append(own.assign(title=titles[name], policy=policy))
-        ax.set_title(titles[arm], loc="left", fontsize=12)
-    for ax in axes.flat[len(arms) :]:
-        ax.set_axis_off()
-    for ax in axes[:, 0]:
-        ax.set_ylabel("held-out accuracy")
-    axes[-1, 0].set_xlabel("GFLOP spent")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle(title, x=0.01, ha="left")
+    grid.legend(figure, panels)
     seen = pd.concat(drawn, ignore_index=True).drop_duplicates(["policy", "title", "step"])
     last = seen.groupby(["policy", "title"])["accuracy"].last().groupby("title").mean()
     base = last[titles[baseline]]
