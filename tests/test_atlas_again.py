@@ -31,7 +31,7 @@ def place(tmp_path, monkeypatch):
 
 
 def design_of(panels: dict) -> designs.Design:
-    text = yaml.safe_dump({"settings": {}, "policies": {"a": {}}, "groups": {}, "panels": panels})
+    text = yaml.safe_dump({"settings": {}, "policies": {"a": {}, "b": {}}, "groups": {}, "panels": panels})
     paths.ATLAS_DESIGN.write_text(text)
     return designs.load()
 
@@ -98,14 +98,23 @@ def test_a_cut_predicts_the_other_seeds_of_the_other_study():
 
 
 def test_whole_arms_are_compared_on_all_seeds_and_all_arms_on_the_seeds_they_share(place, monkeypatch):
-    design = design_of({**PANELS, "first": {**PANELS["first"], "arms": ["grpo", "zvf", "pods"], "seeds": [0, 1, 2]}})
-    made = pd.DataFrame([(arm, seed) for arm in ("grpo", "zvf", "pods") for seed in range(3)], columns=["arm", "seed"])
-    of = {"second": made[(made["arm"] != "pods") | (made["seed"] == 1)], "first": made}
-    monkeypatch.setattr(again.atlas, "load", lambda table, panel: of[panel])
-    monkeypatch.setattr(again.atlas, "of_seeds", lambda table, panel, arms, seeds: (panel, arms, seeds))
+    """From base policy a pods has one seed of three, from b nothing is made again."""
+    policies = {**PANELS["first"], "arms": ["grpo", "zvf", "pods"], "seeds": [0, 1, 2], "policies": ["a", "b"]}
+    design = design_of({**PANELS, "first": policies})
+    keys = [(policy, arm, seed) for policy in "ab" for arm in ("grpo", "zvf", "pods") for seed in range(3)]
+    first = pd.DataFrame(keys, columns=["policy", "arm", "seed"]).assign(run=[f"{key}" for key in keys])
+    second = first[(first["policy"] == "a") & ((first["arm"] != "pods") | (first["seed"] == 1))]
+    curves = first[["run"]].assign(accuracy=np.arange(18) / 100)
+    tables = {("runs", "first"): first, ("runs", "second"): second}
+    monkeypatch.setattr(again.atlas, "load", lambda table, panel: tables.get((table, panel), curves))
     whole, shared = again.pairs(design, "second")
-    assert whole.first == ("first", ["grpo", "zvf"], [0, 1, 2]) and whole.second[2] == [0, 1, 2]
-    assert shared.first == ("first", ["grpo", "zvf", "pods"], [0, 1, 2]) and shared.second[2] == [1]
+    assert (whole.policy, whole.arms, whole.seeds) == ("a", ["grpo", "zvf"], [0, 1, 2])
+    assert whole.first["accuracy"].tolist() == whole.second["accuracy"].tolist() == [n / 100 for n in range(6)]
+    assert (shared.policy, shared.arms, shared.seeds) == ("a", ["grpo", "zvf", "pods"], [1])
+    assert shared.second["accuracy"].tolist() == [0.01, 0.04, 0.07] and len(shared.first) == 9
+    tables["runs", "first"] = first[first["seed"] > 0]
+    with pytest.raises(again.NotMadeAgain, match="panel first lacks runs from base policy a"):
+        again.pairs(design, "second")
 
 
 def test_without_runs_it_is_one_sentence(place):
@@ -114,6 +123,9 @@ def test_without_runs_it_is_one_sentence(place):
         again.pairs(design, "second")
     with pytest.raises(again.NotMadeAgain, match="panel first repeats no other"):
         again.pairs(design, "first")
+    twice = design_of({**PANELS, "first": {**PANELS["first"], "vary": {"engine.learning_rate": [1e-4, 2e-4]}}})
+    with pytest.raises(again.NotMadeAgain, match="panel second has several runs of an arm with one seed"):
+        again.pairs(twice, "second")
 
 
 def test_the_comparison_in_git_is_that_of_the_data_in_git():

@@ -22,9 +22,10 @@ class NotMadeAgain(Refused):
 
 @dataclass(frozen=True)
 class Pair:
-    """The evaluations of `arms` in a panel and in the one that repeats it, as repro.stats.runs has them; `seeds`: those
-    that every arm has in the second."""
+    """From one base policy, the evaluations of `arms` in a panel and in the one that repeats it, as repro.stats.runs
+    has them; `seeds`: those that every arm has in the second."""
 
+    policy: str
     arms: list[str]
     seeds: list[int]
     first: pd.DataFrame
@@ -32,29 +33,42 @@ class Pair:
 
 
 def pairs(design: Design, panel: str) -> list[Pair]:
-    """The arms that `panel` has with every seed; and all that it has at all, with the seeds that they share, if these
-    are others. NotMadeAgain where there are neither."""
+    """From each base policy the arms that `panel` has with every seed; and all that it has at all, with the seeds that
+    they share, if these are others. NotMadeAgain where there are neither, or an arm has several runs with one seed."""
     of = design.panels[panel]
     if of.repeats is None:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
+    if of.vary or any(len(rates) > 1 for rates in of.rates.values()):
+        raise NotMadeAgain(f"panel {panel} has several runs of an arm with one seed: only panels of one are compared")
     runs = atlas.load("runs", panel)
-    seeds = runs.groupby("arm")["seed"].agg(set) if len(runs) else {}
-    made = {arm: seeds[arm] for arm in arms_of(design, of) if arm in seeds}
-    whole = [arm for arm, seeds in made.items() if seeds == set(of.seeds)]
-    common = [seed for seed in of.seeds if made and all(seed in seeds for seeds in made.values())]
-    chosen = [(whole, list(of.seeds))] if len(whole) > 1 else []
-    chosen += [(list(made), common)] if common and len(whole) < len(made) else []
-    if not chosen:
-        raise NotMadeAgain(f"the atlas has no whole seed and no whole arm of panel {panel} yet: `make atlas`")
-    return [
-        Pair(
-            arms,
-            seeds,
-            atlas.of_seeds("evaluations", of.repeats, arms, of.seeds),
-            atlas.of_seeds("evaluations", panel, arms, seeds),
-        )
-        for arms, seeds in chosen
+    found = [
+        Pair(policy, arms, seeds, _curves(of.repeats, policy, arms, of.seeds), _curves(panel, policy, arms, seeds))
+        for policy in of.policies
+        if len(runs)
+        for arms, seeds in _made(runs[runs["policy"] == policy], arms_of(design, of), of.seeds)
     ]
+    if not found:
+        raise NotMadeAgain(f"the atlas has no whole seed and no whole arm of panel {panel} yet: `make atlas`")
+    return found
+
+
+def _made(runs: pd.DataFrame, arms: list[str], seeds: list[int]) -> list[tuple[list[str], list[int]]]:
+    """(arms, seeds) to compare, of those of one base policy that are made."""
+    own = runs.groupby("arm")["seed"].agg(set)
+    made = {arm: own[arm] for arm in arms if arm in own}
+    whole = [arm for arm, of_arm in made.items() if of_arm == set(seeds)]
+    common = [seed for seed in seeds if made and all(seed in of_arm for of_arm in made.values())]
+    chosen = [(whole, list(seeds))] if len(whole) > 1 else []
+    return chosen + ([(list(made), common)] if common and len(whole) < len(made) else [])
+
+
+def _curves(panel: str, policy: str, arms: list[str], seeds: list[int]) -> pd.DataFrame:
+    runs = atlas.load("runs", panel)
+    own = runs[(runs["policy"] == policy) & runs["arm"].isin(arms) & runs["seed"].isin(seeds)]
+    if len(own) < len(arms) * len(seeds):
+        raise NotMadeAgain(f"panel {panel} lacks runs from base policy {policy}: `make atlas PANEL={panel}`")
+    frame = own[["run", "arm", "seed"]].merge(atlas.load("curves", panel), on="run").drop(columns="run")
+    return frame.astype(dict.fromkeys(frame.select_dtypes("float32"), "float64"))
 
 
 def summary(pair: Pair, settings: Settings) -> dict[str, str]:
@@ -96,7 +110,11 @@ def as_markdown(design: Design, panel: str, settings: Settings) -> str:
     names = (design.panels[panel].repeats, panel)
     compared = pairs(design, panel)
     cpus = [", ".join(runs.loc[runs["panel"] == name, "cpu"].unique()) for name in names]
-    columns = [f"{len(pair.seeds)} seeds of {len(pair.arms)} arms" for pair in compared]
+    several = len(design.panels[panel].policies) > 1
+    columns = [
+        f"{len(pair.seeds)} seeds of {len(pair.arms)} arms" + (f", base policy {pair.policy}" if several else "")
+        for pair in compared
+    ]
     values = {column: summary(pair, settings) for column, pair in zip(columns, compared, strict=True)}
     table = pd.DataFrame(values).rename_axis("figure").reset_index()
     return f"First: {cpus[0]}. Second: {cpus[1]}.\n\n{markdown(table)}"
