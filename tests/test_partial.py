@@ -2,34 +2,54 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from repro.stats.nested import nested
-from repro.stats.partial import _given, partially_pooled
+from repro.stats.partial import _averaged, partially_pooled
 
 FAMILIES = np.repeat(list("abcdef"), [8, 15, 3, 9, 15, 7])
 
 
-def draw(rng, spread, families=FAMILIES, within=0.02):
+def draw(rng, spread, between=0.0, within=0.02, families=FAMILIES):
     """(δ_A, differences_A_P_S) of two base policies with five seeds, all arms less the same baseline."""
     mean = {name: rng.normal(0, 0.015) for name in sorted(set(families))}
     effect_A = np.array([mean[name] for name in families]) + rng.normal(0, spread, len(families))
-    base_P_S = rng.normal(0, within, (2, 5))
-    return effect_A, effect_A[:, None, None] + rng.normal(0, within, (len(families), 2, 5)) - base_P_S
+    base_P_S = rng.normal(0, within, (2, 5)) + rng.normal(0, between, (2, 1))
+    own_A_P_S = rng.normal(0, within, (len(families), 2, 5)) + rng.normal(0, between, (len(families), 2, 1))
+    return effect_A, effect_A[:, None, None] + own_A_P_S - base_P_S
 
 
-def test_for_one_spread_it_is_the_posterior_of_effects_under_a_flat_prior_of_family_means():
-    rng, member_A_G = np.random.default_rng(0), np.eye(2)[[0, 0, 0, 1, 1]]
-    d_A, root_A_A, spread, flat = rng.normal(size=5), rng.normal(size=(5, 5)), 0.7, 1e6
-    noise_A_A = root_A_A @ root_A_A.T
-    prior_A_A = spread**2 * np.eye(5) + flat * member_A_G @ member_A_G.T
-    gain_A_A = prior_A_A @ np.linalg.inv(prior_A_A + noise_A_A)
-    given = _given(spread, d_A, member_A_G, noise_A_A)
-    assert given.estimate_A == pytest.approx(gain_A_A @ d_A, abs=1e-5)
-    assert given.variance_A == pytest.approx(np.diag(prior_A_A - gain_A_A @ prior_A_A), abs=1e-4)
-    assert given.weight_A == pytest.approx(np.diag(gain_A_A), abs=1e-5)
-    to_mean_G_A = flat * member_A_G.T @ np.linalg.inv(prior_A_A + noise_A_A)
-    assert given.mean_G == pytest.approx(to_mean_G_A @ d_A, abs=1e-5)
-    assert given.mean_variance_G == pytest.approx(np.diag(flat * np.eye(2) - flat * to_mean_G_A @ member_A_G), abs=1e-4)
+def test_it_is_the_posterior_of_effects_under_flat_priors():
+    """By conditioning dense Gaussians, family means ~ N(0, 10⁶): one ω, and two weighed by their likelihoods."""
+    rng, member_A_G, flat = np.random.default_rng(0), np.eye(2)[[0, 0, 0, 1, 1, 1]], 1e6
+    d_A, own_A, spread_W = rng.normal(size=6), rng.uniform(0.5, 2, 6), np.array([0.3, 1.5])
+    given = []
+    for spread in spread_W:
+        prior_A_A = spread**2 * np.eye(6) + flat * member_A_G @ member_A_G.T
+        cover_A_A = prior_A_A + np.diag(own_A)
+        gain_A_A = prior_A_A @ np.linalg.inv(cover_A_A)
+        to_mean_G_A = flat * member_A_G.T @ np.linalg.inv(cover_A_A)
+        given.append(
+            (
+                gain_A_A @ d_A,
+                np.diag(prior_A_A - gain_A_A @ prior_A_A),
+                np.diag(gain_A_A),
+                to_mean_G_A @ d_A,
+                np.diag(flat * np.eye(2) - flat * to_mean_G_A @ member_A_G),
+            )
+        )
+        alone = _averaged(np.array([spread]), d_A, own_A, member_A_G)
+        for ours, dense in zip(alone, given[-1], strict=False):
+            assert ours == pytest.approx(dense, abs=1e-4)
+    covers = [s**2 * np.eye(6) + flat * member_A_G @ member_A_G.T + np.diag(own_A) for s in spread_W]
+    chance_W = np.array([multivariate_normal(np.zeros(6), cover).pdf(d_A) for cover in covers])
+    chance_W /= chance_W.sum()
+    estimate_A, variance_A, *_, spread = _averaged(spread_W, d_A, own_A, member_A_G)
+    estimate_W_A, variance_W_A = (np.array([of[place] for of in given]) for place in (0, 1))
+    assert spread == pytest.approx(chance_W @ spread_W, abs=1e-4)
+    assert estimate_A == pytest.approx(chance_W @ estimate_W_A, abs=1e-4)
+    within_A, between_A = chance_W @ variance_W_A, chance_W @ (estimate_W_A - chance_W @ estimate_W_A) ** 2
+    assert variance_A == pytest.approx(within_A + between_A, abs=1e-4)
 
 
 def test_arms_far_apart_stay_and_arms_that_differ_by_chance_meet():
@@ -47,21 +67,19 @@ def test_an_error_that_all_arms_share_moves_them_alike_and_is_no_reason_to_draw_
     rng, ratios = np.random.default_rng(2), []
     for _ in range(20):
         _, d_A_P_S = draw(rng, 0.02)
-        noisier_A_P_S = d_A_P_S - rng.normal(0, 0.05, (2, 5))  # a baseline that scatters much
-        few, much = (partially_pooled(of, FAMILIES) for of in (d_A_P_S, noisier_A_P_S))
-        apart_A, other_A = (of.estimate_A - of.estimate_A.mean() for of in (few, much))
-        assert other_A == pytest.approx(apart_A, abs=1e-3)
+        shared_P_S = rng.normal(0, 0.05, (2, 5))  # a baseline that scatters much
+        few, much = (partially_pooled(of, FAMILIES) for of in (d_A_P_S, d_A_P_S - shared_P_S))
+        assert much.estimate_A == pytest.approx(few.estimate_A - shared_P_S.mean(), abs=1e-12)
         ratios.append(np.median(much.error_A / few.error_A))
     assert np.median(ratios) > 1.5
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.01])
-def test_intervals_hold_their_level_for_the_highest_arm_too(spread):
+@pytest.mark.parametrize(("spread", "between"), [(0.0, 0.005), (0.01, 0.005), (0.02, 0.0)])
+def test_intervals_hold_their_level_for_the_highest_arm_too(spread, between):
     rng, hits, errors = np.random.default_rng(0), [], []
-    for _ in range(150):
-        effect_A, d_A_P_S = draw(rng, spread)
-        fits = partially_pooled(d_A_P_S, FAMILIES), nested(d_A_P_S)
-        for fit in fits:
+    for _ in range(200):
+        effect_A, d_A_P_S = draw(rng, spread, between)
+        for fit in (partially_pooled(d_A_P_S, FAMILIES), nested(d_A_P_S)):
             low_A, high_A = fit.interval(0.95)
             inside_A = (low_A < effect_A) & (effect_A < high_A)
             hits.append((inside_A.mean(), inside_A[fit.estimate_A.argmax()]))
@@ -69,9 +87,12 @@ def test_intervals_hold_their_level_for_the_highest_arm_too(spread):
     pooled, raw = np.reshape(hits, (-1, 2, 2)).mean(0)
     assert pooled == pytest.approx([0.95, 0.95], abs=0.035)
     assert raw[1] < pooled[1]
-    assert np.reshape(errors, (-1, 2)).mean(0)[0] < np.reshape(errors, (-1, 2)).mean(0)[1]
+    assert np.diff(np.reshape(errors, (-1, 2)).mean(0))[0] > 0
 
 
-def test_families_of_one_arm_each_are_refused():
-    with pytest.raises(ValueError, match="no family has two arms"):
-        partially_pooled(np.zeros((3, 2, 5)), ["a", "b", "c"])
+@pytest.mark.parametrize("families", [["a", "b", "c", "c"], ["a"] * 3, ["a", "a", "a", None]])
+def test_what_cannot_be_pooled_is_refused(families):
+    with pytest.raises(ValueError, match="a family for each, and two arms more than families"):
+        partially_pooled(np.random.default_rng(0).normal(size=(4, 2, 5)), families)
+    with pytest.raises(ValueError, match="differs from the others by the same in every run"):
+        partially_pooled(np.zeros((4, 2, 5)), ["a"] * 4)

@@ -40,6 +40,9 @@ def runs(tmp_path, monkeypatch) -> pd.DataFrame:
     write(tmp_path, "steps", "a", 5, {**EFFECTS, "primary": 0.3})
     with pytest.raises(NoRuns, match="make atlas PANEL=others"):
         compared.load("grpo")
+    write(tmp_path, "others", "b", 1, EFFECTS)
+    with pytest.raises(NoRuns, match="others has not two seeds of every arm and grpo"):
+        compared.load("grpo")
     write(tmp_path, "others", "b", 3, EFFECTS)
     return compared.load("grpo")
 
@@ -71,8 +74,10 @@ def test_one_base_policy_foretells_another(runs):
 def test_figures_say_what_they_show(runs):
     table = compared.differences(runs, FAMILIES, "grpo", STATISTICS)
     words = in_words(plot.answers(table, TITLES, "GRPO", "Which end higher?"))
-    assert "after as many steps: Up higher, Up-Too higher, Down lower, Down-Too lower;" in words
-    assert "rank correlation" in in_words(plot.both(table, TITLES, "GRPO", "Do they differ alike?", named=1))
+    assert "after as many steps: Up higher, Up-Too higher, Down lower, Down-Too lower, 1 open;" in words
+    assert "rank correlation" in in_words(
+        plot.both(table, TITLES, "GRPO", ("a", "b"), "Do they differ alike?", named=1)
+    )
 
 
 def test_arms_that_params_yaml_no_longer_has_are_a_family_of_their_own():

@@ -38,7 +38,7 @@ def answers(
 
 def _found(answer: pd.Series, titles: Mapping[str, str]) -> str:
     told = answer[answer != "open"]
-    if 0 < len(told) <= FEW:
-        return ", ".join(f"{titles[arm]} {word}" for arm, word in told.items())
-    counts = answer.value_counts().reindex(["higher", "lower", "equal", "open"], fill_value=0)
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    named = [f"{titles[arm]} {word}" for arm, word in told.items()] if len(told) <= FEW else []
+    counted = answer[answer == "open"] if named else answer
+    counts = counted.value_counts().reindex(["higher", "lower", "equal", "open"], fill_value=0)
+    return ", ".join([*named, *(f"{count} {word}" for word, count in counts.items() if count)])

@@ -76,12 +76,13 @@ class Nested:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low_A, high_A) of the mean difference in one more study: `seeds` seeds on each of `policies` base policies.
 
-        policy: its base policy, one of these; None: others of their kind. The study's own scatter is in it, so that,
-        other than a confidence interval, it gets no narrower than that with more data.
+        policy: its base policy, one of these; None: others of their kind, or as if base policies did not differ, where
+        this is a single one. The study's own scatter is in it, so that, other than a confidence interval, it gets no
+        narrower than that with more data.
         """
         if policy is not None or self.policies == 1:
             centre_A = self.own_A_P[:, policy or 0]
-            error_A = np.sqrt(self.within_A * (1 / self.seeds + 1 / seeds))
+            error_A = np.sqrt(self.within_A * (1 / self.seeds + 1 / (seeds * policies)))
             return _around(centre_A, error_A, self.within_freedom, confidence)
         # (τ² + σ²/n)/m + Var δ̂; with n = S and one base policy this is between (1 + 1/P) / S
         variance_A = (self.policy_variance_A + self.within_A / seeds) / policies + self.error_A**2

@@ -8,6 +8,7 @@ from scipy.stats import false_discovery_control
 
 from repro.settings import Statistics
 from repro.stats import atlas
+from repro.stats.atlas import NoRuns
 from repro.stats.nested import nested
 from repro.stats.outcomes import paired
 from repro.stats.partial import partially_pooled
@@ -18,7 +19,7 @@ MEASURES = {"steps": "after as many steps", "flops": "for the same FLOPs"}
 
 def load(baseline: str) -> pd.DataFrame:
     """A row per run: policy, arm, seed and its accuracy by each of MEASURES, of the arms that all of PANELS have, on
-    seeds that all of them have. NoRuns where none has been made.
+    seeds that all of these arms have. NoRuns where a panel has fewer than two such seeds, or lacks the baseline.
 
     steps    when the run ends, after as many steps as any
     flops    less the baseline's of that base policy and seed, when both have spent what the cheaper of the two spends
@@ -28,6 +29,9 @@ def load(baseline: str) -> pd.DataFrame:
     shared = set.intersection(*(set(own["arm"]) for _, own in runs.groupby("panel")))
     runs = runs[runs["arm"].isin(shared)]
     runs = runs[runs.groupby(["panel", "seed"])["arm"].transform("nunique") == len(shared)]
+    for panel in PANELS:
+        if baseline not in shared or runs.loc[runs["panel"] == panel, "seed"].nunique() < 2:
+            raise NoRuns(f"panel {panel} has not two seeds of every arm and {baseline}: `make atlas PANEL={panel}`")
     curves = pd.concat([atlas.load("curves", panel) for panel in PANELS], ignore_index=True)
     curves = curves[curves["run"].isin(runs["run"])].sort_values(["run", "step"], kind="stable")
     of_run = {run: own[["flops", "accuracy"]].to_numpy().T for run, own in curves.groupby("run")}
@@ -102,8 +106,6 @@ def foretold(table: pd.DataFrame, families: Mapping[str, str], baseline: str) ->
         d_A_P_S = paired(table, measure, list(families), baseline)
         for place, policy in enumerate(sorted(table["policy"].unique())):
             others = np.delete(d_A_P_S, place, axis=1)
-            if not others.shape[1]:
-                continue
             pooled = partially_pooled(others, list(families.values()))
             raw, here = others.mean((1, 2)), d_A_P_S[:, place].mean(1)
             means = pd.Series(pooled.mean_G, pooled.families).loc[list(families.values())].to_numpy()

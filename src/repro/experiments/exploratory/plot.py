@@ -14,7 +14,7 @@ from repro.plots.words import says
 
 def answers(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str) -> Figure:
     """Partially pooled differences with their intervals, a panel for each measure, raw ones of each base policy as
-    dots. `table`: of `compared.differences`."""
+    dots; filled by the test of the raw difference. `table`: of `compared.differences`."""
     panels = {}
     for measure, words in MEASURES.items():
         own = table[table["measure"] == measure].set_index("arm")
@@ -23,9 +23,17 @@ def answers(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title
     return forest.answers(panels, titles, title)
 
 
-def both(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: str, named: int = 3) -> Figure:
+def both(
+    table: pd.DataFrame,
+    titles: Mapping[str, str],
+    baseline: str,
+    policies: tuple[str, str],
+    title: str,
+    named: int = 3,
+) -> Figure:
     """An arm's difference on one base policy against that on the other, a panel for each measure; the line on which
-    both are equal; the `named` highest and lowest arms by their mean have their name."""
+    both are equal; the `named` highest and lowest arms by their mean have their name. `policies`: in the order of
+    by_policy."""
     figure, axes = new_figure(5.6, 1, len(MEASURES), width=9.6)
     looks = dict(zip(table["family"].unique(), zip(COLORS * 2, MARKERS * 2, strict=True), strict=False))
     found = []
@@ -49,10 +57,10 @@ def both(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title: s
                 ha="left" if place < named else "right",
             )
         ax.set_title(words, loc="left", fontsize=12)
-        ax.set_xlabel(f"accuracy less {baseline}'s, base policy a")
+        ax.set_xlabel(f"accuracy less {baseline}'s, base policy {policies[0]}")
         order = pd.DataFrame(points_A_P).corr("spearman").iloc[0, 1]
         found.append(f"{words}, rank correlation {order:.2f}")
-    axes[0, 0].set_ylabel(f"accuracy less {baseline}'s, base policy b")
+    axes[0, 0].set_ylabel(f"accuracy less {baseline}'s, base policy {policies[1]}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.suptitle(title, x=0.01, ha="left")
     return says(figure, "; ".join(found))

@@ -20,13 +20,16 @@ SHARES = np.linspace(0, 1, 11)
 def answers(of: Trained, titles: Mapping[str, str], model: str, title: str) -> Figure:
     """Differences from the baseline when its budget is spent and by the area under the curve, on the language model,
     seeds as dots; and when it is spent on the base policies of this study, those as dots. `model`: its name."""
-    there, here = of.answers.set_index("measure"), of.here.set_index("measure")
     panels = {
-        f"{model},\nbudget spent": there.loc["at_1"],
-        f"{model},\narea under the curve": there.loc["area"],
-        "base policies made here,\nbudget spent": here.loc["at_1"].assign(each=here.loc["at_1", "by_policy"]),
+        f"{model},\nbudget spent": _by(of.answers, "at_1"),
+        f"{model},\narea under the curve": _by(of.answers, "area"),
+        "base policies made here,\nbudget spent": _by(of.here, "at_1").assign(each=lambda table: table["by_policy"]),
     }
-    return forest.answers({label: table.set_index("arm") for label, table in panels.items()}, titles, title)
+    return forest.answers(panels, titles, title)
+
+
+def _by(answers: pd.DataFrame, measure: str) -> pd.DataFrame:
+    return answers[answers["measure"] == measure].set_index("arm")
 
 
 def curves(table: pd.DataFrame, arms: Sequence[str], baseline: str, titles: Mapping[str, str], title: str) -> Figure:
