@@ -1,6 +1,7 @@
 """Answers as a forest plot: differences from the baseline, and whether each is higher, lower, equal or open. Drawing
 only."""
 
+import textwrap
 from collections.abc import Mapping
 
 import pandas as pd
@@ -10,6 +11,7 @@ from repro.plots import forest
 from repro.stats.answers import MARGIN
 
 FEW = 6  # answers that are named; more are counted
+LINE = 66  # letters of all panels' labels side by side
 
 
 def answers(
@@ -31,8 +33,9 @@ def answers(
             rows[name + end] = own[f"difference{end}"].to_numpy()
         rows[f"{name}_answer"] = own["answer"].to_numpy()
         rows[f"{name}_each"] = [each if isinstance(each, list) else [] for each in own["each"]]
-        columns.append(forest.Column(name, label, 0.0, absent="", alike=True, far=far))
-        found.append(f"{' '.join(label.split())}: {_found(table['answer'], titles)}")
+        wrapped = textwrap.fill(label, LINE // len(panels))
+        columns.append(forest.Column(name, wrapped, 0.0, absent="", alike=True, far=far))
+        found.append(f"{label}: {_found(table['answer'], titles)}")
     return forest.answers(rows, columns, MARGIN, title, "; ".join(found))
 
 

@@ -17,7 +17,7 @@ FAR = 1.5  # times the usual distance: tokens and rewards by chance are so far t
 def answers(rates: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseline: str, title: str) -> Figure:
     """A panel for each of `rates`, {what it is: `answered`'s table}; arms by family, base policies as dots."""
     panels = {
-        f"{rate}: difference\nfrom {baseline} when its budget is spent": table.assign(each=table["by_policy"])
+        f"{rate}: accuracy less {baseline}'s at its budget": table.assign(each=table["by_policy"])
         for rate, table in rates.items()
     }
     return forest.answers(panels, titles, title, FAR)

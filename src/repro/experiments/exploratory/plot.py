@@ -23,7 +23,7 @@ def answers(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title
     for measure, words in MEASURES.items():
         own = table[table["measure"] == measure].set_index("arm")
         ends = {f"difference{end}": own[f"pooled{end}"] for end in ("", "_low", "_high")}
-        panels[f"accuracy less {baseline}'s,\n{words}"] = own.assign(**ends, each=own["by_policy"])
+        panels[f"accuracy less {baseline}'s, {words}"] = own.assign(**ends, each=own["by_policy"])
     return forest.answers(panels, titles, title)
 
 

@@ -21,9 +21,9 @@ def answers(of: Trained, titles: Mapping[str, str], model: str, title: str) -> F
     """Differences from the baseline when its budget is spent and by the area under the curve, on the language model,
     seeds as dots; and when it is spent on the base policies of this study, those as dots. `model`: its name."""
     panels = {
-        f"{model},\nbudget spent": _by(of.answers, "at_1"),
-        f"{model},\narea under the curve": _by(of.answers, "area"),
-        "base policies made here,\nbudget spent": _by(of.here, "at_1").assign(each=lambda table: table["by_policy"]),
+        f"{model}, budget spent": _by(of.answers, "at_1"),
+        f"{model}, area under the curve": _by(of.answers, "area"),
+        "base policies made here, budget spent": _by(of.here, "at_1").assign(each=lambda table: table["by_policy"]),
     }
     return forest.answers(panels, titles, title)
 
