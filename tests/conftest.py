@@ -20,13 +20,25 @@ import yaml  # noqa: E402
 
 from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
-TUNED = ("tuning", "tuning-edges", "budget", "baseline", "tuned", "tuned-objectives", "token-mean", "optimiser-steps")
+TUNED = (
+    "tuning",
+    "tuning-edges",
+    "budget",
+    "baseline",
+    "tuned",
+    "tuned-objectives",
+    "token-mean",
+    "schedules",
+    "optimiser-steps",
+)
 PANELS = (
     *TUNED,
     "answers",
     "language-model",
     "language-model-batches",
     "mixes",
+    "steps",
+    "others",
     "longer",
     "sharpening",
     "sharpening-own",
@@ -41,7 +53,16 @@ COPIED = (
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
-OF_THE_ATLAS = ("language_model_trained", "mixes", "longer", "sharpening", "surface", "rates", "equal_cost")
+OF_THE_ATLAS = (
+    "language_model_trained",
+    "mixes",
+    "longer",
+    "sharpening",
+    "surface",
+    "exploratory",
+    "rates",
+    "equal_cost",
+)
 # Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core.
 LANES = [
     (["theory", "language_model_report"], ["policy", "policy_report", "profile", "train"]),

@@ -186,7 +186,7 @@ def test_a_title_is_no_reason_to_train():
     entry = stage("train", SETTINGS, "grpo")
     assert manifest(entry, SETTINGS) == manifest(entry, renamed)
     stages, each = all_stages(SETTINGS), len(type(SETTINGS.theory).model_fields)
-    assert len({s.name for s in stages}) == len(stages) == 19 + each + 2 * len(SETTINGS.arms)
+    assert len({s.name for s in stages}) == len(stages) == 20 + each + 2 * len(SETTINGS.arms)
 
 
 def test_no_name_of_params_yaml_is_in_a_shells_command():

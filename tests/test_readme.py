@@ -37,6 +37,7 @@ def test_every_generated_table_is_the_files_text():
         "atlas/longer.md",
         "atlas/sharpening.md",
         "atlas/surface.md",
+        "atlas/exploratory.md",
         "atlas/language_model_trained.md",
         "tables/profiled.md",
         "tables/drift.md",
