@@ -64,11 +64,16 @@ def test_arms_are_compared_after_as_many_steps_and_for_the_same_flops(runs):
 
 
 def test_one_base_policy_foretells_another(runs):
-    errors = compared.foretold(runs, FAMILIES, "grpo").set_index(["measure", "policy"])
+    """By two or three of its seeds, of which the other has as many."""
+    errors = compared.foretold(runs, FAMILIES, "grpo").set_index(["measure", "seeds"])
     steps = errors.loc["steps"]
+    assert steps.index.tolist() == [2, 3]
     assert (steps["raw"] < 0.005).all() and (steps["correlation"] > 0.8).all()
     assert steps["nothing"].to_numpy() == pytest.approx([0.085, 0.085], abs=0.005)  # root mean square of the effects
     assert ((steps["raw"] < steps["family"]) & (steps["family"] < steps["nothing"])).all()
+    wide = runs.pivot(index=["policy", "seed"], columns="arm", values="steps")
+    less = wide[list(FAMILIES)].sub(wide["grpo"], axis=0).groupby("policy").head(3).groupby("policy").mean()
+    assert steps.at[3, "raw"] == pytest.approx(np.sqrt(np.mean((less.loc["a"] - less.loc["b"]) ** 2)))
 
 
 def test_figures_say_what_they_show(runs):

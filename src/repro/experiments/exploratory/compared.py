@@ -1,6 +1,7 @@
 """The exploratory arms less the baseline on two base policies: raw, and partially pooled by family."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations, permutations
 
 import numpy as np
 import pandas as pd
@@ -95,25 +96,37 @@ def by_family(table: pd.DataFrame, families: Mapping[str, str], baseline: str, s
 
 
 def foretold(table: pd.DataFrame, families: Mapping[str, str], baseline: str) -> pd.DataFrame:
-    """A row per measure and base policy left out: how well the arms' differences on the others foretell its own.
+    """A row per measure and number of seeds: how well the arms' differences with as many seeds on one base policy
+    foretell those with all seeds on another; over both directions and every choice of seeds:
 
     raw, pooled, family, nothing   root mean square error of the raw difference, the partially pooled one, the family's
                                    mean, and of foretelling no difference for all
-    correlation                    rank correlation of the raw differences
+    correlation                    mean rank correlation of the raw differences
     """
     rows = []
     for measure in MEASURES:
         d_A_P_S = paired(table, measure, list(families), baseline)
-        for place, policy in enumerate(sorted(table["policy"].unique())):
-            others = np.delete(d_A_P_S, place, axis=1)
-            pooled = partially_pooled(others, list(families.values()))
-            raw, here = others.mean((1, 2)), d_A_P_S[:, place].mean(1)
-            means = pd.Series(pooled.mean_G, pooled.families).loc[list(families.values())].to_numpy()
-            said = {"raw": raw, "pooled": pooled.estimate_A, "family": means, "nothing": 0.0}
-            errors = {name: float(np.sqrt(np.mean((here - of) ** 2))) for name, of in said.items()}
-            order = float(pd.Series(raw).corr(pd.Series(here), "spearman"))
-            rows.append({"measure": measure, "policy": policy, **errors, "correlation": order})
+        _, policies, seeds = d_A_P_S.shape
+        for count in range(2, seeds + 1):
+            found = [
+                _missed(d_A_P_S[:, [one]][:, :, list(chosen)], d_A_P_S[:, other].mean(1), families)
+                for one, other in permutations(range(policies), 2)
+                for chosen in combinations(range(seeds), count)
+            ]
+            mean = pd.DataFrame(found).mean()
+            errors = {name: float(np.sqrt(mean[name])) for name in ("raw", "pooled", "family", "nothing")}
+            rows.append({"measure": measure, "seeds": count, **errors, "correlation": float(mean["correlation"])})
     return pd.DataFrame(rows)
+
+
+def _missed(d_A_P_S: np.ndarray, there_A: np.ndarray, families: Mapping[str, str]) -> dict[str, float]:
+    """Mean square errors of what some seeds of one base policy say of another, `there_A`; and the rank correlation."""
+    pooled = partially_pooled(d_A_P_S, list(families.values()))
+    raw_A = d_A_P_S.mean((1, 2))
+    means_A = pd.Series(pooled.mean_G, pooled.families).loc[list(families.values())].to_numpy()
+    said = {"raw": raw_A, "pooled": pooled.estimate_A, "family": means_A, "nothing": 0.0}
+    errors = {name: float(np.mean((there_A - of) ** 2)) for name, of in said.items()}
+    return {**errors, "correlation": float(pd.Series(raw_A).corr(pd.Series(there_A), "spearman"))}
 
 
 def families_of(arms: Sequence[str], groups: Mapping[str, str], baseline: str) -> dict[str, str]:
