@@ -90,7 +90,7 @@ def summary(pair: Pair, settings: Settings) -> dict[str, str]:
             f"{np.median(apart):.4f}, {apart.max():.4f}"
         ),
         "correlation of a run's final accuracy, less its arm's mean, with that of the same seed": (
-            f"{np.corrcoef(*residual)[0, 1]:.2f}"
+            f"{np.corrcoef(*residual)[0, 1]:.2f}" if len(pair.seeds) > 1 else "–"
         ),
         "rank correlation of the arms' differences to the baseline": f"{spearman(one.mean(axis=1), mean_A):.2f}",
         f"second differences inside the first's {confidence:.0%} confidence intervals": _share(
@@ -112,7 +112,8 @@ def as_markdown(design: Design, panel: str, settings: Settings) -> str:
     cpus = [", ".join(runs.loc[runs["panel"] == name, "cpu"].unique()) for name in names]
     several = len(design.panels[panel].policies) > 1
     columns = [
-        f"{len(pair.seeds)} seeds of {len(pair.arms)} arms" + (f", base policy {pair.policy}" if several else "")
+        f"{len(pair.seeds)} seed{'s' * (len(pair.seeds) > 1)} of {len(pair.arms)} arms"
+        + (f", base policy {pair.policy}" if several else "")
         for pair in compared
     ]
     values = {column: summary(pair, settings) for column, pair in zip(columns, compared, strict=True)}
