@@ -48,6 +48,7 @@ def test_every_generated_table_is_the_files_text():
         "benchmarks/attempts.md",
         "benchmarks/faults.md",
         "atlas/another-cpu.md",
+        "atlas/another-cpu-tuned.md",
         "atlas/equal_cost.md",
     }
     for page in PAGES:
