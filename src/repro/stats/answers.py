@@ -58,6 +58,26 @@ def answered(
     return rows.assign(answer=[_answer(row, statistics.confidence) for row in rows.itertuples()])
 
 
+def told(fit: Nested, confidence: float) -> pd.DataFrame:
+    """A row per arm of `fit`, at a false discovery rate over all of them: difference, difference_low, difference_high;
+    adjusted, p of no difference; answer, higher, lower or open; by_policy, the list of its differences."""
+    from scipy.stats import false_discovery_control  # a second of imports
+
+    low_A, high_A = fit.interval(confidence)
+    adjusted_A = false_discovery_control(fit.p_values())
+    sign_A = np.where(fit.estimate_A > 0, "higher", "lower")
+    return pd.DataFrame(
+        {
+            "difference": fit.estimate_A,
+            "difference_low": low_A,
+            "difference_high": high_A,
+            "adjusted": adjusted_A,
+            "answer": np.where(adjusted_A < 1 - confidence, sign_A, "open"),
+            "by_policy": list(map(list, fit.own_A_P)),
+        }
+    )
+
+
 def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
     from scipy.stats import false_discovery_control  # a second of imports
 

@@ -63,7 +63,7 @@ class Nested:
 
     def interval(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
         """(low_A, high_A) of δ over base policies and seeds."""
-        return _around(self.estimate_A, self.error_A, self.between_freedom_A, confidence)
+        return around(self.estimate_A, self.error_A, self.between_freedom_A, confidence)
 
     def p_values(self) -> np.ndarray:
         """p_A of δ = 0, two-sided; the test of `interval`."""
@@ -83,10 +83,10 @@ class Nested:
         if policy is not None or self.policies == 1:
             centre_A = self.own_A_P[:, policy or 0]
             error_A = np.sqrt(self.within_A * (1 / self.seeds + 1 / (seeds * policies)))
-            return _around(centre_A, error_A, self.within_freedom, confidence)
+            return around(centre_A, error_A, self.within_freedom, confidence)
         # (τ² + σ²/n)/m + Var δ̂; with n = S and one base policy this is between (1 + 1/P) / S
         variance_A = (self.policy_variance_A + self.within_A / seeds) / policies + self.error_A**2
-        return _around(self.estimate_A, np.sqrt(variance_A), self.between_freedom_A, confidence)
+        return around(self.estimate_A, np.sqrt(variance_A), self.between_freedom_A, confidence)
 
     def detectable(self, confidence: float, power: float) -> np.ndarray:
         """The least |δ| that the uncorrected test finds with probability `power`, by the usual sum of two quantiles."""
@@ -148,6 +148,6 @@ def moderate(variance_A: np.ndarray, freedom: float) -> tuple[np.ndarray, float]
     return (prior * common + freedom * variance_A) / (prior + freedom), prior + freedom
 
 
-def _around(centre_A: np.ndarray, error_A: np.ndarray, freedom: np.ndarray | float, confidence: float):
+def around(centre_A: np.ndarray, error_A: np.ndarray, freedom: np.ndarray | float, confidence: float):
     half_A = stdtrit(freedom, (1 + confidence) / 2) * error_A
     return centre_A - half_A, centre_A + half_A

@@ -30,9 +30,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
-from repro.stats.nested import nested
+from repro.stats.nested import around, nested
 
 WIDEST = 4.0
 SPREADS = np.linspace(0, WIDEST, 61)  # values of ω, in these units
@@ -57,14 +56,12 @@ class Partial:
 
     def interval(self, confidence: float) -> tuple[np.ndarray, np.ndarray]:
         """(low_A, high_A) of δ."""
-        half_A = stdtrit(self.freedom_A, (1 + confidence) / 2) * self.error_A
-        return self.estimate_A - half_A, self.estimate_A + half_A
+        return around(self.estimate_A, self.error_A, self.freedom_A, confidence)
 
     def means(self, confidence: float) -> pd.DataFrame:
         """A row per family (the index): mean, mean_low, mean_high of μ, with the least degrees of freedom of an arm."""
-        half_G = stdtrit(self.freedom_A.min(), (1 + confidence) / 2) * self.mean_error_G
-        ends = {"mean": self.mean_G, "mean_low": self.mean_G - half_G, "mean_high": self.mean_G + half_G}
-        return pd.DataFrame(ends, index=self.families)
+        low_G, high_G = around(self.mean_G, self.mean_error_G, self.freedom_A.min(), confidence)
+        return pd.DataFrame({"mean": self.mean_G, "mean_low": low_G, "mean_high": high_G}, index=self.families)
 
 
 def partially_pooled(differences_A_P_S: np.ndarray, family_A: Sequence[str]) -> Partial:

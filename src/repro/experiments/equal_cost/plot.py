@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from repro.plots import answers as forest
+from repro.plots import answers as drawn_answers
 from repro.plots import grid
 from repro.plots.interactive import lines
 from repro.plots.style import COLORS, DASHES
@@ -20,7 +20,7 @@ def answers(rates: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseli
         f"{rate}: accuracy less {baseline}'s at its budget": table.assign(each=table["by_policy"])
         for rate, table in rates.items()
     }
-    return forest.answers(panels, titles, title, FAR)
+    return drawn_answers.answers(panels, titles, title, FAR)
 
 
 def along(tables: Mapping[str, pd.DataFrame], titles: Mapping[str, str], baseline: str, title: str) -> Figure:

@@ -5,10 +5,10 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control
 
 from repro.settings import Statistics
 from repro.stats import atlas
+from repro.stats.answers import told
 from repro.stats.atlas import NoRuns
 from repro.stats.nested import nested
 from repro.stats.outcomes import paired
@@ -53,34 +53,18 @@ def differences(
 ) -> pd.DataFrame:
     """A row per measure and arm of `families`, {arm: family}:
 
-    difference               arm less baseline, mean over base policies and seeds
-    by_policy                list of it on each base policy, in alphabetical order
-    adjusted, answer         p of no difference at a false discovery rate over the arms of a measure; higher, lower or
-                             open
+    difference, …, answer    arm less baseline, raw: the columns of `repro.stats.answers.told`
     pooled, _low, _high      the difference partially pooled with those of its family, and its interval
     weight                   how much of `pooled` is the arm's own difference
     """
     parts = []
     for measure in MEASURES:
         d_A_P_S = paired(table, measure, list(families), baseline)
-        fit, pooled = nested(d_A_P_S), partially_pooled(d_A_P_S, list(families.values()))
+        pooled = partially_pooled(d_A_P_S, list(families.values()))
         low, high = pooled.interval(statistics.confidence)
-        adjusted = false_discovery_control(fit.p_values())
-        sign = np.where(fit.estimate_A > 0, "higher", "lower")
-        rows = {
-            "measure": measure,
-            "arm": list(families),
-            "family": list(families.values()),
-            "difference": fit.estimate_A,
-            "by_policy": list(map(list, fit.own_A_P)),
-            "adjusted": adjusted,
-            "answer": np.where(adjusted < 1 - statistics.confidence, sign, "open"),
-            "pooled": pooled.estimate_A,
-            "pooled_low": low,
-            "pooled_high": high,
-            "weight": pooled.weight_A,
-        }
-        parts.append(pd.DataFrame(rows))
+        known = {"measure": measure, "arm": list(families), "family": list(families.values())}
+        drawn = {"pooled": pooled.estimate_A, "pooled_low": low, "pooled_high": high, "weight": pooled.weight_A}
+        parts.append(pd.DataFrame(known).join(told(nested(d_A_P_S), statistics.confidence)).assign(**drawn))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from repro.experiments.exploratory.compared import MEASURES
-from repro.plots import answers as forest
+from repro.plots import answers as drawn_answers
 from repro.plots.style import COLORS, MARKERS, new_figure
 from repro.plots.words import says
 
@@ -24,7 +24,7 @@ def answers(table: pd.DataFrame, titles: Mapping[str, str], baseline: str, title
         own = table[table["measure"] == measure].set_index("arm")
         ends = {f"difference{end}": own[f"pooled{end}"] for end in ("", "_low", "_high")}
         panels[f"accuracy less {baseline}'s, {words}"] = own.assign(**ends, each=own["by_policy"])
-    return forest.answers(panels, titles, title)
+    return drawn_answers.answers(panels, titles, title)
 
 
 def both(

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.experiments.language_model.trained import Trained
-from repro.plots import answers as forest
+from repro.plots import answers as drawn_answers
 from repro.plots import grid
 from repro.plots.interactive import lines
 from repro.plots.style import BASELINE, COLORS
@@ -25,7 +25,7 @@ def answers(of: Trained, titles: Mapping[str, str], model: str, title: str) -> F
         f"{model}, area under the curve": _by(of.answers, "area"),
         "base policies made here, budget spent": _by(of.here, "at_1").assign(each=lambda table: table["by_policy"]),
     }
-    return forest.answers(panels, titles, title)
+    return drawn_answers.answers(panels, titles, title)
 
 
 def _by(answers: pd.DataFrame, measure: str) -> pd.DataFrame:

@@ -5,11 +5,12 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import false_discovery_control, kendalltau
+from scipy.stats import kendalltau
 
 from repro.experiments.mixes.made import WHERE
 from repro.settings import Statistics
-from repro.stats.nested import Nested, nested
+from repro.stats.answers import told
+from repro.stats.nested import nested
 from repro.stats.outcomes import for_the_same_flops, paired
 
 MEASURES = {"steps": "after the same number of steps", "flops": "for the same FLOPs"}
@@ -39,22 +40,8 @@ def differences(table: pd.DataFrame, arms: Sequence[str], baseline: str, statist
         rows = pd.DataFrame([(mix, arm) for mix in mixes for arm in arms], columns=["mix", "arm"])
         mean = table.groupby(["mix", "arm"])[measure].mean()
         rows["accuracy"] = mean.reindex(pd.MultiIndex.from_frame(rows)).to_numpy()
-        parts.append(_told(rows, fit, statistics).assign(measure=measure))
+        parts.append(rows.join(told(fit, statistics.confidence)).assign(measure=measure))
     return pd.concat(parts, ignore_index=True)
-
-
-def _told(rows: pd.DataFrame, fit: Nested, statistics: Statistics) -> pd.DataFrame:
-    low, high = fit.interval(statistics.confidence)
-    adjusted = false_discovery_control(fit.p_values())
-    sign = np.where(fit.estimate_A > 0, "higher", "lower")
-    return rows.assign(
-        difference=fit.estimate_A,
-        difference_low=low,
-        difference_high=high,
-        adjusted=adjusted,
-        answer=np.where(adjusted < 1 - statistics.confidence, sign, "open"),
-        by_policy=list(map(list, fit.own_A_P)),
-    )
 
 
 def agreement(table: pd.DataFrame) -> pd.DataFrame:
