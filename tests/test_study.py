@@ -10,9 +10,12 @@ from scipy.stats import t
 from repro.experiments.results import tables
 from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
-from repro.stats.efficiency import cost_ratios, cost_to_reach, summarise
+from repro.stats.cost_ratios import cost_ratios
+from repro.stats.efficiency import summarise
 from repro.stats.intervals import estimate, mean_intervals, over_seeds, ratio_interval, resample_counts
 from repro.stats.runs import at_budgets
+from repro.stats.saturation import curve as saturating
+from repro.stats.saturation import fit
 from repro.stats.tables import ratio, speedup
 
 STATISTICS = Statistics(levels=[0.5, 1.0], resamples=2000, confidence=0.95, seed=0)
@@ -66,25 +69,16 @@ def summary_of(runs, *arms, **options):
     return summarise(runs, answers(runs), study(*arms, seeds=seeds, **options)).set_index("arm")
 
 
-def crossing(costs, accuracies, level):
-    cost_B, reached_B = cost_to_reach(np.array([costs], float), np.array([accuracies], float), np.array([level]))
-    return cost_B[0], bool(reached_B[0])
-
-
-def test_cost_to_reach_is_linear_between_evaluations():
-    costs, accuracies = [0, 10, 20], [0.2, 0.4, 0.8]
-    assert crossing(costs, accuracies, 0.3) == (pytest.approx(5.0), True)
-    assert crossing(costs, accuracies, 0.7) == (pytest.approx(17.5), True)
-    assert crossing(costs, accuracies, 0.2) == (0.0, True)
-    assert crossing(costs, accuracies, 0.8) == (pytest.approx(20.0), True)
-    assert crossing(costs, accuracies, 0.81) == (20.0, False)  # a lower bound
+TENTHS_E = np.linspace(
+    0, 200, 11
+)  # costs; a curve of half cost 100 and steepness 1 has made two thirds of its way then
 
 
 def test_profiling_counts_in_every_cost_and_its_share_is_told():
     """The arm that profiles learns as the baseline does, and pays 100 before it begins."""
     runs = pd.concat(
         [
-            curve(arm, seed, np.array([0, 100, 200]) + price, [0.2, 0.4, 0.6]).assign(flops_profile=price)
+            curve(arm, seed, TENTHS_E + price, saturating(TENTHS_E, 0.2, 0.8, 100, 1)).assign(flops_profile=price)
             for arm, price in {"base": 0, "profiled": 100}.items()
             for seed in (0, 1)
         ]
@@ -92,7 +86,8 @@ def test_profiling_counts_in_every_cost_and_its_share_is_told():
     settings = study("base", "profiled", groups={"profiled": "Profiles"})
     row = summary_of(runs, "base", "profiled").loc["profiled"]
     assert row["profile_share"] == pytest.approx(1 / 3) and row["compute"] == pytest.approx(1.5)
-    assert row["flops_ratio_50"] == pytest.approx(2.0) and row["flops_ratio_100"] == pytest.approx(1.5)
+    # half of the rise from 0.2 to 0.6 costs 50, and 100 before
+    assert row["flops_ratio_50"] == pytest.approx(3.0) and row["flops_ratio_100"] == pytest.approx(1.5)
     table = tables.profiled_table(summarise(runs, answers(runs), settings), settings)
     assert table.index.tolist() == ["Base", "Profiled"]
     assert table.loc["Profiled", "final accuracy"] == "0.600 [0.600, 0.600]"
@@ -136,78 +131,75 @@ def test_the_best_checkpoint_is_an_evaluation_and_not_a_point_between():
     assert (summary_of(runs.assign(share=shares * 4), "base", "arm")["best"] == 0.9).all()
 
 
-def test_cost_to_reach_takes_the_first_crossing_of_a_curve_that_falls_back():
-    assert crossing([0, 10, 20, 30], [0.0, 0.6, 0.2, 0.9], 0.5) == (pytest.approx(10 * 0.5 / 0.6), True)
-
-
 def test_ratios_are_those_of_mean_curves_and_resample_pairs():
+    rise_E, slow_E = saturating(TENTHS_E, 0.1, 1.0, 100, 1), saturating(TENTHS_E, 0.1, 0.4, 100, 1)
+    arms = {"base": (TENTHS_E, rise_E), "arm": (TENTHS_E / 2, rise_E), "slow": (TENTHS_E, slow_E)}
     runs = pd.concat(
         [
-            curve("base", 0, [0, 100, 200], [0.2, 0.4, 0.6]),
-            curve("base", 1, [0, 100, 200], [0.0, 0.6, 0.8]),
-            curve("arm", 0, [0, 50, 100], [0.2, 0.4, 0.6]),
-            curve("arm", 1, [0, 50, 100], [0.0, 0.6, 0.8]),
-            curve("slow", 0, [0, 100, 200], [0.2, 0.3, 0.4]),
-            curve("slow", 1, [0, 100, 200], [0.0, 0.1, 0.2]),
+            curve(arm, seed, costs_E, mean_E + off_E)
+            for arm, (costs_E, mean_E) in arms.items()
+            for seed, off_E in enumerate([TENTHS_E / 10000, -TENTHS_E / 10000])
         ]
     )
-    # mean curve of base: 0.1, 0.5, 0.7; half of its rise: 0.4, three quarters of the way to 100
+    # mean curve of base: from 0.1 to 0.7; half of its rise costs 50, and is the asymptote of the slow one
     summary = summary_of(runs.assign(seconds=runs["flops"] * 3.0), "base", "arm", "slow")
     arm, slow = summary.loc["arm"], summary.loc["slow"]
     for axis in ("trained_tokens", "paper_tokens", "total_tokens", "flops", "seconds"):
-        assert arm[f"{axis}_ratio_50"] == pytest.approx(0.5) == arm[f"{axis}_ratio_50_low"]
+        assert arm[[f"{axis}_ratio_50", f"{axis}_ratio_50_low"]].tolist() == pytest.approx([0.5, 0.5], rel=1e-4)
         assert arm[f"{axis}_ratio_50_reached"] and not arm[f"{axis}_ratio_50_open"]
-        assert slow[f"{axis}_ratio_50"] == pytest.approx(200 / 75) and not slow[f"{axis}_ratio_50_reached"]
+        assert slow[f"{axis}_ratio_50"] == pytest.approx(4.0, rel=1e-4) and not slow[f"{axis}_ratio_50_reached"]
     assert (summary.loc["base", ["flops_ratio_50", "flops_ratio_100_high"]] == 1.0).all()
-    assert arm["speedup_50"] == arm["speedup_100_high"] == pytest.approx(2.0) and slow["speedup_50"] == 75 / 200
+    assert arm[["speedup_50", "speedup_100_high"]].tolist() == pytest.approx([2.0, 2.0], rel=1e-4)
+    assert slow["speedup_50"] == pytest.approx(0.25, rel=1e-4)
     assert (arm["tokens"], slow["generated"]) == (0.5, 1.0)
-    assert slow["difference"] == pytest.approx((-0.2 - 0.6) / 2) == slow["best_difference"]
-    assert summary.loc["base", "gain"] == pytest.approx((0.4 + 0.8) / 2)
+    assert slow["difference"] == pytest.approx(-0.4) == slow["best_difference"]
+    assert summary.loc["base", "gain"] == pytest.approx(0.6)
     shown = summary.reset_index()
     assert tables.accuracy_table(shown).loc[("All", "Slow"), "final accuracy"].startswith("0.300 [")
-    assert tables.ratio_table(shown, ["trained_tokens"], [0.5]).loc[("All", "Slow")].tolist() == ["≥ 2.67"]
-    assert tables.speedup_table(shown, [0.5]).loc[("All", "Slow"), "speed-up to 50% of the rise"] == "≤ 0.38×"
+    assert tables.ratio_table(shown, ["trained_tokens"], [0.5]).loc[("All", "Slow")].tolist() == ["≥ 4.00"]
+    assert tables.speedup_table(shown, [0.5]).loc[("All", "Slow"), "speed-up to 50% of the rise"] == "≤ 0.25×"
 
 
 def test_an_arm_equal_to_the_baseline_has_an_interval_around_one():
     rng = np.random.default_rng(0)
     accuracies_A_S_E = 0.6 - 0.4 * np.exp(-np.arange(7) / 2) + rng.normal(0, 0.01, (2, 10, 7))
     costs_A_S_E = np.broadcast_to(np.arange(7.0), (2, 10, 7))
-    ratios = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, 0.9, 0.95)
+    ratios = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, [0.9], 0.95)[0.9]
     assert ratios["_low"][1] < 1 < ratios["_high"][1] and ratios["_reached"] == [True, True]
 
 
 def test_the_interval_of_a_cost_leaves_each_seed_out_of_arm_and_baseline():
     rng = np.random.default_rng(1)
-    curve_A_E = np.stack([0.6 - 0.4 * np.exp(-np.arange(7) / tau) for tau in (2.0, 1.5)])
-    accuracies_A_S_E = curve_A_E[:, None] + rng.normal(0, 0.005, (2, 5, 7))
-    costs_A_S_E = rng.uniform(0.9, 1.1, (2, 5, 1)) * np.arange(7.0)
-    found = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, 0.8, 0.95)
+    curve_A_E = np.stack([saturating(TENTHS_E, 0.2, 0.6, half, 1.2) for half in (100, 70)])
+    accuracies_A_S_E = curve_A_E[:, None] + rng.normal(0, 0.005, (2, 5, 11))
+    costs_A_S_E = rng.uniform(0.9, 1.1, (2, 5, 1)) * TENTHS_E
+    found = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, [0.8], 0.95)[0.8]
     ratios = []
     for kept in ([0, 1, 2, 3, 4], *(np.delete(np.arange(5), seed) for seed in range(5))):
-        mean_A_E, costs_A_E = accuracies_A_S_E[:, kept].mean(1), costs_A_S_E[:, kept].mean(1)
-        level = mean_A_E[0, 0] + 0.8 * (mean_A_E[0].max() - mean_A_E[0, 0])
-        base, own = (crossing(costs_E, mean_E, level)[0] for costs_E, mean_E in zip(costs_A_E, mean_A_E, strict=True))
-        ratios.append(own / base)
-    assert [found[end][1] for end in ("", "_low", "_high")] == pytest.approx(ratio_interval(np.array(ratios), 0.95))
-    assert not found["_open"][1]
+        (base, own), (base_costs, own_costs) = accuracies_A_S_E[:, kept].mean(1), costs_A_S_E[:, kept].mean(1)
+        fitted = fit(base_costs, base)
+        level = base[0] + 0.8 * (fitted(base_costs[-1]) - base[0])
+        ratios.append(fit(own_costs, own, fitted.steepness).cost_of(level) / fitted.cost_of(level))
+    expected = ratio_interval(np.array(ratios), 0.95)
+    assert [found[end][1] for end in ("", "_low", "_high")] == pytest.approx(expected, rel=1e-3)
+    assert not found["_open"][1] and found[""][1] == pytest.approx(0.7, abs=0.05)
 
 
 def test_an_upper_end_that_lies_past_the_end_of_training_is_marked_open():
-    runs = [curve("base", seed, [0, 100, 200], [0.0, 0.5, 1.0]) for seed in range(3)]
-    runs += [curve("arm", 0, [0, 100, 200], [0.0, 0.1, 0.2])]
-    runs += [curve("arm", seed, [0, 100, 200], [0.0, 1.0, 1.0]) for seed in (1, 2)]
+    rise_E = saturating(TENTHS_E, 0, 0.6, 100, 1)  # to 0.4; half of it costs 50
+    runs = [curve("base", seed, TENTHS_E, rise_E) for seed in range(3)]
+    runs += [curve("arm", seed, TENTHS_E, high * rise_E) for seed, high in enumerate([0.2, 1.2, 1.2])]
     runs = pd.concat(runs)
     row = summary_of(runs.assign(seconds=runs["flops"]), "base", "arm").loc["arm"]
-    # mean curve 0, 0.7, 0.733: there at 100·0.5/0.7; the interval reaches past the 200 that it spent
-    assert row["flops_ratio_50"] == pytest.approx(0.5 / 0.7) and row["flops_ratio_50_reached"]
-    assert row["flops_ratio_50_open"] and row["flops_ratio_50_high"] == pytest.approx(2.0)
-    # without one of the last two seeds it is there at 90.9, without the first at 50: the jackknife of the logarithms
-    logs = np.log([0.5, 1 / 1.1, 1 / 1.1])
-    low = 0.5 / 0.7 * np.exp(-t.ppf(0.975, 2) * np.sqrt(2 * logs.var()))
-    assert row["flops_ratio_50_low"] == pytest.approx(low)
-    assert ratio(row, "flops_ratio_50") == f"0.71 [{low:.2f}, ≥ 2.00]"
-    assert speedup(row, "speedup_50") == f"1.40× [≤ 0.50, {1 / low:.2f}]"
+    # mean asymptote 0.52: there at 62.5; the interval reaches past the 200 that it spent
+    assert row["flops_ratio_50"] == pytest.approx(62.5 / 50, rel=1e-4) and row["flops_ratio_50_reached"]
+    assert row["flops_ratio_50_open"] and row["flops_ratio_50_high"] == pytest.approx(4.0, rel=1e-4)
+    # without one of the last two seeds it is there at 90.9, without the first at 38.5: the jackknife of the logarithms
+    logs = np.log([500 / 13, 1000 / 11, 1000 / 11])
+    low = 1.25 * np.exp(-t.ppf(0.975, 2) * np.sqrt(2 * logs.var()))
+    assert row["flops_ratio_50_low"] == pytest.approx(low, rel=1e-3)
+    assert ratio(row, "flops_ratio_50") == f"1.25 [{low:.2f}, ≥ 4.00]"
+    assert speedup(row, "speedup_50") == f"0.80× [≤ 0.25, {1 / low:.2f}]"
 
 
 def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
@@ -218,7 +210,7 @@ def test_a_baseline_that_never_rose_leaves_the_ratio_undefined():
     assert set(undefined["trained tokens (computed) to 50% of the rise"]) == {"undefined: the baseline did not rise"}
     # also where its first cost is above 0, a profile's, say: there is no level, and so no cost to reach it
     falls_2_S_E = np.array([[[0.5, 0.4]] * 5, [[0.5, 0.6]] * 5])
-    ratios = cost_ratios(np.full((2, 5, 2), 10.0), falls_2_S_E, 0, 0.5, 0.95)
+    ratios = cost_ratios(np.full((2, 5, 2), 10.0), falls_2_S_E, 0, [0.5], 0.95)[0.5]
     assert np.isnan([ratios[end] for end in ("", "_low", "_high")]).all()
 
 

@@ -24,6 +24,7 @@ from repro.experiments.claims import measures as by
 from repro.experiments.claims import per_seed as of
 from repro.experiments.claims.papers import Gain, paper_tables
 from repro.settings import Statistics
+from repro.stats.saturation import curve as saturating
 from repro.stats.verdicts import (
     NOTHING,
     OPPOSITE,
@@ -169,29 +170,34 @@ def test_differences_are_paired_by_seed_and_in_points():
     assert by.least(tables, two)[0] == pytest.approx(5)
 
 
+TENTHS_E = np.linspace(0, 200, 11)
+RISE_E = saturating(TENTHS_E, 0.2, 0.8, 100, 1)  # to 0.6
+
+
 def test_costs_by_hand_and_their_inverse():
-    base = evaluations("grpo", [[0.2, 0.6, 0.7]] * 5)
-    arm = evaluations("arm", [[0.2, 0.5, 0.9]] * 5, (0, 30, 90))
+    base = evaluations("grpo", [RISE_E] * 5, TENTHS_E)
+    arm = evaluations("arm", [saturating(TENTHS_E, 0.2, 1.0, 100, 1)] * 5, 0.45 * TENTHS_E)
     tables = study(evaluations=pd.concat([base, arm]))
-    # 0.7 lies halfway between 0.5 at 30 tokens and 0.9 at 90; the baseline is there after 200
-    assert by.cost(tables, "arm", "grpo", "trained_tokens") == pytest.approx((60 / 200,) * 3)
-    assert by.cost(tables, "arm", "grpo", "step") == pytest.approx((12 / 16,) * 3)
-    # half of the baseline's rise, 0.45: at 62.5 tokens, and at 25
-    assert by.cost(tables, "arm", "grpo", "trained_tokens", share=0.5) == pytest.approx((25 / 62.5,) * 3)
-    assert by.speedup(tables, "arm", "grpo", "trained_tokens") == pytest.approx((200 / 60,) * 3)
-    # of the arm's own peak the baseline never sees anything
+    # the arm is at 0.6 halfway to its asymptote, at 45 tokens and step 40; the baseline after 200, at step 80
+    assert by.cost(tables, "arm", "grpo", "trained_tokens") == pytest.approx((45 / 200,) * 3, rel=1e-4)
+    assert by.cost(tables, "arm", "grpo", "step") == pytest.approx((40 / 80,) * 3, rel=1e-4)
+    # half of the baseline's rise, 0.4: a third of the baseline's way, at 50 tokens, and a quarter of the arm's, at 15
+    assert by.cost(tables, "arm", "grpo", "trained_tokens", share=0.5) == pytest.approx((15 / 50,) * 3, rel=1e-4)
+    assert by.speedup(tables, "arm", "grpo", "trained_tokens") == pytest.approx((200 / 45,) * 3, rel=1e-4)
+    # of where the arm ends the baseline never sees anything
     assert by.speedup(tables, "grpo", "arm", "trained_tokens") == (0, 0, pytest.approx(90 / 200))
 
 
 def test_an_arm_that_never_arrives_is_not_cheap():
-    base = evaluations("grpo", [[0.2, 0.6, 0.7]] * 5)
-    arm = evaluations("arm", [[0.2, 0.4, 0.5]] * 5, (0, 10, 20))  # a tenth of the tokens, never at 0.7
+    base, low_E = evaluations("grpo", [RISE_E] * 5, TENTHS_E), saturating(TENTHS_E, 0.2, 0.5, 100, 1)
+    arm = evaluations("arm", [low_E] * 5, TENTHS_E / 10)  # a tenth of the tokens, never at 0.6
     tables = study(evaluations=pd.concat([base, arm]))
     assert by.cost(tables, "arm", "grpo", "trained_tokens") == (INF, pytest.approx(0.1), INF)
     assert verdict(*by.cost(tables, "arm", "grpo", "trained_tokens"), RATIO) == NOTHING
     assert by.cost(tables, "arm", "grpo", "step") == (INF, pytest.approx(1.0), INF)
-    # one seed lifts the mean to 0.708: it gets there, but without that seed it does not
-    lucky = evaluations("arm", [[0.2, 0.4, 0.9], *[[0.2, 0.4, 0.66]] * 4], (0, 10, 20))
+    # one seed lifts the mean to 0.61: it gets there, but without that seed it does not
+    lucky_E = saturating(TENTHS_E, 0.2, 0.95, 100, 1)
+    lucky = evaluations("arm", [lucky_E, *[saturating(TENTHS_E, 0.2, 0.78, 100, 1)] * 4], TENTHS_E / 10)
     value, _, high = by.cost(study(evaluations=pd.concat([base, lucky])), "arm", "grpo", "trained_tokens")
     assert value < 1 and high == INF
     flat = study(evaluations=evaluations("grpo", [[0.5, 0.4, 0.3]] * 5))
@@ -384,7 +390,7 @@ def test_rows_hold_figures_and_the_words_join_them_by_id():
 def test_a_claim_on_tokens_is_held_against_both_counts_and_tallied_once(tmp_path):
     """The arm draws 100 tokens where GRPO has 200, and of GRPO's only 80 have a gradient: half by the papers' count,
     more by the other."""
-    cost = "{cost: {arm: arm, base: grpo, axis: [generated_tokens, tokens]}}"
+    cost = "{cost: {arm: arm, base: grpo, axis: [generated_tokens, tokens], share: 0.5}}"
     entry = "place: §1, claim: C, expected: {direction: lower, kind: ratio}"
     (tmp_path / "p.yaml").write_text(
         f"paper: P\nsetting: 7B\nclaims:\n- {{id: x, {entry}, measure: {cost}}}\n"
@@ -392,11 +398,16 @@ def test_a_claim_on_tokens_is_held_against_both_counts_and_tallied_once(tmp_path
     )
     claims = load(tmp_path)
     assert [(entry.id, entry.count) for entry in claims] == [("x", "papers"), ("x-computed", "computed"), ("y", "")]
-    base, arm = ([[0.2, 0.4, 0.5]] * 5 for _ in range(2))
-    base = evaluations("grpo", base, (0, 40, 80)).assign(paper_tokens=lambda rows: rows["trained_tokens"] * 2.5)
-    arm = evaluations("arm", arm, (0, 50, 100)).assign(paper_tokens=lambda rows: rows["trained_tokens"])
-    table = claims_table(study(evaluations=pd.concat([base, arm]).assign(generated_tokens=0, flops=1.0)), claims)
-    assert table["value"].tolist()[:2] == pytest.approx([0.5, 1.25])
+    base = evaluations("grpo", [RISE_E] * 5, 0.4 * TENTHS_E).assign(
+        paper_tokens=lambda rows: rows["trained_tokens"] * 2.5
+    )
+    arm = evaluations("arm", [RISE_E] * 5, TENTHS_E / 2).assign(paper_tokens=lambda rows: rows["trained_tokens"])
+    scattered = pd.concat([base, arm]).assign(generated_tokens=0, flops=lambda rows: rows["step"])
+    scattered["accuracy"] += (
+        np.where(scattered["arm"] == "arm", 0.01, 0) * (scattered["seed"] - 2) * scattered["step"] / 80
+    )
+    table = claims_table(study(evaluations=scattered), claims)
+    assert table["value"].tolist()[:2] == pytest.approx([0.5, 1.25], rel=1e-3)
     assert table["verdict"].tolist() == [SAME, OPPOSITE, NOTHING]
     counts = tally(table, claims).loc["P"]
     assert (counts[SAME], counts[OPPOSITE], counts[NOTHING], counts["another verdict as computed"]) == (1, 0, 1, 1)

@@ -94,7 +94,7 @@ def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: 
     """Cost to reach a level of the baseline's rise, relative to the baseline's cost; one column per cost axis.
 
     Open marker: the mean curve never reached the level, a lower bound. An interval that ends in an arrow leaves the
-    panel, or its upper end is a lower bound (`_open`, see repro.stats.efficiency.cost_ratios).
+    panel, or its upper end is a lower bound (`_open`, see repro.stats.cost_ratios).
     """
     others = summary[summary["arm"] != settings.baseline]
     names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}
@@ -151,9 +151,14 @@ def answers(
         ]
         for c in columns
     }
-    marks = {"higher": looks["higher"], "lower": looks["lower"], f"equal within {margin:g}": looks["equal"]}
-    note = f"Filled: higher or lower after correction; grey: equal within {margin:g}; white: open."
-    figure = _with_legend(says(figure, finding), {**marks, "open": looks["open"]})
+    given = {answer for c in columns for answer in rows[f"{c.name}_answer"].dropna()} | {"open"}
+    words = {"higher": "higher", "lower": "lower", "equal": f"equal within {margin:g}", "open": "open"}
+    marks = {
+        word: looks[answer] for answer, word in words.items() if answer in given
+    }  # some studies never ask if equal
+    grey = f"grey: {words['equal']}; " if "equal" in given else ""
+    note = f"Filled: higher or lower after correction; {grey}white: open."
+    figure = _with_legend(says(figure, finding), marks)
     return _answering(figure, rows, columns, look, said, note)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from repro.settings import Settings
+from repro.stats.cost_ratios import cost_ratios
 from repro.stats.intervals import improvement, interquartile_means, leave_one_out, ratio_interval, t_intervals
 from repro.stats.multiplicity import significance
 from repro.stats.pass_at_k import KS, run_means
@@ -30,7 +31,7 @@ def summarise(
     p_value, p_holm, resolved       paired t-test, Holm over `family`: see repro.stats.multiplicity.significance
     pass_<k>*, pass_<k>_difference* for k = 1, 8, 16, unbiased; NaN when there are fewer samples than k
     <axis>_ratio_<level>*           cost to reach a level of the baseline's rise, relative to the baseline's: see
-      …_reached, …_open             `cost_ratios`; axes: trained_tokens, as computed, and paper_tokens, as the papers
+      …_reached, …_open             repro.stats.cost_ratios; axes: trained_tokens, as computed; paper_tokens, as papers
                                     count (repro.engine.ledger); total_tokens = generated + trained, as computed
                                     (prompts are read again in training and count there); flops; seconds, where known
     speedup_<level>*                time to accuracy: the baseline's seconds over the arm's, 1 / seconds_ratio; an
@@ -75,51 +76,6 @@ def summarise(
     return pd.DataFrame(columns)
 
 
-def cost_to_reach(costs_B_E: np.ndarray, accuracies_B_E: np.ndarray, level_B: np.ndarray):
-    """(cost_B, reached_B): the first cost at which each of B curves, linear between its E evaluations, is at its level.
-
-    A curve that never gets there gives its last cost, a lower bound, and False. Evaluations are in order of cost.
-    """
-    above_B_E = accuracies_B_E >= level_B[:, None]
-    reached_B, first_B = above_B_E.any(1), above_B_E.argmax(1)
-    rows_B, before_B = np.arange(len(level_B)), np.maximum(first_B - 1, 0)
-    low_B, high_B = accuracies_B_E[rows_B, before_B], accuracies_B_E[rows_B, first_B]
-    gap_B = np.where(high_B > low_B, high_B - low_B, 1.0)
-    share_B = np.where(first_B > 0, (level_B - low_B) / gap_B, 0.0)
-    start_B, end_B = costs_B_E[rows_B, before_B], costs_B_E[rows_B, first_B]
-    return np.where(reached_B, start_B + share_B * (end_B - start_B), costs_B_E[:, -1]), reached_B
-
-
-def cost_ratios(
-    costs_A_S_E: np.ndarray, accuracies_A_S_E: np.ndarray, base: int, share: float, confidence: float
-) -> dict[str, list]:
-    """{"": ratio, "_low", "_high", "_reached", "_open"}, each over A arms: an arm's cost to reach the level over that
-    of arm `base`.
-
-    The curves are means over seeds; the level is start + share · (peak − start) of the baseline's. Means first, because
-    one seed's first crossing of its noisy curve is early by luck: ratios of single seeds would favour the baseline and
-    scatter too little. The interval is `ratio_interval`'s: each seed left out in turn, of arm and baseline together,
-    and the level taken again. Where the arm's mean curve never gets to the level, `_reached` is False and the
-    ratio a lower bound. Where it does not without one of the seeds, or where the interval reaches past all that the arm
-    spent, `_open` is True, and `_high`, at most what it spent, a lower bound. All is NaN where the baseline never rose.
-    """
-    leave_J_S = leave_one_out(accuracies_A_S_E.shape[1])
-    costs_A_J_E, accuracies_A_J_E = leave_J_S @ costs_A_S_E, leave_J_S @ accuracies_A_S_E
-    base_J_E = accuracies_A_J_E[base]
-    start_J, peak_J = base_J_E[:, 0], base_J_E.max(1)
-    level_J = np.minimum(start_J + share * (peak_J - start_J), peak_J)
-    base_cost_J, _ = cost_to_reach(costs_A_J_E[base], base_J_E, level_J)
-    base_cost_J = np.where(peak_J > start_J, base_cost_J, np.nan)
-    rows = []
-    for costs_J_E, accuracies_J_E in zip(costs_A_J_E, accuracies_A_J_E, strict=True):
-        cost_J, reached_J = cost_to_reach(costs_J_E, accuracies_J_E, level_J)
-        ratio, low, high = ratio_interval(cost_J / base_cost_J, confidence)
-        spent = float(costs_J_E[0, -1] / base_cost_J[0])
-        is_open = bool(not reached_J.all() or high > spent)
-        rows.append((ratio, low, min(high, spent) if is_open else high, bool(reached_J[0]), is_open))
-    return dict(zip(("", "_low", "_high", "_reached", "_open"), map(list, zip(*rows, strict=True)), strict=True))
-
-
 def _cost_columns(
     curves: pd.DataFrame,
     accuracy_A_S_E: np.ndarray,
@@ -134,9 +90,8 @@ def _cost_columns(
         if axis not in curves:
             continue
         costs_A_S_E = _stack(curves, axis, arms)
-        for share in levels:
+        for share, ratios in cost_ratios(costs_A_S_E, accuracy_A_S_E, base, levels, confidence).items():
             level = round(100 * share)
-            ratios = cost_ratios(costs_A_S_E, accuracy_A_S_E, base, share, confidence)
             columns |= {f"{axis}_ratio_{level}{end}": values for end, values in ratios.items()}
             if axis == "seconds":
                 inverse = {"": "", "_low": "_high", "_high": "_low"}

@@ -19,16 +19,24 @@ WIDEST = 20.0  # a factor between the costs of two arms is at most this, and at 
 
 @dataclass(frozen=True)
 class Saturation:
-    """A fitted curve. `bounded`: whether a parameter lies at its bound: the data then do not tell the asymptote."""
+    """A fitted curve. `paid`: what had been spent when training began, on a profile, say."""
 
     start: float
     asymptote: float
     half: float
     steepness: float
-    bounded: bool
+    paid: float = 0.0
 
     def __call__(self, cost_E: np.ndarray) -> np.ndarray:
-        return curve(np.asarray(cost_E, float), self.start, self.asymptote, self.half, self.steepness)
+        trained_E = np.maximum(np.asarray(cost_E, float) - self.paid, 0.0)
+        return curve(trained_E, self.start, self.asymptote, self.half, self.steepness)
+
+    def cost_of(self, level: float) -> float:
+        """The cost at which the curve, if it rises, is at `level`; infinite if that is not below its asymptote."""
+        if not self.start < level < self.asymptote:
+            return self.paid if level <= self.start else np.inf
+        left = (self.asymptote - level) / (level - self.start)
+        return self.paid + self.half * left ** (-1 / self.steepness)
 
 
 def curve(cost_E: np.ndarray, start: float, asymptote: float, half: float, steepness: float) -> np.ndarray:
@@ -37,26 +45,40 @@ def curve(cost_E: np.ndarray, start: float, asymptote: float, half: float, steep
         return start + (asymptote - start) / (1 + (half / cost_E) ** steepness)
 
 
-def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, weight_E: np.ndarray | None = None) -> Saturation:
-    """Least squares, with weights where evaluations have different numbers of samples. The first evaluation, at cost 0,
-    is R₀. ValueError with fewer than four others, or a first one that is not at cost 0."""
+def fit(
+    cost_E: np.ndarray, accuracy_E: np.ndarray, steepness: float | None = None, near: Saturation | None = None
+) -> Saturation:
+    """Least squares. The first evaluation is R₀, at the cost of what was paid before training began; one at which no
+    more has been spent than at the one before does not count again. `steepness`: given, not fitted. `near`: a curve
+    from which to look, rather than from several places. A run that spends nothing is flat."""
     cost_E, accuracy_E = np.asarray(cost_E, float), np.asarray(accuracy_E, float)
-    if len(cost_E) < 5 or cost_E[0] != 0:
-        raise ValueError(f"a curve needs its evaluation at cost 0 and four more; it has {len(cost_E)} from {cost_E[0]}")
-    start, cost_E, seen_E = accuracy_E[0], cost_E[1:], accuracy_E[1:]
-    root_E = np.sqrt(np.ones_like(cost_E) if weight_E is None else np.asarray(weight_E, float)[1:])
-    scale = cost_E.max()
-    low = [0.0, np.log(scale / 1000), STEEPNESS[0]]
-    high = [1.0, np.log(FARTHEST * scale), STEEPNESS[1]]
+    rises_E = np.r_[False, np.diff(cost_E) > 0]
+    start, paid = float(accuracy_E[0]), float(cost_E[0])
+    cost_F, seen_F = cost_E[rises_E] - paid, accuracy_E[rises_E]
+    if not len(cost_F):
+        return Saturation(start, start, 1.0, steepness or 1.0, paid)
+    scale, fitted = cost_F.max(), slice(None) if steepness is None else slice(2)
+    low = np.array([0.0, np.log(scale / 1000), STEEPNESS[0]])[fitted]
+    high = np.array([1.0, np.log(FARTHEST * scale), STEEPNESS[1]])[fitted]
+
+    def parts(values: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        power = values[2] if steepness is None else steepness
+        away_F = values[1] - np.log(cost_F)
+        return power, away_F, 1 / (1 + np.exp(power * away_F))
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        return root_E * (curve(cost_E, start, values[0], np.exp(values[1]), values[2]) - seen_E)
+        return start + (values[0] - start) * parts(values)[2] - seen_F
 
-    firsts = [(seen_E[-1] + gap, np.log(scale * share), 1.0) for gap in (0.02, 0.1) for share in (0.2, 0.8)]
-    best = _best(residuals, firsts, low, high)
-    span = np.subtract(high, low)
-    bounded = bool((np.minimum(best - low, high - best) < 1e-3 * span).any())
-    return Saturation(float(start), float(best[0]), float(np.exp(best[1])), float(best[2]), bounded)
+    def jacobian(values: np.ndarray) -> np.ndarray:
+        power, away_F, made_F = parts(values)
+        slope_F = (values[0] - start) * made_F * (1 - made_F)
+        return np.stack([made_F, -power * slope_F, -away_F * slope_F], axis=1)[:, fitted]
+
+    firsts = [(seen_F[-1] + 0.02, np.log(scale * share), 1.0) for share in (0.1, 0.3, 0.8)]
+    if near is not None:
+        firsts = [(near.asymptote, np.log(near.half), near.steepness)]
+    best = _best(residuals, [np.array(first)[fitted] for first in firsts], low, high, jacobian)
+    return Saturation(start, best[0], np.exp(best[1]), best[2] if steepness is None else steepness, paid)
 
 
 def scaled(
@@ -120,9 +142,11 @@ def together(
     return Curves(float(start), best[:arms], np.exp(best[arms:-1]), float(best[-1]))
 
 
-def _best(residuals: Callable, firsts: Sequence, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _best(
+    residuals: Callable, firsts: Sequence, low: np.ndarray, high: np.ndarray, jacobian: Callable | str = "2-point"
+) -> np.ndarray:
     """The parameters of the least squares that are found from any of `firsts`, within bounds."""
-    found = [least_squares(residuals, np.clip(first, low, high), bounds=(low, high)) for first in firsts]
+    found = [least_squares(residuals, np.clip(first, low, high), jacobian, bounds=(low, high)) for first in firsts]
     return min(found, key=lambda result: result.cost).x
 
 

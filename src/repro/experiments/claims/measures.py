@@ -13,7 +13,7 @@ import pandas as pd
 from repro.experiments.claims.exact import EXACT
 from repro.experiments.claims.per_seed import Statistic, statistic
 from repro.experiments.claims.study import Study, Untestable
-from repro.stats.efficiency import cost_ratios
+from repro.stats.cost_ratios import cost_ratios
 from repro.stats.intervals import leave_one_out, mean_intervals, ratio_interval
 from repro.stats.multiplicity import LEAST_SEEDS
 from repro.stats.runs import at_budgets
@@ -75,9 +75,9 @@ def least(study: Study, of: list[Spec]) -> Figure:
 def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> Figure:
     """Cost until the arm is at the base's peak (or at `share` of its rise), relative to the base's own.
 
-    That of repro.stats.efficiency.cost_ratios, on mean curves, for any pair of arms. A
-    curve that never gets there costs infinitely much in the value and in the upper bound, and what it spent in the
-    lower one: an arm that trains on few tokens and never arrives would otherwise pass for a cheap one.
+    That of repro.stats.cost_ratios, on fitted curves, for any pair of arms. A curve that is not there when its runs end
+    costs infinitely much in the value and in the upper bound, and what it spent in the lower one: an arm that trains on
+    few tokens and never arrives would otherwise pass for a cheap one.
     """
     (base_cost, base_accuracy), (own_cost, own_accuracy) = _curves(study, (base, arm), axis)
     _same_seeds({base: base_accuracy, arm: own_accuracy})
@@ -85,7 +85,7 @@ def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> F
         np.stack([table.to_numpy(float) for table in tables])
         for tables in ((base_cost, own_cost), (base_accuracy, own_accuracy))
     )
-    ratios = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, share, study.settings.statistics.confidence)
+    ratios = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, [share], study.settings.statistics.confidence)[share]
     value, low, high, reached, is_open = (ratios[end][1] for end in ("", "_low", "_high", "_reached", "_open"))
     if np.isnan(value):
         raise Untestable(f"an accuracy of {base} above its start")

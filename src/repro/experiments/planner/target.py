@@ -11,14 +11,14 @@ import pandas as pd
 
 from repro.paper_scale import SCALES, PaperScale
 from repro.settings import Settings
-from repro.stats.efficiency import cost_ratios
+from repro.stats.cost_ratios import cost_ratios
 from repro.stats.runs import at_budgets, compared
 
 
 def steps_to_level(evaluations: pd.DataFrame, settings: Settings, level: float) -> pd.DataFrame:
     """arm, steps_ratio, _low, _high, _reached, _open: steps to `level` of the baseline's rise, over the baseline's.
 
-    See repro.stats.efficiency.cost_ratios; the cost is the number of steps. `evaluations`: of all runs.
+    See repro.stats.cost_ratios; the cost is the number of steps. `evaluations`: of all runs.
     """
     arms = [arm for arm in compared(settings) if arm in set(evaluations["arm"])]
     full = at_budgets(evaluations[evaluations["arm"].isin(arms)])
@@ -27,7 +27,7 @@ def steps_to_level(evaluations: pd.DataFrame, settings: Settings, level: float) 
     ]
     steps_A_S_E, accuracy_A_S_E = (np.stack([table.loc[arm].to_numpy(float) for arm in arms]) for table in tables)
     base, confidence = arms.index(settings.baseline), settings.statistics.confidence
-    ratios = cost_ratios(steps_A_S_E, accuracy_A_S_E, base, level, confidence)
+    ratios = cost_ratios(steps_A_S_E, accuracy_A_S_E, base, [level], confidence)[level]
     return pd.DataFrame({"arm": arms, **{f"steps_ratio{end}": values for end, values in ratios.items()}})
 
 
