@@ -12,7 +12,7 @@ from repro.files import read_parquet, write_json, write_parquet
 from repro.settings import Statistics
 from repro.stats.cost_ratios import cost_ratios
 from repro.stats.efficiency import summarise
-from repro.stats.intervals import estimate, mean_intervals, over_seeds, ratio_interval, resample_counts
+from repro.stats.intervals import estimate, mean_intervals, over_seeds, resample_counts
 from repro.stats.runs import at_budgets
 from repro.stats.saturation import curve as saturating
 from repro.stats.saturation import fit
@@ -132,7 +132,7 @@ def test_the_best_checkpoint_is_an_evaluation_and_not_a_point_between():
 
 
 def test_ratios_are_those_of_mean_curves_and_resample_pairs():
-    rise_E, slow_E = saturating(TENTHS_E, 0.1, 1.0, 100, 1), saturating(TENTHS_E, 0.1, 0.4, 100, 1)
+    rise_E, slow_E = saturating(TENTHS_E, 0.1, 1.0, 100, 1), saturating(TENTHS_E, 0.1, 0.25, 100, 1)
     arms = {"base": (TENTHS_E, rise_E), "arm": (TENTHS_E / 2, rise_E), "slow": (TENTHS_E, slow_E)}
     runs = pd.concat(
         [
@@ -141,7 +141,7 @@ def test_ratios_are_those_of_mean_curves_and_resample_pairs():
             for seed, off_E in enumerate([TENTHS_E / 10000, -TENTHS_E / 10000])
         ]
     )
-    # mean curve of base: from 0.1 to 0.7; half of its rise costs 50, and is the asymptote of the slow one
+    # mean curve of base: from 0.1 to 0.7; half of its rise costs 50, and is never reached by the slow one
     summary = summary_of(runs.assign(seconds=runs["flops"] * 3.0), "base", "arm", "slow")
     arm, slow = summary.loc["arm"], summary.loc["slow"]
     for axis in ("trained_tokens", "paper_tokens", "total_tokens", "flops", "seconds"):
@@ -152,10 +152,10 @@ def test_ratios_are_those_of_mean_curves_and_resample_pairs():
     assert arm[["speedup_50", "speedup_100_high"]].tolist() == pytest.approx([2.0, 2.0], rel=1e-4)
     assert slow["speedup_50"] == pytest.approx(0.25, rel=1e-4)
     assert (arm["tokens"], slow["generated"]) == (0.5, 1.0)
-    assert slow["difference"] == pytest.approx(-0.4) == slow["best_difference"]
+    assert slow["difference"] == pytest.approx(-0.5) == slow["best_difference"]
     assert summary.loc["base", "gain"] == pytest.approx(0.6)
     shown = summary.reset_index()
-    assert tables.accuracy_table(shown).loc[("All", "Slow"), "final accuracy"].startswith("0.300 [")
+    assert tables.accuracy_table(shown).loc[("All", "Slow"), "final accuracy"].startswith("0.200 [")
     assert tables.ratio_table(shown, ["trained_tokens"], [0.5]).loc[("All", "Slow")].tolist() == ["≥ 4.00"]
     assert tables.speedup_table(shown, [0.5]).loc[("All", "Slow"), "speed-up to 50% of the rise"] == "≤ 0.25×"
 
@@ -174,15 +174,22 @@ def test_the_interval_of_a_cost_leaves_each_seed_out_of_arm_and_baseline():
     accuracies_A_S_E = curve_A_E[:, None] + rng.normal(0, 0.005, (2, 5, 11))
     costs_A_S_E = rng.uniform(0.9, 1.1, (2, 5, 1)) * TENTHS_E
     found = cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, [0.8], 0.95)[0.8]
-    ratios = []
+    fits_J = []
     for kept in ([0, 1, 2, 3, 4], *(np.delete(np.arange(5), seed) for seed in range(5))):
-        (base, own), (base_costs, own_costs) = accuracies_A_S_E[:, kept].mean(1), costs_A_S_E[:, kept].mean(1)
-        fitted = fit(base_costs, base)
-        level = base[0] + 0.8 * (fitted(base_costs[-1]) - base[0])
-        ratios.append(fit(own_costs, own, fitted.steepness).cost_of(level) / fitted.cost_of(level))
-    expected = ratio_interval(np.array(ratios), 0.95)
-    assert [found[end][1] for end in ("", "_low", "_high")] == pytest.approx(expected, rel=1e-3)
-    assert not found["_open"][1] and found[""][1] == pytest.approx(0.7, abs=0.05)
+        means = zip(costs_A_S_E[:, kept].mean(1), accuracies_A_S_E[:, kept].mean(1), strict=True)
+        fits_J.append([(fit(costs_E, mean_E), costs_E[-1]) for costs_E, mean_E in means])
+
+    def above(ratio):
+        """The arm's curve less the level and Student's half width, by definition; Fieller's ends are its zeros."""
+        gaps_J = []
+        for (base, spent), (own, _) in fits_J:
+            level = base.start + 0.8 * (base(spent) - base.start)
+            gaps_J.append(own(ratio * base.cost_of(level)) - level)
+        return gaps_J[0], t.ppf(0.975, 4) * np.sqrt(4 / 5 * np.square(gaps_J[1:] - np.mean(gaps_J[1:])).sum())
+
+    (at, _), (below, half), (beyond, wide) = (above(found[end][1]) for end in ("", "_low", "_high"))
+    assert (at, below + half, beyond - wide) == pytest.approx((0, 0, 0), abs=1e-4)
+    assert found["_low"][1] < 0.7 < found["_high"][1] and not found["_open"][1]
 
 
 def test_an_upper_end_that_lies_past_the_end_of_training_is_marked_open():
@@ -194,9 +201,10 @@ def test_an_upper_end_that_lies_past_the_end_of_training_is_marked_open():
     # mean asymptote 0.52: there at 62.5; the interval reaches past the 200 that it spent
     assert row["flops_ratio_50"] == pytest.approx(62.5 / 50, rel=1e-4) and row["flops_ratio_50_reached"]
     assert row["flops_ratio_50_open"] and row["flops_ratio_50_high"] == pytest.approx(4.0, rel=1e-4)
-    # without one of the last two seeds it is there at 90.9, without the first at 38.5: the jackknife of the logarithms
-    logs = np.log([500 / 13, 1000 / 11, 1000 / 11])
-    low = 1.25 * np.exp(-t.ppf(0.975, 2) * np.sqrt(2 * logs.var()))
+    # without one of the last two seeds 0.7 times as high as the baseline, without the first 1.2: ± half of its height
+    half = t.ppf(0.975, 2) * np.sqrt(2 / 3 * np.square(np.array([1.2, 0.7, 0.7]) - 2.6 / 3).sum())
+    height = 0.2 / (2.6 / 3 + half)  # of the baseline's curve where the upper end is at the level
+    low = 100 * height / (0.6 - height) / 50
     assert row["flops_ratio_50_low"] == pytest.approx(low, rel=1e-3)
     assert ratio(row, "flops_ratio_50") == f"1.25 [{low:.2f}, ≥ 4.00]"
     assert speedup(row, "speedup_50") == f"0.80× [≤ 0.25, {1 / low:.2f}]"

@@ -197,7 +197,7 @@ def _answering(
         part = {
             "arm": rows["title"], "group": rows["group"], "panel": column.name, "reference": column.reference,
             "value": value, "said": said[column.name],
-            "low": np.where(reached, low, np.nan), "high": np.where(reached, np.where(opened, most, high), np.nan),
+            "low": low, "high": np.where(opened, most, high),
             "colour": look.edge[column.name].map(to_hex), "fill": look.inside[column.name].map(to_hex),
         }  # fmt: skip
         part["shape"] = np.select(
@@ -314,10 +314,9 @@ def _row(
         text, edge, side = (f"{number} ▶", 1.0, "right") if value > right else (f"◀ {number}", 0.0, "left")
         ax.text(edge, place, text, transform=ax.get_yaxis_transform(), ha=side, va="center", color=color, fontsize=10)
         return
-    if reached:
-        ax.plot([max(low, left), min(high, right)], [place, place], color=color, linewidth=1.8, zorder=2)
-    if not reached or row.get(f"{column.name}_open", False) or high > right:
-        start = min(high, right) if reached else value
+    ax.plot([max(low, left), min(high, right)], [place, place], color=color, linewidth=1.8, zorder=2)
+    if row.get(f"{column.name}_open", False) or high > right:
+        start = min(high, right)
         arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.0, "linestyle": ":"}
         coordinates = {"xycoords": ("axes fraction", "data"), "textcoords": "data"}
         ax.annotate("", (1.0, place), (start, place), **coordinates, arrowprops=arrow)

@@ -45,40 +45,37 @@ def curve(cost_E: np.ndarray, start: float, asymptote: float, half: float, steep
         return start + (asymptote - start) / (1 + (half / cost_E) ** steepness)
 
 
-def fit(
-    cost_E: np.ndarray, accuracy_E: np.ndarray, steepness: float | None = None, near: Saturation | None = None
-) -> Saturation:
+def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, near: Saturation | None = None) -> Saturation:
     """Least squares. The first evaluation is R₀, at the cost of what was paid before training began; one at which no
-    more has been spent than at the one before does not count again. `steepness`: given, not fitted. `near`: a curve
-    from which to look, rather than from several places. A run that spends nothing is flat."""
+    more has been spent than at the one before does not count again. `near`: a curve from which to look, rather than
+    from several places. A run that spends nothing is flat."""
     cost_E, accuracy_E = np.asarray(cost_E, float), np.asarray(accuracy_E, float)
     rises_E = np.r_[False, np.diff(cost_E) > 0]
     start, paid = float(accuracy_E[0]), float(cost_E[0])
     cost_F, seen_F = cost_E[rises_E] - paid, accuracy_E[rises_E]
     if not len(cost_F):
-        return Saturation(start, start, 1.0, steepness or 1.0, paid)
-    scale, fitted = cost_F.max(), slice(None) if steepness is None else slice(2)
-    low = np.array([0.0, np.log(scale / 1000), STEEPNESS[0]])[fitted]
-    high = np.array([1.0, np.log(FARTHEST * scale), STEEPNESS[1]])[fitted]
+        return Saturation(start, start, 1.0, 1.0, paid)
+    scale = cost_F.max()
+    low = [0.0, np.log(scale / 1000), STEEPNESS[0]]
+    high = [1.0, np.log(FARTHEST * scale), STEEPNESS[1]]
 
-    def parts(values: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        power = values[2] if steepness is None else steepness
+    def made(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         away_F = values[1] - np.log(cost_F)
-        return power, away_F, 1 / (1 + np.exp(power * away_F))
+        return away_F, 1 / (1 + np.exp(values[2] * away_F))
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        return start + (values[0] - start) * parts(values)[2] - seen_F
+        return start + (values[0] - start) * made(values)[1] - seen_F
 
     def jacobian(values: np.ndarray) -> np.ndarray:
-        power, away_F, made_F = parts(values)
+        away_F, made_F = made(values)
         slope_F = (values[0] - start) * made_F * (1 - made_F)
-        return np.stack([made_F, -power * slope_F, -away_F * slope_F], axis=1)[:, fitted]
+        return np.stack([made_F, -values[2] * slope_F, -away_F * slope_F], axis=1)
 
     firsts = [(seen_F[-1] + 0.02, np.log(scale * share), 1.0) for share in (0.1, 0.3, 0.8)]
     if near is not None:
         firsts = [(near.asymptote, np.log(near.half), near.steepness)]
-    best = _best(residuals, [np.array(first)[fitted] for first in firsts], low, high, jacobian)
-    return Saturation(start, best[0], np.exp(best[1]), best[2] if steepness is None else steepness, paid)
+    asymptote, half, steepness = _best(residuals, firsts, low, high, jacobian)
+    return Saturation(start, asymptote, np.exp(half), steepness, paid)
 
 
 def scaled(

@@ -89,25 +89,27 @@ def intervals(table: pd.DataFrame, name: str, spec: str = ".3f") -> list[str]:
 
 
 def ratio(row: pd.Series, name: str) -> str:
-    """A cost ratio of `efficiency.summarise`: `0.72 [0.60, 0.85]`; `≥ 1.04` where the arm's mean curve never reached
-    the level, and `0.96 [0.87, ≥ 1.02]` where the upper end is a lower bound."""
+    """A cost ratio of `efficiency.summarise`: `0.72 [0.60, 0.85]`; `0.96 [0.87, ≥ 1.02]` where the upper end is a lower
+    bound, `≥ 1.02 [0.97, ≥ 1.02]` where the level was not reached, and `≥ 1.02` where that is sure."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "undefined: the baseline did not rise"
-    if not row[f"{name}_reached"]:
-        return f"≥ {value:.2f}"
-    text = interval(value, low, high, ".2f")
+    bound = "≥ " * (not row[f"{name}_reached"])
+    if bound and not low < value:
+        return f"{bound}{value:.2f}"
+    text = bound + interval(value, low, high, ".2f")
     return text.replace(", ", ", ≥ ") if row[f"{name}_open"] else text
 
 
 def speedup(row: pd.Series, name: str) -> str:
-    """Time to accuracy against the baseline's: `1.31× [1.10, 1.52]`; `≤ 0.96×` where the level was not reached."""
+    """Time to accuracy against the baseline's: `1.31× [1.10, 1.52]`; `≤ 0.96×` where it surely never got there."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "undefined: the baseline did not rise"
-    if not row[f"{name}_reached"]:
-        return f"≤ {value:.2f}×"
-    text = interval(value, low, high, ".2f").replace(" [", "× [≤ " if row[f"{name}_open"] else "× [")
+    bound = "≤ " * (not row[f"{name}_reached"])
+    if bound and not high > value:
+        return f"{bound}{value:.2f}×"
+    text = bound + interval(value, low, high, ".2f").replace(" [", "× [≤ " if row[f"{name}_open"] else "× [")
     return text if "×" in text else f"{text}×"
 
 

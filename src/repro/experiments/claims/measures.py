@@ -89,6 +89,8 @@ def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> F
     value, low, high, reached, is_open = (ratios[end][1] for end in ("", "_low", "_high", "_reached", "_open"))
     if np.isnan(value):
         raise Untestable(f"an accuracy of {base} above its start")
+    if not reached and low == value:
+        low = np.nextafter(low, np.inf)  # it was there neither before nor at the end
     value, high = value if reached else np.inf, high if reached and not is_open else np.inf
     return _enough((value, low, high), len(base_accuracy))
 
