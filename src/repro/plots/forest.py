@@ -25,7 +25,7 @@ BETTER, WORSE, PLAIN = COLORS[0], COLORS[1], "0.35"
 ROW = 0.27  # inches
 FAR = 4.0  # times the usual distance from the reference: beyond it, an arrow
 # Ticks of a ratio: the first of these with at least three visible ticks.
-TICKS = ((0.01, 0.1, 1, 10, 100), (0.125, 0.25, 0.5, 1, 2, 4, 8), (0.5, 0.7, 1, 1.4, 2), (0.8, 0.9, 1, 1.1, 1.25))
+TICKS = ((0.01, 0.1, 1, 10, 100), (0.2, 0.5, 1, 2, 5), (0.5, 0.7, 1, 1.4, 2), (0.8, 0.9, 1, 1.1, 1.25))
 RATIO_AXES = {
     "paper_tokens": "trained tokens\n(papers' count)",
     "trained_tokens": "trained tokens\n(computed)",
