@@ -13,6 +13,7 @@ from repro import settings as settings_module
 from repro.atlas import again, machines
 from repro.atlas import design as designs
 from repro.atlas.design import Cell
+from repro.errors import Refused
 from repro.experiments.results.repeated import crossed
 from repro.settings import SettingsError
 from repro.stats import atlas
@@ -113,7 +114,7 @@ def test_whole_arms_are_compared_on_all_seeds_and_all_arms_on_the_seeds_they_sha
     assert (shared.policy, shared.arms, shared.seeds) == ("a", ["grpo", "zvf", "pods"], [1])
     assert shared.second["accuracy"].tolist() == [0.01, 0.04, 0.07] and len(shared.first) == 9
     tables["runs", "first"] = first[first["seed"] > 0]
-    with pytest.raises(again.NotMadeAgain, match="panel first lacks runs from base policy a"):
+    with pytest.raises(Refused, match="panel first has no run of grpo with seed 0: `make atlas PANEL=first`"):
         again.pairs(design, "second")
 
 

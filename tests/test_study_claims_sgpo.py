@@ -12,6 +12,7 @@ from repro.experiments.claims import Study, Untestable, claims_table
 from repro.experiments.claims import load as load_claims
 from repro.experiments.claims import measures as by
 from repro.settings import Statistics, load
+from repro.stats.saturation import curve as saturating
 from repro.stats.verdicts import NOTHING, OPPOSITE, SAME, SAME_SIZE, UNTESTED, at_least, frame, words
 
 SEEDS = range(5)
@@ -53,21 +54,29 @@ def test_arms_exist_and_without_tables_nothing_is_tested():
     assert (table["verdict"] == UNTESTED).all() and table["missing"].str.startswith("table ").all()
 
 
+TENTHS_E = np.linspace(0, 200, 11)
+
+
 def test_compute_and_accuracy_by_hand():
-    base = evaluations("grpo", [0.2, 0.6, 0.7], [0, 100, 200])
-    own = evaluations("sgpo", [0.2, 0.8, 0.81], [10, 70, 130], profile=10.0)
-    longer = evaluations("grpo-longer", [0.2, 0.6, 0.7, 0.82], [0, 100, 200, 210])
+    base_E, costs_E = saturating(TENTHS_E, 0.2, 0.95, 100, 1), 0.6 * TENTHS_E
+    own_E = saturating(costs_E, 0.2, 0.95, 25, 1)
+    base = evaluations("grpo", base_E, TENTHS_E)
+    own = evaluations("sgpo", own_E, 10 + costs_E, profile=10.0)
+    longer = evaluations("grpo-longer", [*base_E, own_E[-1] + 0.01], [*TENTHS_E, 210])
     table = verdicts(evaluations=pd.concat([base, own, longer]))
-    # 0.7 lies at 5/6 of the way from 0.2 at 10 FLOPs to 0.8 at 70; GRPO is there after 200
-    assert table.loc["sgpo-flops", "value"] == pytest.approx(60 / 200)
-    assert table.loc["sgpo-tokens", "value"] == pytest.approx(60 / 200)
-    assert table.loc["sgpo-training-flops", "value"] == pytest.approx(0.75 * 50 / (0.75 * 200))
-    # nine tenths of GRPO's rise, 0.65: at 10 + 60 · 0.75, and at 150
-    assert table.loc["sgpo-flops-near", "value"] == pytest.approx(55 / 150)
+    # GRPO ends at 0.7 after 200 FLOPs; sGPO is there 50 after its profile
+    for id, ratio in {
+        "sgpo-flops": 60 / 200,
+        "sgpo-tokens": 60 / 200,
+        "sgpo-training-flops": 0.75 * 50 / (0.75 * 200),
+        "sgpo-flops-near": (10 + 37.5) / 150,  # 0.65, nine tenths of GRPO's rise
+    }.items():
+        assert table.loc[id, "value"] == pytest.approx(ratio, rel=1e-4)
     assert table.loc["sgpo-flops", "verdict"] == SAME_SIZE
     assert table.loc["sgpo-profile-share", "value"] == pytest.approx(10 / 130)
     assert table.loc["sgpo-profile-share", "verdict"] == SAME
-    assert table.loc["sgpo-final", "value"] == pytest.approx(11) and table.loc["sgpo-final", "verdict"] == SAME
+    assert table.loc["sgpo-final", "value"] == pytest.approx(100 * (own_E[-1] - 0.7))
+    assert table.loc["sgpo-final", "verdict"] == SAME
     assert table.loc["sgpo-equal-total", "value"] == pytest.approx(-1)
     assert table.loc["sgpo-equal-total", "verdict"] == OPPOSITE
     assert table.loc["sgpo-filter-alone", "missing"] == "evaluations of arm sgpo-filter"
@@ -75,14 +84,17 @@ def test_compute_and_accuracy_by_hand():
 
 def test_parts_are_held_against_sgpo_without_them_and_one_profile_against_several():
     arms = {"grpo": 0.5, "sgpo": 0.7, "sgpo-filter-allocation": 0.6, "sgpo-curriculum": 0.5, "sgpo-again-1": 0.705}
-    parts = [evaluations(arm, [0.2, end], [0, 100]) for arm, end in arms.items()]
+    rise_E = saturating(TENTHS_E, 0, 1.5, 100, 1)  # to 1
+    parts = [evaluations(arm, 0.2 + (end - 0.2) * rise_E, TENTHS_E) for arm, end in arms.items()]
     table = verdicts(evaluations=pd.concat(parts))
     assert table.loc["sgpo-curriculum-ablated", "value"] == pytest.approx(10)
     assert table.loc["sgpo-curriculum-alone", "verdict"] == NOTHING
-    assert table.loc["sgpo-curriculum-flops", "value"] == pytest.approx(0.4 / 0.5)
+    part = 0.4 / 0.5 / 1.5  # of the way to sGPO's asymptote
+    assert table.loc["sgpo-curriculum-flops", "value"] == pytest.approx(100 * part / (1 - part) / 200, rel=1e-4)
     assert table.loc["sgpo-again-1-final", "value"] == pytest.approx(0.5)
     assert table.loc["sgpo-again-1-final", "verdict"] == SAME  # within a point
-    assert table.loc["sgpo-again-1-flops", "value"] == pytest.approx(0.5 / 0.505)
+    part = 0.5 / 0.505 / 1.5
+    assert table.loc["sgpo-again-1-flops", "value"] == pytest.approx(100 * part / (1 - part) / 200, rel=1e-4)
 
 
 def test_waste_and_the_drift_of_the_profile_are_those_of_the_last_checkpoint():

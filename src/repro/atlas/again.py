@@ -40,12 +40,12 @@ def pairs(design: Design, panel: str) -> list[Pair]:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
     if of.vary or any(len(rates) > 1 for rates in of.rates.values()):
         raise NotMadeAgain(f"panel {panel} has several runs of an arm with one seed: only panels of one are compared")
-    first, second = _curves(of.repeats), _curves(panel)
-    found = []
-    for policy in of.policies:
-        for arms, seeds in _made(second[second["policy"] == policy], arms_of(design, of), of.seeds):
-            theirs = _part(first, of.repeats, policy, arms, of.seeds)
-            found.append(Pair(policy, arms, seeds, theirs, _part(second, panel, policy, arms, seeds)))
+    runs, found = atlas.load("runs", panel), []
+    for policy in of.policies if len(runs) else ():
+        for arms, seeds in _made(runs[runs["policy"] == policy], arms_of(design, of), of.seeds):
+            first = atlas.of_seeds("evaluations", of.repeats, arms, of.seeds, policy)
+            second = atlas.of_seeds("evaluations", panel, arms, seeds, policy)
+            found.append(Pair(policy, arms, seeds, first, second))
     if not found:
         raise NotMadeAgain(f"the atlas has no whole seed and no whole arm of panel {panel} yet: `make atlas`")
     return found
@@ -59,22 +59,6 @@ def _made(runs: pd.DataFrame, arms: list[str], seeds: list[int]) -> list[tuple[l
     common = [seed for seed in seeds if made and all(seed in of_arm for of_arm in made.values())]
     chosen = [(whole, list(seeds))] if len(whole) > 1 else []
     return chosen + ([(list(made), common)] if common and len(whole) < len(made) else [])
-
-
-def _curves(panel: str) -> pd.DataFrame:
-    """The panel's evaluations with policy, arm and seed; without rows where none has been made."""
-    runs = atlas.load("runs", panel)
-    if runs.empty:
-        return pd.DataFrame(columns=["policy", "arm", "seed"])
-    frame = runs[["run", "policy", "arm", "seed"]].merge(atlas.load("curves", panel), on="run").drop(columns="run")
-    return frame.astype(dict.fromkeys(frame.select_dtypes("float32"), "float64"))
-
-
-def _part(curves: pd.DataFrame, panel: str, policy: str, arms: list[str], seeds: list[int]) -> pd.DataFrame:
-    own = curves[(curves["policy"] == policy) & curves["arm"].isin(arms) & curves["seed"].isin(seeds)]
-    if len(own[["arm", "seed"]].drop_duplicates()) < len(arms) * len(seeds):
-        raise NotMadeAgain(f"panel {panel} lacks runs from base policy {policy}: `make atlas PANEL={panel}`")
-    return own.drop(columns="policy")
 
 
 def summary(pair: Pair, settings: Settings) -> dict[str, str]:

@@ -91,11 +91,15 @@ def _set(varied: str, run: str, key: str, kind: Callable[[Any], Any], otherwise:
     raise Unreadable(f"atlas/data: {run} does not say its {key}: `git checkout atlas/data`")
 
 
-def of_seeds(table: str, panel: str, arms: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
-    """A table of a panel with one base policy in which nothing is varied, for `arms` and `seeds`, as repro.stats.runs
-    has those of this machine: columns `arm` and `seed` in place of `run`, rows in the order of `arms`. `evaluations`
-    means curves. Unreadable, a ValueError, names a run that has not been made."""
+def of_seeds(
+    table: str, panel: str, arms: Sequence[str], seeds: Sequence[int], policy: str | None = None
+) -> pd.DataFrame:
+    """A table of a panel in which nothing is varied, for `arms` and `seeds`, as repro.stats.runs has those of this
+    machine: columns `arm` and `seed` in place of `run`, rows in the order of `arms`. `policy`: the base policy, of a
+    panel that has several. `evaluations` means curves. Unreadable, a ValueError, names a run that has not been made."""
     made = load("runs", panel)
+    if policy is not None and len(made):
+        made = made[made["policy"] == policy]
     wanted = pd.MultiIndex.from_product([arms, seeds], names=["arm", "seed"])
     made = made.set_index(["arm", "seed"])["run"] if len(made) else pd.Series(dtype=str, index=wanted[:0])
     lacking = wanted.difference(made.index, sort=False)

@@ -47,7 +47,7 @@ def differences(table: pd.DataFrame, arms: Sequence[str], baseline: str, statist
 def agreement(table: pd.DataFrame) -> pd.DataFrame:
     """A row per measure and pair of mixes: measure, mix, other, tau, least, greatest. Kendall's τ between the rankings
     of arms by mean accuracy; least and greatest when a seed of every run is left out. A pair of a mix with itself:
-    between its first and its second base policy, what a repetition could reach."""
+    between two halves of its base policies, what a repetition could reach."""
     rows = []
     for measure in MEASURES:
         for mix, other in combinations(dict.fromkeys(table["mix"]), 2):
@@ -56,8 +56,8 @@ def agreement(table: pd.DataFrame) -> pd.DataFrame:
         for mix, own in table.groupby("mix", sort=False):
             policies = sorted(own["policy"].unique())
             if len(policies) > 1:
-                parts = (own[own["policy"] == policy] for policy in policies[:2])
-                rows.append((measure, mix, mix, *_taus(*parts, measure)))
+                first = own["policy"].isin(policies[: len(policies) // 2])
+                rows.append((measure, mix, mix, *_taus(own[first], own[~first], measure)))
     return pd.DataFrame(rows, columns=["measure", "mix", "other", "tau", "least", "greatest"])
 
 
