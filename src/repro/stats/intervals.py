@@ -4,8 +4,9 @@
 seed by seed, because a seed gives both the same initial weights and random streams, and because paired differences need
 no assumption that both arms scatter alike. The p-values of repro.stats.multiplicity are those of the same t. For a
 ratio, over the logarithms of the ratios that leave one seed out (the jackknife): logarithms, so that the intervals of
-A/B and B/A agree. For an interquartile mean, Tukey and McLaughlin's t (1963). How often a 95% interval contains the
-truth, by simulation, and how often that of a percentile bootstrap over seeds does:
+A/B and B/A agree; for a cost to reach a level, Fieller's (repro.stats.cost_ratios). For an interquartile mean, Tukey
+and McLaughlin's t (1963). How often a 95% interval contains the truth, by simulation, and how often that of a
+percentile bootstrap over seeds does:
 
     seeds                                    3            5            10
     mean of normal seeds                     95% / 75%    95% / 84%    95% / 89%
