@@ -113,7 +113,8 @@ def rows(n=8):
     for name, middle in {"difference": value, "trained_tokens_ratio_90": np.exp(value), "pass_1": 0.5 + value}.items():
         table = table.assign(**{name: middle, f"{name}_low": middle - 0.005, f"{name}_high": middle + 0.005})
     table["trained_tokens_ratio_90_reached"] = [True] * (n - 1) + [False, True]
-    return table.assign(trained_tokens_ratio_90_open=False, pass_8=np.nan, pass_16=np.nan)
+    opened = ~table["trained_tokens_ratio_90_reached"]
+    return table.assign(trained_tokens_ratio_90_open=opened, pass_8=np.nan, pass_16=np.nan)
 
 
 def markers(figure):
@@ -137,6 +138,8 @@ def test_a_cost_that_was_not_reached_is_an_open_marker():
     none = rows().assign(trained_tokens_ratio_90=np.nan)  # the baseline never rose
     undefined = arms.cost_ratios(none, SETTINGS, 0.9, "What?")
     assert set(texts(undefined)) == {" undefined"} and undefined.finding.endswith("none is known")
+    bounds = [f"trained_tokens_ratio_90_{end}" for end in ("low", "high")]
+    arms.cost_ratios(rows().assign(**dict.fromkeys(bounds, np.nan)), SETTINGS, 0.9, "One seed?").savefig(BytesIO())
 
 
 def test_pass_at_k_shows_the_ks_that_are_known_with_the_baselines_line():

@@ -131,7 +131,7 @@ def test_the_best_checkpoint_is_an_evaluation_and_not_a_point_between():
     assert (summary_of(runs.assign(share=shares * 4), "base", "arm")["best"] == 0.9).all()
 
 
-def test_ratios_are_those_of_mean_curves_and_resample_pairs():
+def test_ratios_are_those_of_fitted_mean_curves():
     rise_E, slow_E = saturating(TENTHS_E, 0.1, 1.0, 100, 1), saturating(TENTHS_E, 0.1, 0.25, 100, 1)
     arms = {"base": (TENTHS_E, rise_E), "arm": (TENTHS_E / 2, rise_E), "slow": (TENTHS_E, slow_E)}
     runs = pd.concat(
@@ -190,6 +190,22 @@ def test_the_interval_of_a_cost_leaves_each_seed_out_of_arm_and_baseline():
     (at, _), (below, half), (beyond, wide) = (above(found[end][1]) for end in ("", "_low", "_high"))
     assert (at, below + half, beyond - wide) == pytest.approx((0, 0, 0), abs=1e-4)
     assert found["_low"][1] < 0.7 < found["_high"][1] and not found["_open"][1]
+
+
+def test_the_baseline_costs_as_much_as_itself_however_it_scatters():
+    rng = np.random.default_rng(3)
+    accuracies_A_S_E = saturating(TENTHS_E, 0.2, 0.6, 100, 1.2) + rng.normal(0, 0.03, (2, 3, 11)) * (TENTHS_E > 0)
+    costs_A_S_E = np.broadcast_to(TENTHS_E, (2, 3, 11))
+    for ratios in cost_ratios(costs_A_S_E, accuracies_A_S_E, 0, [0.9, 0.95, 1.0], 0.95).values():
+        assert [ends[0] for ends in ratios.values()] == [1.0, 1.0, 1.0, True, False]
+        assert ratios["_low"][1] <= ratios[""][1] <= ratios["_high"][1]
+
+
+def test_an_arm_that_falls_from_above_the_level_does_not_cost_nothing():
+    rise_E = saturating(TENTHS_E, 0.2, 0.6, 100, 1)
+    accuracies_A_S_E = np.stack([[rise_E] * 3, [0.7 - rise_E] * 3])  # from 0.5 down to 0.23; the level is 0.44
+    found = cost_ratios(np.broadcast_to(TENTHS_E, (2, 3, 11)), accuracies_A_S_E, 0, [0.9], 0.95)[0.9]
+    assert not found["_reached"][1] and found["_open"][1] and found[""][1] > 1
 
 
 def test_an_upper_end_that_lies_past_the_end_of_training_is_marked_open():

@@ -382,7 +382,7 @@ def test_rows_hold_figures_and_the_words_join_them_by_id():
     assert table.loc[:1, rule].values.tolist() == [["higher", "points", 0, 2, 3], ["lower", "ratio", 1, 0.5, 0.5]]
     words = with_words(table.iloc[::-1], claims).loc[["x", "y", "z"]]
     assert words["paper says"].tolist() == ["+2.00 to +3.00 points", "0.50×", ""]
-    assert words["we measured"].tolist() == ["+2.50 points", "not reached, at least 10.00×", ""]
+    assert words["we measured"].tolist() == ["+2.50 points", "not reached, not before 10.00×", ""]
     assert words.loc["x", ["claim", "where"]].tolist() == ["Some |A|.", "Table 1; 7B"]
     assert words["verdict"].tolist() == [SAME_SIZE, OPPOSITE, f"{UNTESTED}: needs a 7B model"]
 

@@ -296,7 +296,7 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
 
 
 def test_an_arm_that_stops_early_is_not_called_cheap():
-    """Its last cost is low because it trains on little; resamples that never get there leave its interval open."""
+    """Its last cost is low because it trains on little; at the end of its runs it is not told from the level."""
     costs_E, rise_E = np.linspace(0, 200, 11), saturating(np.linspace(0, 200, 11), 0, 0.6, 100, 1)
     frames = [curve("base", seed, costs_E, rise_E) for seed in range(3)]
     frames += [curve("arm", seed, costs_E / 10, high * rise_E) for seed, high in enumerate([0.2, 1.2, 1.2])]

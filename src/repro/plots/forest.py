@@ -93,8 +93,8 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
 def cost_ratios(summary: pd.DataFrame, settings: Settings, level: float, title: str) -> Figure:
     """Cost to reach a level of the baseline's rise, relative to the baseline's cost; one column per cost axis.
 
-    Open marker: the mean curve never reached the level, a lower bound. An interval that ends in an arrow leaves the
-    panel, or its upper end is a lower bound (`_open`, see repro.stats.cost_ratios).
+    Open marker: the curve is not at the level when the runs end, a lower bound. An interval that ends in an arrow
+    leaves the panel, or its upper end is a lower bound (`_open`, see repro.stats.cost_ratios).
     """
     others = summary[summary["arm"] != settings.baseline]
     names = {axis: f"{axis}_ratio_{round(100 * level)}" for axis in RATIO_AXES}
@@ -316,7 +316,7 @@ def _row(
         return
     ax.plot([max(low, left), min(high, right)], [place, place], color=color, linewidth=1.8, zorder=2)
     if row.get(f"{column.name}_open", False) or high > right:
-        start = min(high, right)
+        start = min(value if np.isnan(high) else high, right)
         arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.0, "linestyle": ":"}
         coordinates = {"xycoords": ("axes fraction", "data"), "textcoords": "data"}
         ax.annotate("", (1.0, place), (start, place), **coordinates, arrowprops=arrow)

@@ -1,8 +1,8 @@
 """What an arm spends to be as accurate as the baseline, over what the baseline spends: read off fitted curves.
 
 The first crossing of a curve of noisy evaluations is early by luck, and its error is that of one or two of them. A
-saturating curve (repro.stats.saturation) is fitted to all, and read within its runs alone: there a dozen evaluations
-tell its height well, although they do not tell its asymptote from its steepness.
+saturating curve (repro.stats.saturation) is fitted to all, and read no further than its runs go: there a dozen
+evaluations tell its height well, although they do not tell its asymptote from its steepness.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def cost_ratios(
     not told from the level, by Student's t with an error that leaves out each seed in turn, of arm and baseline
     together. So an arm that never gets there may have an interval, from where it might have been there. Where it is not
     told from the level when its runs end, `_open` is True, and `_high`, what it spent, a lower bound. All is NaN where
-    the baseline's curve does not rise, bounds also with a single seed.
+    the baseline's curve does not rise, bounds also with a single seed. The baseline's own is 1, without scatter.
     """
     leave_J_S = leave_one_out(accuracies_A_S_E.shape[1])
     costs_A_J_E, accuracies_A_J_E = leave_J_S @ costs_A_S_E, leave_J_S @ accuracies_A_S_E
@@ -56,6 +56,8 @@ def _ratios(
         _ratio(curves_J, spent_J[0], cost_J, level_J, confidence)
         for curves_J, spent_J in zip(curves_A_J, spent_A_J, strict=True)
     ]
+    if np.isfinite(cost_J[0]):
+        rows[base] = (1.0, 1.0, 1.0, True, False)
     return dict(zip(("", "_low", "_high", "_reached", "_open"), map(list, zip(*rows, strict=True)), strict=True))
 
 
@@ -66,11 +68,11 @@ def _ratio(
     most = spent / base_cost_J[0]
     if np.isnan(most):
         return np.nan, np.nan, np.nan, False, True
-    ratio_R = np.linspace(0, most, POINTS)
+    reached = bool(curves_J[0](spent) > level_J[0] - EQUAL)
+    ratio = min(curves_J[0].cost_of(level_J[0]) / base_cost_J[0], most) if reached else most
+    ratio_R = np.union1d(np.linspace(0, most, POINTS), ratio)
     seen_J_R = np.stack([curve(cost * ratio_R) for curve, cost in zip(curves_J, base_cost_J, strict=True)])
     above_J_R = seen_J_R - level_J[:, None]
-    reached = bool(above_J_R[0, -1] > -EQUAL)
-    ratio = min(curves_J[0].cost_of(level_J[0]) / base_cost_J[0], most)
     n_seeds = len(curves_J) - 1
     if n_seeds < 1:  # of a single seed there is the whole alone
         return ratio, np.nan, np.nan, reached, not reached
@@ -78,7 +80,7 @@ def _ratio(
     low, high = (_first(ratio_R, above_J_R[0] + side * half_R) for side in (1, -1))
     known = not np.isnan(half_R).any()  # else the baseline does not rise without some seed
     low = 0.0 if not known else most if low is None else min(low, ratio)
-    return ratio, low, most if high is None else max(high, ratio), reached, high is None
+    return ratio, low, most if high is None else max(high, ratio), reached, high is None or not reached
 
 
 def _first(ratio_R: np.ndarray, above_R: np.ndarray) -> float | None:

@@ -51,6 +51,9 @@ def summarise(
     arms = [arm for arm in compared(settings) if arm in set(evaluations["arm"])]
     family = [arm for arm in (compared(settings) if family is None else family) if arm != baseline]
     evaluations = evaluations[evaluations["arm"].isin(arms)]
+    if not (known := np.isfinite(evaluations["accuracy"])).all():
+        arm, seed = evaluations.loc[~known, ["arm", "seed"]].iloc[0]
+        raise ValueError(f"efficiency: {arm} with seed {seed} has an accuracy that is not a number; train it again")
     curves = at_budgets(evaluations)
     curves["total_tokens"] = curves["generated_tokens"] + curves["trained_tokens"]
     seeds = _paired_seeds(curves, baseline)

@@ -56,8 +56,8 @@ def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, near: Saturation | None = No
     if not len(cost_F):
         return Saturation(start, start, 1.0, 1.0, paid)
     scale = cost_F.max()
-    low = [0.0, np.log(scale / 1000), STEEPNESS[0]]
-    high = [1.0, np.log(FARTHEST * scale), STEEPNESS[1]]
+    least, most = STEEPNESS if len(cost_F) > 2 else (1.0, 1.0 + 1e-9)  # two evaluations tell no steepness
+    low, high = [0.0, np.log(scale / 1000), least], [1.0, np.log(FARTHEST * scale), most]
 
     def made(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         away_F = values[1] - np.log(cost_F)

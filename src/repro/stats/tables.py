@@ -79,7 +79,7 @@ def interval(value: float, low: float, high: float, spec: str = ".3f") -> str:
         return "–"
     if np.isnan(low) or np.isnan(high):
         return format(value, spec)
-    return f"{value:{spec}} [{low:{spec}}, {high:{spec}}]"
+    return f"{value:{spec}} [{low:{spec}}, {high:{spec}}]".replace("inf", "∞")
 
 
 def intervals(table: pd.DataFrame, name: str, spec: str = ".3f") -> list[str]:
@@ -108,7 +108,7 @@ def speedup(row: pd.Series, name: str) -> str:
         return "undefined: the baseline did not rise"
     bound = "≤ " * (not row[f"{name}_reached"])
     if bound and not high > value:
-        return f"{bound}{value:.2f}×"
+        return f"{bound}{value:.2f}×".replace("inf", "∞")
     text = bound + interval(value, low, high, ".2f").replace(" [", "× [≤ " if row[f"{name}_open"] else "× [")
     return text if "×" in text else f"{text}×"
 

@@ -73,11 +73,12 @@ def least(study: Study, of: list[Spec]) -> Figure:
 
 
 def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> Figure:
-    """Cost until the arm is at the base's peak (or at `share` of its rise), relative to the base's own.
+    """Cost until the arm is where the base ends, the peak of its fitted curve (or at `share` of its rise), relative to
+    the base's own.
 
-    That of repro.stats.cost_ratios, on fitted curves, for any pair of arms. A curve that is not there when its runs end
-    costs infinitely much in the value and in the upper bound, and what it spent in the lower one: an arm that trains on
-    few tokens and never arrives would otherwise pass for a cheap one.
+    That of repro.stats.cost_ratios, for any pair of arms. A curve that is not there when its runs end costs infinitely
+    much in the value and in the upper bound: an arm that trains on few tokens and never arrives would otherwise pass
+    for a cheap one. The lower bound is from where it might have been there, at most what it spent.
     """
     (base_cost, base_accuracy), (own_cost, own_accuracy) = _curves(study, (base, arm), axis)
     _same_seeds({base: base_accuracy, arm: own_accuracy})
@@ -97,7 +98,7 @@ def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> F
 
 def speedup(study: Study, arm: str, base: str, axis: str = "seconds") -> Figure:
     """How many times sooner the arm is at the base's peak: 1 / cost."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         value, high, low = 1 / np.array(cost(study, arm, base, axis))  # 1/∞ = 0: never there
     return float(value), float(low), float(high)
 

@@ -162,12 +162,12 @@ def _halves(row: dict) -> str:
 
 
 def _measured(value: float, low: float, high: float, kind: str) -> str:
-    """`+2.50 [+1.20, +3.10] points`, `not reached, at least 10.00×`; empty where there is no figure."""
+    """`+2.50 [+1.20, +3.10] points`, `not reached, not before 10.00×`; empty where there is no figure."""
     if np.isnan(value):
         return ""
     spec, unit = FORMATS[kind], UNITS[kind]
     if np.isinf(value) or (kind == "ratio" and value == 0):  # the level was not reached: no cost, no speed
-        bound = f", at least {low:{spec}}" if np.isinf(value) else f", at most {high:{spec}}"
+        bound = f", not before {low:{spec}}" if np.isinf(value) else f", at most {high:{spec}}".replace("inf", "∞")
         return "not reached" + ("" if np.isnan(low) else bound + unit)
     exact = low == value == high
-    return interval(value, *(np.nan, np.nan) if exact else (low, high), spec).replace("inf", "∞") + unit
+    return interval(value, *(np.nan, np.nan) if exact else (low, high), spec) + unit

@@ -33,12 +33,14 @@ def steps_to_level(evaluations: pd.DataFrame, settings: Settings, level: float) 
 
 def to_target(plan: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """`plan` (with hours_ratio, see repro.experiments.planner.plan.relative) joined with `steps`, and target_ratio*:
-    hours to the target relative to the baseline's, if the ratio of steps were that of the embedded study; NaN where the
-    study has none."""
+    hours to the target relative to the baseline's, if the ratio of steps were that of the embedded study, and whether
+    it is reached and open as that is; NaN where the study has none."""
     joined = plan.merge(steps, on="arm", how="left")
     for end in ("", "_low", "_high"):
         joined[f"target_ratio{end}"] = joined["hours_ratio"] * joined[f"steps_ratio{end}"]
-    return joined
+    return joined.assign(
+        target_ratio_reached=joined["steps_ratio_reached"], target_ratio_open=joined["steps_ratio_open"]
+    )
 
 
 def papers_savings(plan: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:

@@ -63,7 +63,7 @@ def ratio_table(summary: pd.DataFrame, axes: Iterable[str], levels: Sequence[flo
 
 
 def speedup_table(summary: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
-    """Time to accuracy, in the form of D³S's Table 3 with 100% the baseline's peak; and tokens over the whole run."""
+    """Time to accuracy, as D³S's Table 3, with 100% where the baseline ends; and tokens over the whole run."""
     columns = {
         f"speed-up to {level:.0%} of the rise": _cells(summary, speedup, f"speedup_{round(100 * level)}")
         for level in sorted(levels, reverse=True)
