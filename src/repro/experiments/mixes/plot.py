@@ -17,8 +17,8 @@ from repro.plots.style import COLORS, new_figure
 from repro.plots.words import says
 from repro.stats.tables import interval
 
-TICKS = (0.25, 1.0, 4.0)
-WIDEST = (0.1, 5.0)  # limits of the axis of factors; intervals are cut there
+TICKS = (0.1, 0.3, 1.0, 3.0)
+WIDEST = (0.05, 5.0)  # limits of the axis of factors; intervals are cut there
 # Filled and open, round and square, solid and dashed: distinguishable without colour.
 MARKS = {
     "steps": {"color": COLORS[0], "marker": "o", "markerfacecolor": COLORS[0], "linestyle": "-"},
