@@ -34,7 +34,8 @@ class Pair:
 
 def pairs(design: Design, panel: str) -> list[Pair]:
     """From each base policy the arms that `panel` has with every seed; and all that it has at all, with the seeds that
-    they share, if these are others. NotMadeAgain where there are neither, or an arm has several runs with one seed."""
+    they share, if these are others. NotMadeAgain where there are neither, or an arm has several runs with one seed;
+    Unreadable where the panel that is repeated lacks one of them."""
     of = design.panels[panel]
     if of.repeats is None:
         raise NotMadeAgain(f"panel {panel} repeats no other: in atlas/design.yaml, `repeats` names the one")
