@@ -12,7 +12,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check atlas language-model bench bench-scoring faults attempts clean
+.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check runs language-model bench bench-scoring clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -29,7 +29,7 @@ repro: extra-verl extra-trl ## regenerate every result and report whose inputs c
 plan: setup ## what `dvc repro` would run after the last edit, and for how long
 	@exec python -m repro.pipeline plan
 
-verify: setup ## compare the data here with the committed dvc.lock, and the runs with the atlas
+verify: setup ## compare the data here with the committed dvc.lock, and the runs made here with those in git
 	@exec python -m repro.pipeline verify
 
 test: lint ## style and layers, then the tests, in minutes; those of verl and of vLLM are apart
@@ -65,7 +65,7 @@ docs: extra-docs ## the documentation site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict && echo build/site/index.html
 
 readme: setup ## put the measured tables into README.md and docs/, and draw README's pictures
-	python -m repro.atlas again another-cpu
+	python -m repro.runs again another-cpu
 	python -m repro.report.front_page
 	python -m repro.tour.drawing
 
@@ -75,11 +75,11 @@ reports: setup ## open the index of the reports, or print where it is
 gpu-check: ## ten minutes on one GPU: which parts of the path to verl, vLLM and flash-attn hold there; a table
 	@exec python -m repro.verl.gpu_check $(if $(MODEL),--model "$(MODEL)")
 
-atlas: setup ## make the runs that the atlas lacks (stop it any time); SHARD=3/16: the third of sixteen parts
-	@exec python -m repro.atlas run $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)")
+runs: setup ## make the declared runs that the store lacks (stop it any time); PANEL=answers; SHARD=3/16: the third of sixteen parts
+	@exec python -m repro.runs make $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)")
 
-language-model: extra-vllm ## profile the language model again, for atlas/language_model; minutes, and 2.6 GB of vLLM
-	@exec python -m repro.atlas language-model --force
+language-model: extra-vllm ## profile the language model again, for runs/language_model; minutes, and 2.6 GB of vLLM
+	@exec python -m repro.runs language-model --force
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
 	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(ARMS),--arms $(ARMS))
@@ -87,19 +87,13 @@ bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against i
 bench-scoring: extra-verl extra-trl extra-vllm ## what choosing before scoring saves on verl and TRL; PAIRS=3
 	@exec python -m benchmarks.scoring $(if $(PAIRS),--pairs "$(PAIRS)")
 
-faults: setup ## kills at random moments, full disks, damaged files: is anything lost? MINUTES=10; adds to benchmarks/faults.csv
-	@exec python -m benchmarks.faults $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(KINDS),--kinds $(KINDS))
-
-attempts: setup ## wrong params.yaml, wrong command lines, attacks: is each refused, and nothing run? writes benchmarks/attempts.md
-	@exec python -m benchmarks.attempts $(if $(KINDS),--kinds $(KINDS)) $(if $(ONLY),--only $(ONLY))
-
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py
 
 extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl, extra-docs, extra-live
 	@:
 
-clean: ## remove scratch, checkpoints and caches; keeps .venv, results and reports
+clean: ## remove scratch and caches; keeps .venv, runs, results and reports
 	rm -rf build .pytest_cache .ruff_cache .hypothesis
 	find src tests notebooks environments -name __pycache__ -prune -exec rm -rf {} +
 

@@ -20,57 +20,24 @@ import yaml  # noqa: E402
 
 from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
-TUNED = (
-    "tuning",
-    "tuning-edges",
-    "budget",
-    "baseline",
-    "tuned",
-    "tuned-objectives",
-    "token-mean",
-    "schedules",
-    "optimiser-steps",
-)
-PANELS = (
-    *TUNED,
-    "answers",
-    "language-model",
-    "language-model-batches",
-    "mixes",
-    "steps",
-    "others",
-    "longer",
-    "sharpening",
-    "sharpening-own",
-    "surface",
-    "surface-without",
-)  # that studies are made of
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
-    *("configs", "docs/methods.md", "notebooks", "src", "atlas/design.yaml", "atlas/language_model"),
-    *(f"atlas/data/{panel}" for panel in PANELS),
+    *("configs", "docs/methods.md", "notebooks", "src", "runs/design.yaml", "runs/golden.csv", "runs/here/README.md"),
+    *("runs/language_model", "runs/panels", "runs/policies"),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
-OF_THE_ATLAS = (
-    "language_model_trained",
-    "mixes",
-    "longer",
-    "sharpening",
-    "surface",
-    "exploratory",
-    "rates",
-    "equal_cost",
-)
-# Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core.
-LANES = [
-    (["theory", "language_model_report"], ["policy", "policy_report", "profile", "train"]),
-    (
-        ["report", "dynamics", "planner"],
-        ["profile_report", "fidelity", "drift", *OF_THE_ATLAS],
-    ),
-]
+# Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core: a lane of
+# those that train and what they need, and one of all others.
+TRAINING = ["policy", "policy_report", "profile", "train", "report", "fidelity"]
+LATER = ["profile_report", "drift", "dynamics", "planner", "results"]
+
+
+def lanes(pipeline: dict) -> list[list[str]]:
+    """Two lists of the stages of dvc.yaml that can be made side by side, whatever is added there."""
+    others = [name for name in pipeline["stages"] if name not in (*TRAINING, *LATER, *ON_VERL, "manifest")]
+    return [TRAINING, others]
 
 
 def pytest_collection_modifyitems(items):
@@ -88,10 +55,10 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
     params = yaml.safe_load(text)
     params["scale"] = "smoke"
     params["engine"]["workers"] = 1
-    known = params["arms"] | params["atlas_arms"]
+    known = params["arms"] | params["more_arms"]
     params["arms"] = {name: arm for name, arm in known.items() if name in arms}
     params["arms"]["grpo-again"]["seeds"] = [0, 5]
-    params["atlas_arms"] = {}
+    params["more_arms"] = {}
     params["primaries"] = [name for name in params["primaries"] if name in arms]
     for section in ("fidelity", "drift"):
         params[section]["arms"] = [name for name in params[section]["arms"] if name in arms]
@@ -113,9 +80,9 @@ class Project:
         self.commit("a copy")
 
     def copy(self, folder: Path) -> "Project":
-        """All of it, results and cache included, in another folder; not the worker pool, if one is up."""
-        other, pool = copy(self), shutil.ignore_patterns("crew.json", "crew.log")
-        other.folder = shutil.copytree(self.folder, folder, symlinks=True, ignore=pool)
+        """All of it, results and cache included, in another folder."""
+        other = copy(self)
+        other.folder = shutil.copytree(self.folder, folder, symlinks=True)
         return other
 
     @property
@@ -174,9 +141,9 @@ def smoke(tmp_path_factory) -> Project:
     project = Project(tmp_path_factory.mktemp("smoke"), without=ON_VERL)
     project.run("dvc", "repro", "manifest")
     repro = ("dvc", "--wait-for-lock", "repro", "--single-item")
-    for lanes in LANES:
-        with ThreadPoolExecutor(len(lanes)) as pool:
-            list(pool.map(lambda stages: project.run(*repro, *stages), lanes))
+    pipeline = yaml.safe_load((project.folder / "dvc.yaml").read_text())
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda stages: project.run(*repro, *stages), lanes(pipeline)))
     project.run("dvc", "repro")
     return project
 

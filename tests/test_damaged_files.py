@@ -13,7 +13,6 @@ import pytest
 
 from repro import paths
 from repro import settings as settings_module
-from repro.atlas import run as atlas
 from repro.engine.profile import Profile, Source
 from repro.errors import sentence
 from repro.evaluation.questions import load_questions
@@ -28,6 +27,7 @@ from repro.pipeline.manifest import read_manifest
 from repro.pipeline.progress import read_object
 from repro.policy.flops import FlopCounter
 from repro.policy.model import SHIPPED, load_policy
+from repro.runs import make
 from repro.stats import panel as stats_panel
 from repro.training import GROUPS, profile_seconds, start_evaluation
 from repro.verl import questions
@@ -138,7 +138,7 @@ def recorded(place: Path) -> tuple[Path, Callable]:
 def started(place: Path) -> tuple[Path, Callable]:
     path = place / "start-x.json"
     write_json({"samples": 1, "accuracy": 0.5, "response_tokens": 3.0, "truncated": 0.0}, path)
-    return path, lambda: atlas.start_in(path)
+    return path, lambda: make.start_in(path)
 
 
 def facts(place: Path) -> tuple[Path, Callable]:
@@ -179,7 +179,7 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     path, read = made(tmp_path)
     if made in (locked, held, declared):
         monkeypatch.setattr(paths, "ROOT", tmp_path)
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
     read()
     refused = 0
     for name, content in damaged(path.read_bytes()).items():

@@ -88,9 +88,9 @@ VALUES = [  # a reader, the place of a value in its file, what it may not be, an
     (panel, "sections", ("x", {"task": [3]}), "git checkout it"),
     (chunk, "sample", NUMBERS, "delete .*000000.parquet and run `python -m repro.evaluation` again"),
     (ends, "eos_token_id", ("x", -1, 1.5, [1, "x"], [None], True, {"a": 1}), "save the model there again"),
-    (language, "threads", (*NUMBERS, 0), "`git checkout atlas/language_model`"),
-    (profiled_with, "samples", NUMBERS, "`git checkout atlas/language_model`"),
-    (profiled_with, "terms", (3, [], ["x"], None), "`git checkout atlas/language_model`"),
+    (language, "threads", (*NUMBERS, 0), "`git checkout runs/language_model`"),
+    (profiled_with, "samples", NUMBERS, "`git checkout runs/language_model`"),
+    (profiled_with, "terms", (3, [], ["x"], None), "`git checkout runs/language_model`"),
     (finished, "log", (3, None, [], {"steps": 3}, {"nope": []}), "delete it, and the run goes on from its last"),
     (finished, "log.steps", (after(0), after(2), "x"), "delete it, and the run goes on from its last checkpoint"),
     (finished, "log.steps.1", (3, {}, {"seed": 0}), "delete it, and the run goes on from its last checkpoint"),
@@ -119,7 +119,7 @@ def test_a_wrong_value_is_one_sentence_with_the_file_the_place_and_the_cure(
     made, place, values, cure, tmp_path, monkeypatch
 ):
     path, read = made(tmp_path)
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
     read()
     good = json.loads(path.read_text())
     for value in values:

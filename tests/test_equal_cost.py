@@ -12,9 +12,9 @@ from repro.experiments.equal_cost import compared, front
 from repro.experiments.equal_cost.calibration import calibration, foretold, repeated
 from repro.settings import Statistics
 from repro.stats.answers import answered
-from repro.stats.atlas import RATE, NoRuns
 from repro.stats.multiplicity import holm
 from repro.stats.outcomes import compare, reached
+from repro.stats.panels import RATE, NoRuns
 
 STATISTICS = Statistics(confidence=0.95, levels=[0.9], resamples=100, seed=0)
 FAMILIES = {"first": ["up", "level"], "second": ["down", "wild", "absent"]}
@@ -59,7 +59,7 @@ def test_a_single_policys_means_are_differences_over_its_seeds():
 @pytest.fixture
 def atlas_of_two(tmp_path, monkeypatch):
     """Two panels: each run climbs from 0.2 by its seed's slope per share of the budget, to a share of 1.5."""
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
     for panel, varied in {"budget": {}, "tuned": {RATE: 1e-4}}.items():
         (tmp_path / panel).mkdir()
         runs, curves = [], []
@@ -95,8 +95,8 @@ def test_the_difference_along_the_budget_grows_with_it(atlas_of_two):
 
 
 def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=budget"):
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=budget"):
         reached(["budget"], 2e-4)
 
 

@@ -1,4 +1,4 @@
-"""Training's fingerprint holds what changes its numbers, and nothing else."""
+"""What an edit of the code makes stale: of runs only those whose code it is, of stages those that it concerns."""
 
 import json
 import shutil
@@ -6,12 +6,15 @@ import shutil
 import pytest
 from conftest import ROOT
 
-from repro import paths
+from repro import closure, paths
 from repro import settings as settings_module
-from repro.pipeline import closure, manifest, stage
+from repro.pipeline import manifest, stage
+from repro.policy.model import SHIPPED
+from repro.runs import golden
+from repro.runs.key import Asked
 
 SETTINGS = settings_module.load(scale="smoke")
-TRAINING = ("train-",)
+RUNS = dict.fromkeys(SETTINGS.arms, {})  # in place of keys, which an edit of a copy of the code does not change
 
 
 @pytest.fixture
@@ -32,10 +35,19 @@ def copied(tmp_path, monkeypatch):
     return tmp_path
 
 
+def manifests() -> dict:
+    return {entry.name: manifest.manifest(entry, SETTINGS, RUNS) for entry in stage.all_stages(SETTINGS)}
+
+
 def stale(before: dict) -> set[str]:
-    """The stages whose manifest is no longer what it was."""
-    now = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
-    return {name for name, content in now.items() if content != before[name]}
+    """The stages whose manifest is no longer what it was, their runs apart."""
+    return {name for name, content in manifests().items() if content != before[name]}
+
+
+def code() -> dict[str, str]:
+    """The hash of each arm's code, without which golden steps are not even made again."""
+    golden._code.cache_clear()
+    return {arm: golden.code_of(Asked(SETTINGS, arm, 0, SHIPPED)) for arm in SETTINGS.arms}
 
 
 def edit(path, line="EDITED = 1\n"):
@@ -47,10 +59,10 @@ def edit(path, line="EDITED = 1\n"):
         path.write_text(path.read_text() + line)
 
 
-def test_what_changes_no_number_of_training_makes_no_training_stage_stale(copied):
-    before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
+def test_what_is_no_code_of_a_run_makes_no_golden_steps_again_and_retrains_nothing(copied):
+    before, codes = manifests(), code()
     root = copied / "src" / "repro"
-    apart = "pipeline report plots stats experiments evaluation paper_scale theory settings"
+    apart = "pipeline report plots stats experiments evaluation paper_scale theory settings runs"
     for folder in apart.split():
         for path in sorted((root / folder).rglob("*.py")):
             edit(path)
@@ -61,23 +73,28 @@ def test_what_changes_no_number_of_training_makes_no_training_stage_stale(copied
     for path in sorted((copied / "notebooks").rglob("*.ipynb")):
         edit(path)
     changed = stale(before)
-    assert {"results", "drift", "report-grpo", "theory-sgd"} <= changed
-    assert {name for name in changed if name.startswith(TRAINING) or name == "policy"} == set()
+    assert {"results", "drift", "report-grpo", "theory-sgd"} <= changed and "policy" not in changed
+    assert code() == codes
 
 
-def test_what_changes_the_numbers_of_training_makes_it_stale(copied):
-    before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
+def test_an_edit_of_a_method_makes_the_golden_steps_of_its_arms_again_and_one_of_the_engine_all(copied):
+    codes = code()
     edit(copied / "src/repro/methods/samplers/cost_aware.py")
-    trained = {name for name in stale(before) if name.startswith("train-")}
-    assert {"train-cost-aware", "train-cost-aware-uniform"} <= trained
-    assert trained.isdisjoint({"train-grpo", "train-zvf", "train-d3s", "train-random-quarter", "train-sgpo"})
+    other = {arm for arm, own in code().items() if own != codes[arm]}
+    assert {"cost-aware", "cost-aware-uniform"} <= other
+    assert other.isdisjoint({"grpo", "zvf", "d3s", "random-quarter", "sgpo"})
     edit(copied / "src/repro/engine/update.py")
-    trained = {name for name in stale(before) if name.startswith(TRAINING)}
-    assert trained == {name for name in before if name.startswith(TRAINING)}
+    assert all(own != codes[arm] for arm, own in code().items())
+
+
+def test_an_edit_of_the_engine_makes_no_page_again_whose_runs_stand(copied):
+    before = manifests()
+    edit(copied / "src/repro/engine/update.py")
+    assert not {"report-grpo", "results", "dynamics", "mixes"} & stale(before)  # they depend on the keys of runs
 
 
 def test_a_comment_a_docstring_or_the_words_of_an_error_make_nothing_stale(copied):
-    before = {entry.name: manifest.manifest(entry, SETTINGS) for entry in stage.all_stages(SETTINGS)}
+    before, codes = manifests(), code()
     root = copied / "src/repro"
     edit(root / "engine/update.py", "# a comment\n")
     reworded(root / "engine/update.py", "One optimiser step on each of", "One step on each of")
@@ -86,6 +103,7 @@ def test_a_comment_a_docstring_or_the_words_of_an_error_make_nothing_stale(copie
     )
     reworded(root / "files.py", "is not there yet: run", "does not exist yet; run")
     assert {name for name in stale(before) if not name.startswith("report-")} == set()  # an arm's report shows code
+    assert code() == codes
 
 
 def reworded(path, old, new):

@@ -107,7 +107,7 @@ PIECES = (b"\xff", b"\0", b"\t", b"&a ", b"*a", b"<<: ", b"? ", b"!!", b": ", b"
 def whole() -> dict[str, Any]:
     """params.yaml with some of its arms and scales, since every case checks all that there are."""
     raw = yaml.safe_load(PARAMS.read_text())
-    every = {**raw["arms"], **raw.pop("atlas_arms")}
+    every = {**raw["arms"], **raw.pop("more_arms")}
     raw["arms"] = {name: every[name] for name in ARMS}
     raw["scales"] = {name: raw["scales"][name] for name in ("cpu", "smoke")}
     raw["primaries"] = [name for name in raw["primaries"] if name in ARMS]
@@ -166,7 +166,7 @@ def varied(random: Random) -> dict[str, Any]:
 def donors() -> list[tuple[str, Any]]:
     """(part, content) of every arm of params.yaml, without words."""
     raw = yaml.safe_load(PARAMS.read_text())
-    every = [*raw["arms"].values(), *raw["atlas_arms"].values()]
+    every = [*raw["arms"].values(), *raw["more_arms"].values()]
     return [entry for arm in every for entry in arm.items() if entry[0] not in ("title", "about", "group")]
 
 

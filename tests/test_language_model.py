@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
-from repro.atlas import language_model
 from repro.engine.backends import load as loading
 from repro.engine.backends.load import ModelMissing, fetch
 from repro.engine.profile import Profile, Source
@@ -18,6 +17,7 @@ from repro.experiments.language_model.profile import profile_language_model
 from repro.experiments.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
 from repro.methods.sgpo_rule import fitted_population
 from repro.policy.model import load_policy
+from repro.runs import language_model
 from repro.settings import SettingsError
 from repro.settings.studies import LanguageModel
 from repro.tasks.word_problems import (

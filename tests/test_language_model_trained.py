@@ -9,8 +9,8 @@ from repro import settings as settings_module
 from repro.experiments.language_model import plot_trained, trained
 from repro.files import write_parquet
 from repro.plots.words import in_words
-from repro.stats import atlas
-from repro.stats.atlas import NoRuns
+from repro.stats import panels
+from repro.stats.panels import NoRuns
 
 STATISTICS = settings_module.load().statistics
 GAIN = {"grpo": 0.0, "pods": 0.1, "d3s": -0.1, "random-quarter": 0.0}  # at the end
@@ -38,9 +38,9 @@ def write(folder, panel: str, policies: list[str], seeds: list[int], gains=GAIN,
 
 def test_answers_on_the_language_model_stand_beside_those_of_the_study(tmp_path, monkeypatch):
     """Of seeds that are whole; signs on the study's base policies are the other way round."""
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
     write(tmp_path, "answers", ["a", "b", "c"], [0, 1], {arm: -gain for arm, gain in GAIN.items()})
-    with pytest.raises(NoRuns, match="make atlas PANEL=language-model"):
+    with pytest.raises(NoRuns, match="make runs PANEL=language-model"):
         trained.load()
     write(tmp_path, "language-model", ["smollm2"], [0, 1, 2], without="language-model/smollm2/pods/2")
     found = trained.compare("grpo", STATISTICS)
@@ -57,13 +57,13 @@ def test_answers_on_the_language_model_stand_beside_those_of_the_study(tmp_path,
     assert by_family.to_dict() == {"sums": 1.0, "words": 0.5}
     figure = plot_trained.answers(found, TITLES, "SmolLM2", "Do the answers hold?")
     assert in_words(figure).startswith("SmolLM2, budget spent: D³S lower, PODS higher, Random quarter equal")
-    curves = atlas.load("curves", trained.PANEL).merge(found.runs[["run", "arm", "seed"]], on="run")
+    curves = panels.load("curves", trained.PANEL).merge(found.runs[["run", "arm", "seed"]], on="run")
     figure = plot_trained.curves(curves, list(GAIN)[1:], "grpo", TITLES, "How does it learn?")
     assert in_words(figure).startswith("when the budget is spent: highest PODS, 0.60")
 
 
 def test_small_batches_are_compared_as_an_arm_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
     write(tmp_path, "language-model", ["smollm2"], [0, 1])
     write(tmp_path, "language-model-batches", ["smollm2"], [0, 1, 2], {"grpo": 0.04})
     runs = trained.with_small_batches(trained.load())
@@ -74,7 +74,7 @@ def test_small_batches_are_compared_as_an_arm_of_their_own(tmp_path, monkeypatch
 
 
 def test_one_whole_seed_has_no_interval(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
     write(tmp_path, "language-model", ["smollm2"], [0, 1], without="language-model/smollm2/pods/1")
     with pytest.raises(NoRuns, match="whole for one seed alone"):
         trained.load()

@@ -1,4 +1,4 @@
-"""A language model is trained by the engine of every other run: its queries, its responses, the atlas's panel."""
+"""A language model is trained by the engine of every other run: its queries, its responses, a panel."""
 
 import re
 
@@ -7,16 +7,16 @@ import yaml
 
 from repro import paths
 from repro import settings as settings_module
-from repro.atlas import audit as auditing
-from repro.atlas import design as designs
-from repro.atlas import run as running
 from repro.engine.sample import sample
 from repro.experiments.language_model import one_step
 from repro.experiments.language_model import train as training
 from repro.experiments.language_model.queries import TRAINING_SUMS, draw_pools
+from repro.runs import audit as auditing
+from repro.runs import design as designs
+from repro.runs import panels as running
 from repro.settings import SettingsError
 from repro.settings.text import read_mapping
-from repro.stats import atlas
+from repro.stats import panels
 from repro.tasks.queries import END_OF_STEPS, verify
 
 SMALL = {
@@ -80,18 +80,19 @@ def test_a_response_ends_with_its_line(settings):
     assert finished_N.any() and not any("\n" in text for text in chunk.texts)
 
 
-def test_the_atlas_makes_and_audits_runs_of_a_language_model(tmp_path, monkeypatch):
-    for name in ("ATLAS_DATA", "ATLAS_SCRATCH"):
+def test_runs_of_a_language_model_are_made_kept_and_audited(tmp_path, monkeypatch):
+    for name in ("PANELS", "SCRATCH", "HERE", "BUILD"):
         monkeypatch.setattr(paths, name, tmp_path / name)
-    monkeypatch.setattr(paths, "ATLAS_DESIGN", tmp_path / "design.yaml")
+    monkeypatch.setattr(paths, "DESIGN", tmp_path / "design.yaml")
     monkeypatch.setattr(training, "map_in_workers", lambda function, items, workers: [function(item) for item in items])
     design = {"settings": SMALL, "policies": {"tiny": {}}, "groups": {}, "panels": {"language": PANEL}}
-    paths.ATLAS_DESIGN.write_text(yaml.safe_dump(design))
+    paths.DESIGN.write_text(yaml.safe_dump(design))
     design = designs.load()
     of = list(designs.cells(design))
     assert running.make(design, of, say=lambda line: None) == 2
-    assert running.missing(of) == []
-    curves = atlas.load("curves", "language")
+    assert running.keep(design, of, say=lambda line: None) == of
+    assert list(running.missing(design, of)) == []
+    curves = panels.load("curves", "language")
     assert set(curves["run"]) == {cell.name for cell in of} and curves.groupby("run")["step"].max().tolist() == [2, 2]
     assert auditing.audit(design, of, lambda line: None)["bits"].all()
     assert auditing.chosen(design, 2, seed=0) == []  # two at random shall take seconds

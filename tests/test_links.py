@@ -67,5 +67,5 @@ def test_links_lead_somewhere(path):
 
 def test_the_search_for_pages_finds_them():
     names = {path.relative_to(ROOT).as_posix() for path in sources()}
-    assert {"README.md", "docs/methods.md", "atlas/README.md", "notebooks/tutorials/one_step.ipynb"} <= names
+    assert {"README.md", "docs/methods.md", "runs/README.md", "notebooks/tutorials/one_step.ipynb"} <= names
     assert not any(name.startswith(("build/", ".venv/")) for name in names)

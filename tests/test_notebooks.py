@@ -10,7 +10,7 @@ import yaml
 from conftest import ROOT
 
 from repro import settings as settings_module
-from repro.pipeline.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash
+from repro.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash
 from repro.pipeline.manifest import differences, manifest
 from repro.pipeline.stage import all_stages, stage
 

@@ -37,7 +37,7 @@ ARM = """  shortest:
     title: Shortest half
     about: Trains on the shorter half of the batch.
     samplers: [shortest]
-atlas_arms:"""
+more_arms:"""
 
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
@@ -204,7 +204,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     """The last test of the pipeline: it leaves the studies to be made again, all but the results."""
     assert len((SAMPLER + ARM).splitlines()) <= 30
     (smoke.folder / "src/repro/methods/samplers/shortest.py").write_text(SAMPLER)
-    smoke.edit("params.yaml", "\natlas_arms:", "\n" + ARM)
+    smoke.edit("params.yaml", "\nmore_arms:", "\n" + ARM)
     output = smoke.run("dvc", "repro", "manifest", "train@shortest", "report@shortest")
     assert stages_in(output) == {"manifest", "train@shortest", "report@shortest"}
     studies = {

@@ -238,7 +238,7 @@ def test_a_command_in_another_copy_runs_the_code_of_that_copy(tmp_path):
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "atlas" / "data" / "steps", tmp_path / "atlas" / "data" / "steps")
+    shutil.copytree(ROOT / "runs" / "panels" / "steps", tmp_path / "runs" / "panels" / "steps")
     entry = tmp_path / "src/repro/pipeline/__main__.py"
     entry.write_text(entry.read_text().replace("MARK = ", "print(__file__)\nMARK = "))
     environment = {key: value for key, value in os.environ.items() if not key.startswith("REPRO_")}

@@ -7,7 +7,8 @@ import subprocess
 import pandas as pd
 import pytest
 
-from repro.report.provenance import collect, commit, hash_files
+from repro.machine import commit
+from repro.report.provenance import collect, hash_files
 
 
 def test_hash_is_of_names_and_contents(tmp_path):

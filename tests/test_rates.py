@@ -13,7 +13,7 @@ from repro.experiments.rates import plot, steps
 from repro.experiments.rates.sensitivity import best_rates, held_out, mean_areas, policies, sensitivity
 from repro.files import Unreadable, write_parquet
 from repro.plots.words import in_words
-from repro.stats.atlas import NoRuns
+from repro.stats.panels import NoRuns
 
 
 def table_of(areas: dict) -> pd.DataFrame:
@@ -45,15 +45,19 @@ def test_the_atlas_in_git_names_rates_that_were_tried():
 
 
 def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=tuning"):
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=tuning"):
         sensitivity()
 
 
 @pytest.mark.parametrize(
     ("table", "change", "said"),
     [
-        ("runs", lambda runs: pd.concat([runs, runs]), r"runs\.parquet has tuning/.* twice: `git checkout atlas/data`"),
+        (
+            "runs",
+            lambda runs: pd.concat([runs, runs]),
+            r"runs\.parquet has tuning/.* twice: `git checkout runs/panels`",
+        ),
         ("runs", lambda runs: runs.drop(columns="varied"), "it has no column varied"),
         ("runs", lambda runs: runs.assign(varied="{"), "tuning/.* does not say its engine.learning_rate: `git"),
         ("runs", lambda runs: runs.assign(varied="{}"), "tuning/.* does not say its engine.learning_rate: `git"),
@@ -61,8 +65,8 @@ def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
     ],
 )
 def test_damaged_runs_are_one_sentence_and_no_rate(table, change, said, tmp_path, monkeypatch):
-    shutil.copytree(paths.ATLAS_DATA / "tuning", tmp_path / "tuning")
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
+    shutil.copytree(paths.PANELS / "tuning", tmp_path / "tuning")
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
     for path in (tmp_path / "tuning").glob(f"{table}*.parquet"):
         change(pd.read_parquet(path)).to_parquet(path)
     with pytest.raises(Unreadable, match=said):
@@ -99,8 +103,8 @@ def write_steps(folder) -> None:
 
 
 def test_one_optimiser_step_beside_two_and_four(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=optimiser-steps"):
+    monkeypatch.setattr(paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=optimiser-steps"):
         steps.by_steps(128, 64)
     write_steps(tmp_path)
     table = steps.by_steps(128, 64)

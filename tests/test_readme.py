@@ -23,7 +23,7 @@ NAMED = re.compile(rf"(?<![\w/.]){'(?:' + TRACKED + ')'}/[\w./-]*\w")  # a path 
 
 def test_the_readme_is_short_and_has_one_table():
     assert len(README.split()) <= WORDS
-    assert [block[2] for block in BLOCK.finditer(README)] == ["atlas/equal_cost.md"]
+    assert [block[2] for block in BLOCK.finditer(README)] == ["runs/equal_cost.md"]
     assert len(re.findall(r"^\|[-:| ]+\|$", README, re.MULTILINE)) == 1
 
 
@@ -33,12 +33,12 @@ def test_every_generated_table_is_the_files_text():
         "tables/conclusion.md",
         "tables/base_policy.md",
         "tables/front.md",
-        "atlas/mixes.md",
-        "atlas/longer.md",
-        "atlas/sharpening.md",
-        "atlas/surface.md",
-        "atlas/exploratory.md",
-        "atlas/language_model_trained.md",
+        "runs/mixes.md",
+        "runs/longer.md",
+        "runs/sharpening.md",
+        "runs/surface.md",
+        "runs/exploratory.md",
+        "runs/language_model_trained.md",
         "tables/profiled.md",
         "tables/drift.md",
         "tables/fidelity.md",
@@ -47,9 +47,9 @@ def test_every_generated_table_is_the_files_text():
         "benchmarks/speed.md",
         "benchmarks/attempts.md",
         "benchmarks/faults.md",
-        "atlas/another-cpu.md",
-        "atlas/another-cpu-tuned.md",
-        "atlas/equal_cost.md",
+        "runs/another-cpu.md",
+        "runs/another-cpu-tuned.md",
+        "runs/equal_cost.md",
     }
     for page in PAGES:
         assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"
@@ -58,7 +58,7 @@ def test_every_generated_table_is_the_files_text():
 def test_the_picture_is_of_the_tables_arms_and_their_differences():
     """Another machine's last bits may move a line by less than can be seen."""
     figure = front_picture(settings_module.load(scale="cpu"))
-    text = (ROOT / "atlas/equal_cost.md").read_text().splitlines()[3:]  # without the baseline's row
+    text = (ROOT / "runs/equal_cost.md").read_text().splitlines()[3:]  # without the baseline's row
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text]
     left, right = figure.axes
     labels = [label.get_text() for label in left.get_yticklabels() if label.get_fontweight() != "bold"]

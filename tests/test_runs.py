@@ -1,16 +1,12 @@
 """Many runs in worker processes: the bits of one process, work for later stages, failures contained."""
 
-import json
-import queue
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
-from multiprocessing.connection import Client, Listener
 
 import pandas as pd
-import psutil
 import pytest
 import stubborn
 import torch
@@ -18,12 +14,12 @@ from tiny_run import comparable
 
 from repro import arms as building
 from repro import paths
-from repro.engine import crew
-from repro.engine.crew import Crew, shared_events
+from repro.engine.checkpoint import FINISHED
+from repro.engine.crew import Crew
 from repro.engine.progress import Step
 from repro.engine.run import NoDevice, Run, check_device, make_trainer
-from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs
-from repro.engine.workers import not_interrupted
+from repro.engine.runs import as_job, checkpoints_of, tables_of, train_runs
+from repro.engine.workers import starting
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
@@ -56,7 +52,7 @@ def new_run(arm: str, policy, folder, steps: int, seed: int = 0) -> Run:
         update={"task": TASK, "engine": engine, "evaluation": evaluation, "arms": arms}, deep=True
     )
     method, place = building.build(arm, settings.arms[arm]), folder / f"train-{arm}" / f"seed-{seed}"
-    return Run(arm, seed, method, settings, policy, None, place, "a")
+    return Run(arm, seed, method, settings, policy, None, place, f"a {seed}")
 
 
 def alone(run: Run, tmp_path):
@@ -84,8 +80,6 @@ def test_runs_in_workers_have_the_bits_of_one_process_and_are_not_trained_twice(
     before = time.monotonic()
     assert [comparable(log) for log in train_runs(wanted).values()] == [comparable(log) for log in logs.values()]
     assert time.monotonic() - before < 2.0  # read, not trained: no worker could have started
-    forget(wanted)
-    assert not (tmp_path / "train-grpo").exists()
 
 
 @pytest.mark.slow
@@ -98,94 +92,58 @@ def test_a_wanted_run_that_fails_ends_all_at_once(policy, tmp_path):
     assert time.monotonic() - started < 120  # the endless run is not waited for
 
 
-@pytest.fixture
-def owner(tmp_path, monkeypatch):
-    """A process in the place of `dvc repro`, and the build folder of a project of its own."""
-    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield process
-    process.kill()
-    process.wait()
-
-
-@pytest.mark.slow
-def test_the_shared_pool_trains_ahead_between_the_stages_and_ends_with_their_pipeline(policy, tmp_path, owner):
-    first, short = new_run("grpo", policy, tmp_path, steps=20), new_run("cost-aware", policy, tmp_path, steps=3)
-    broken = new_run("gspo", tmp_path / "no policy", tmp_path, steps=10)
-    endless = new_run("d3s", policy, tmp_path, steps=ENDLESS, seed=4)
-    asked = shared_events(owner.pid, 2, [as_job(first)], [as_job(run) for run in (broken, short, endless)])
-    events = list(filter(None, asked))
-    assert {event.job.name for event in events} == {"grpo, seed 0,"} and events[-1].kind == "done"
-    crew = psutil.Process(json.loads((paths.BUILD / "crew.json").read_text())["owner"])
-    assert crew.pid == owner.pid and oct((paths.BUILD / "crew.json").stat().st_mode)[-3:] == "600"
-
-    # No stage asks now, and the work goes on; a run for later that fails makes no stage fail.
-    wait_for(lambda: checkpoints_of(short).finished() is not None and (endless.folder / "state.pt").exists())
-    assert comparable(checkpoints_of(short).finished()) == alone(short, tmp_path)
-    assert comparable(checkpoints_of(first).finished()) == alone(first, tmp_path)
-    # The next stage finds the same pool: what is done is reported at once, what failed is tried again.
-    assert [event.kind for event in filter(None, shared_events(owner.pid, 2, [as_job(short)], []))][-1] == "done"
-    asked = filter(None, shared_events(owner.pid, 2, [as_job(broken)], []))
-    failed = next(event for event in asked if event.kind == "failed")
-    assert isinstance(failed.value, OSError) and "no policy" in str(failed.value)
-
-    crews = [
-        process for process in psutil.process_iter(["cmdline"]) if str(owner.pid) in (process.info["cmdline"] or [])
-    ]
-    [server] = [process for process in crews if "repro.engine.crew" in process.info["cmdline"]]
-    workers = server.children()
-    owner.kill()
-    owner.wait()
-    wait_for(lambda: not any(process.is_running() for process in [server, *workers] if not is_zombie(process)))
-    assert not (paths.BUILD / "crew.json").exists()
-
-
-def test_a_caller_that_wants_nothing_leaves_its_runs_to_the_pool_and_is_gone(monkeypatch):
-    key, callers = b"key", queue.Queue()
-    with Listener() as listener:
-        threading.Thread(target=crew._accept, args=(listener, key, callers), daemon=True).start()
-        monkeypatch.setattr(crew, "_connect", lambda owner, size: Client(listener.address, authkey=key))
-        runs = [b"a pickled run" * 1000] * 100  # more than a socket's buffer holds
-        assert list(shared_events(1, 2, [], runs)) == []
-        _, (wanted, later) = callers.get(timeout=60)
-    assert wanted == [] and later == runs
-
-
-def wait_for(condition, seconds: float = 120.0) -> None:
+def waited_for(condition, seconds: float = 120.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.2)
+        time.sleep(0.1)
 
 
-def is_zombie(process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def test_an_outdated_run_under_way_gives_way_to_the_wanted_version(policy, tmp_path):
-    old = new_run("grpo", policy, tmp_path, steps=ENDLESS)
-    new = replace(new_run("grpo", policy, tmp_path, steps=2), fingerprint="b")
-    crew = Crew(1)
-    try:
-        crew.submit([as_job(old)])
-        while not any(event.kind == "step" for event in crew.events(1.0)):
-            pass
-        crew.submit([as_job(new)])
-        received = []
-        while not crew.idle:
-            received += crew.events(1.0)
-    finally:
+@pytest.mark.slow
+def test_a_killed_run_goes_on_from_its_checkpoint_with_the_same_bits(policy, tmp_path):
+    run = new_run("grpo", policy, tmp_path, steps=400)
+    engine = run.settings.engine.model_copy(update={"checkpoint_every": 5})
+    run = replace(run, settings=run.settings.model_copy(update={"engine": engine}))
+    for _ in range(2):  # twice, the second time in what was resumed
+        crew = Crew(1, [as_job(run)])
+        waited_for(lambda crew=crew: crew.events(0.1) and (run.folder / "state.pt").exists())
+        crew._workers[0].process.kill()
         crew.terminate()
-    assert {event.job.checkpoints.fingerprint for event in received} == {"b seed 0"} and received[-1].kind == "done"
+        assert checkpoints_of(run).finished() is None
+    seen = []
+    logs = train_runs([run], say=lambda line: None, watch=seen.append)
+    assert next(event.step for event in seen if isinstance(event, Step)) >= 5
+    assert comparable(logs["grpo", 0]) == alone(run, tmp_path) and not (run.folder / "state.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_another_process_makes_is_left_to_it_and_read(policy, tmp_path):
+    run = new_run("grpo", policy, tmp_path, steps=3)
+    kept, seen, logs = checkpoints_of(run), [], {}
+    right = make_trainer(run).train(checkpoints_of(replace(run, folder=tmp_path / "other")), lambda *_: None)
+    asking = threading.Thread(target=lambda: logs.update(train_runs([run], lambda line: None, seen.append)))
+    with kept.held() as ours:
+        assert ours
+        asking.start()
+        asking.join(15)
+        assert asking.is_alive()  # it waits, and trains nothing
+        kept.finish(right, {"cpu": "another"})
+    asking.join(60)
+    assert not asking.is_alive() and comparable(logs["grpo", 0]) == comparable(right)
+    assert not [event for event in seen if isinstance(event, Step)] and kept.made() == {"cpu": "another"}
+
+
+def test_a_plain_script_starts_workers_without_a_guard_of_its_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from repro.engine.workers import map_in_workers\nprint(map_in_workers(abs, [-3, 4], 2))\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=paths.ROOT, timeout=120)
+    assert done.stdout == "[3, 4]\n", done.stderr
 
 
 def test_finished_files_of_two_seeds_that_were_exchanged_are_trained_again(policy, tmp_path):
     first, second = (new_run("grpo", policy, tmp_path, steps=2, seed=seed) for seed in (0, 1))
     right = train_runs([first, second])
-    files = [run.folder / "finished.json" for run in (first, second)]
+    files = [run.folder / FINISHED for run in (first, second)]
     one, other = (file.read_text() for file in files)
     files[0].write_text(other)
     files[1].write_text(one)
@@ -204,9 +162,8 @@ def ends_of(crew: Crew) -> list:
 
 def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
     doomed, next_one = new_run("grpo", policy, tmp_path, steps=ENDLESS), new_run("gspo", policy, tmp_path, steps=2)
-    crew = Crew(1)
+    crew = Crew(1, [as_job(doomed), as_job(next_one)])
     try:
-        crew.submit([as_job(doomed), as_job(next_one)])
         while not any(event.kind == "step" for event in crew.events(1.0)):
             pass
         crew._workers[0].process.kill()
@@ -214,7 +171,7 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
     finally:
         crew.terminate()
     assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
-    assert "grpo, seed 0, ended with code -9" in str(received[0].value)
+    assert "grpo, seed 0, was killed (out of memory?)" in str(received[0].value)
 
 
 def deaf(rollouts, progress, rng):
@@ -225,9 +182,8 @@ def deaf(rollouts, progress, rng):
 def test_a_worker_whose_sampler_escapes_its_limit_fails_its_run_and_is_replaced(policy, tmp_path):
     doomed, next_one = new_run("grpo", policy, tmp_path, steps=2), new_run("gspo", policy, tmp_path, steps=2)
     doomed = replace(doomed, method=replace(doomed.method, samplers=[deaf]))
-    crew = Crew(1)
+    crew = Crew(1, [as_job(doomed), as_job(next_one)])
     try:
-        crew.submit([as_job(doomed), as_job(next_one)])
         received = ends_of(crew)
     finally:
         crew.terminate()
@@ -251,51 +207,12 @@ def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):
     assert tables["questions"]["query"].tolist() == [*range(7), *range(7)]
 
 
-def test_a_silent_caller_holds_up_no_other_and_a_wrong_key_is_sent_away(tmp_path):
-    """The pool's listener, without its workers."""
-    import queue
-    import threading
-    from multiprocessing.connection import AuthenticationError, Client, Listener
-
-    from repro.engine.crew import _accept
-
-    callers: queue.Queue = queue.Queue()
-    with Listener() as listener:
-        threading.Thread(target=_accept, args=(listener, b"key", callers), daemon=True).start()
-        silent = Client(listener.address)  # says nothing, not even the key
-        with pytest.raises((AuthenticationError, EOFError)):
-            Client(listener.address, authkey=b"another")
-        with Client(listener.address, authkey=b"key") as caller:
-            caller.send((["wanted"], []))
-            _, request = callers.get(timeout=60)
-        assert request == (["wanted"], []) and callers.empty()
-        silent.close()
-
-
-def test_a_caller_that_reads_nothing_holds_up_neither_the_pool_nor_its_end():
-    import queue
-    import threading
-    from multiprocessing import Pipe
-
-    from repro.engine.crew import _tell
-
-    events, (ours, theirs) = queue.SimpleQueue(), Pipe()
-    telling = threading.Thread(target=_tell, args=(ours, events), daemon=True)
-    telling.start()
-    for _ in range(1000):
-        events.put("x" * 10_000)  # more than any buffer holds
-    assert telling.is_alive() and theirs.recv() == "x" * 10_000
-    theirs.close()
-    telling.join(60)
-    assert not telling.is_alive()
-
-
 def test_ctrl_c_reaches_the_one_who_started_the_workers_and_no_worker():
     """From its first instruction on: a worker that is still importing would end in a traceback."""
     import os
     import signal
 
-    with not_interrupted():
+    with starting():
         worker = subprocess.Popen(
             [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"], stdout=-1
         )
@@ -304,6 +221,6 @@ def test_ctrl_c_reaches_the_one_who_started_the_workers_and_no_worker():
     worker.kill()
     worker.communicate()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
-    with pytest.raises(KeyboardInterrupt), not_interrupted():
+    with pytest.raises(KeyboardInterrupt), starting():
         os.kill(os.getpid(), signal.SIGINT)  # it comes when the workers have been started
     signal.signal(signal.SIGINT, before)

@@ -35,7 +35,6 @@ def study(*arms, seeds=(0, 1), statistics=STATISTICS, groups=None):
     return SimpleNamespace(
         arms=entries,
         all_arms=entries,
-        studied_arms=list(entries),
         arm=entries.__getitem__,
         baseline=arms[0],
         compared_arms=[name for name in arms if entries[name].seeds is None],

@@ -45,7 +45,7 @@ STATISTICS = Statistics(levels=[0.5, 1.0], resamples=1000, confidence=0.95, seed
 
 
 def study(arms=("grpo", "arm"), **tables) -> Study:
-    return Study(SimpleNamespace(studied_arms=arms, statistics=STATISTICS), **tables)
+    return Study(SimpleNamespace(all_arms=arms, statistics=STATISTICS), **tables)
 
 
 def evaluations(arm, accuracies_S_E, costs=(0, 100, 200)):

@@ -44,7 +44,7 @@ def evaluations(arm: str, accuracies, flops, profile=0.0) -> pd.DataFrame:
 
 
 def verdicts(**tables) -> pd.DataFrame:
-    study = Study(SimpleNamespace(studied_arms=ARMS, statistics=STATISTICS), **tables)
+    study = Study(SimpleNamespace(all_arms=ARMS, statistics=STATISTICS), **tables)
     return claims_table(study, CLAIMS).set_index("id")
 
 
@@ -134,7 +134,7 @@ def test_the_rule_takes_the_verdicts_of_the_theory_notebook_by_id():
     }
     for id, (share, verdict) in expected.items():
         assert table.loc[id, ["value", "low", "high", "reference", "verdict"]].tolist() == [share] * 3 + [0.95, verdict]
-    elsewhere = Study(SimpleNamespace(studied_arms=ARMS, statistics=STATISTICS), theory=theory.assign(group="sgd"))
+    elsewhere = Study(SimpleNamespace(all_arms=ARMS, statistics=STATISTICS), theory=theory.assign(group="sgd"))
     with pytest.raises(Untestable, match="claim rule-informative-groups of theory group_size"):
         by.theory(elsewhere, "group_size", "rule-informative-groups")
 

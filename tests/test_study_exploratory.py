@@ -10,8 +10,8 @@ from repro import settings as settings_module
 from repro.experiments.exploratory import compared, plot
 from repro.files import write_parquet
 from repro.plots.words import in_words
-from repro.stats import atlas
-from repro.stats.atlas import NoRuns
+from repro.stats import panels
+from repro.stats.panels import NoRuns
 
 STATISTICS = settings_module.load().statistics
 EFFECTS = {"grpo": 0.0, "up": 0.1, "up-too": 0.1, "down": -0.1, "down-too": -0.08, "alike": 0.0}
@@ -36,9 +36,9 @@ def write(folder, panel: str, policy: str, seeds: int, effects: dict[str, float]
 @pytest.fixture
 def runs(tmp_path, monkeypatch) -> pd.DataFrame:
     """Of base policy a an arm more, of base policy b three seeds of five."""
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
     write(tmp_path, "steps", "a", 5, {**EFFECTS, "primary": 0.3})
-    with pytest.raises(NoRuns, match="make atlas PANEL=others"):
+    with pytest.raises(NoRuns, match="make runs PANEL=others"):
         compared.load("grpo")
     write(tmp_path, "others", "b", 1, EFFECTS)
     with pytest.raises(NoRuns, match="others has not two seeds of every arm and grpo"):

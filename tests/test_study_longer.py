@@ -8,8 +8,8 @@ from repro import settings as settings_module
 from repro.experiments.longer import ends, plot
 from repro.files import write_parquet
 from repro.plots.words import in_words
-from repro.stats import atlas
-from repro.stats.atlas import NoRuns
+from repro.stats import panels
+from repro.stats.panels import NoRuns
 from repro.stats.saturation import curve, together
 
 STATISTICS = settings_module.load().statistics
@@ -96,8 +96,8 @@ def test_differences_on_the_way():
 
 
 def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=longer"):
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=longer"):
         ends.load()
     keys = [("a", "grpo"), ("a", "zvf"), ("b", "grpo")]  # of b an arm is missing
     runs = pd.DataFrame([{"run": f"{policy}/{arm}", "policy": policy, "arm": arm, "seed": 0} for policy, arm in keys])

@@ -8,13 +8,13 @@ import pytest
 from conftest import ROOT
 
 from repro import settings as settings_module
-from repro.atlas import design as designs
-from repro.atlas.batches import batches
 from repro.experiments.mixes import compared, made, plot, saving
 from repro.files import Unreadable, write_parquet
 from repro.plots.words import in_words
-from repro.stats import atlas
-from repro.stats.atlas import NoRuns
+from repro.runs import design as designs
+from repro.runs.batches import batches
+from repro.stats import panels
+from repro.stats.panels import NoRuns
 from repro.stats.saturation import curve, scaled
 
 STATISTICS = settings_module.load().statistics
@@ -112,8 +112,8 @@ def test_differences_by_steps_and_by_flops_and_the_figures_say_them():
 
 
 def test_mixes_that_are_still_being_made_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=mixes"):
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=mixes"):
         made.load("curves")
     cells = [("few-silent", "a", arm) for arm in ("grpo", "zvf")] + [("many-silent", "a", "grpo")]
     cells += [("length-blind", policy, arm) for policy in "ab" for arm in ("grpo", "zvf")]

@@ -7,8 +7,8 @@ import pytest
 from repro.experiments.sharpening import gains, plot, scores
 from repro.files import write_parquet
 from repro.plots.words import in_words
-from repro.stats import atlas
-from repro.stats.atlas import NoRuns
+from repro.stats import panels
+from repro.stats.panels import NoRuns
 
 
 def test_gains_by_temperature_and_number_of_samples():
@@ -34,8 +34,8 @@ def test_gains_by_temperature_and_number_of_samples():
 
 
 def test_base_policies_on_which_an_arm_is_missing_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=sharpening"):
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=sharpening"):
         scores.load()
     keys = [("a", "grpo"), ("a", "zvf"), ("b", "grpo")]
     runs = pd.DataFrame([{"run": f"{policy}/{arm}", "policy": policy, "arm": arm, "seed": 0} for policy, arm in keys])
@@ -46,4 +46,4 @@ def test_base_policies_on_which_an_arm_is_missing_are_left_out(tmp_path, monkeyp
     assert set(table["policy"]) == {"a"} and set(table["temperature"]) == {0.01}
     assert set(table["arm"]) == {"base", "grpo", "zvf"}
     half = pd.concat([runs, runs[:1].assign(run="again", seed=1)])
-    assert set(atlas.whole(half, ["policy"])["arm"]) == {"grpo"}  # zvf's second seed is still to come
+    assert set(panels.whole(half, ["policy"])["arm"]) == {"grpo"}  # zvf's second seed is still to come

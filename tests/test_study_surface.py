@@ -10,9 +10,9 @@ from repro import settings as settings_module
 from repro.experiments.surface import cells, plot
 from repro.files import Unreadable, write_parquet
 from repro.plots.words import in_words
-from repro.stats import atlas
-from repro.stats.atlas import NoRuns
+from repro.stats import panels
 from repro.stats.intervals import over_seeds
+from repro.stats.panels import NoRuns
 
 STATISTICS = settings_module.load().statistics
 WEIGHTINGS = ("group-mean", "sequence-mean")
@@ -47,8 +47,8 @@ def write(folder, policies: dict[str, float]) -> None:
 
 
 def test_effects_of_group_and_weighting(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
-    with pytest.raises(NoRuns, match="make atlas PANEL=surface"):
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
+    with pytest.raises(NoRuns, match="make runs PANEL=surface"):
         cells.load()
     write(tmp_path, {"a": 0.0, "b": 0.1, "c": 0.0})
     table = cells.load()
@@ -64,7 +64,7 @@ def test_effects_of_group_and_weighting(tmp_path, monkeypatch):
 
 
 def test_a_run_that_does_not_say_what_it_varied_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas.paths, "ATLAS_DATA", tmp_path)
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
     write_parquet(
         pd.DataFrame([{"run": "x", "policy": "a", "arm": "sgpo", "seed": 0, "varied": "{}"}]),
         tmp_path / "surface/runs.parquet",

@@ -31,7 +31,7 @@ ELSEWHERE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
-    "atlas.md": "atlas/README.md",
+    "runs.md": "runs/README.md",
     "environments.md": "environments/README.md",
     "launch.md": "launch/README.md",
     "notebooks/index.md": "notebooks/README.md",

@@ -54,27 +54,28 @@ FIGURES = ROOT / "figures"  # small figures for the README, in git
 TABLES = ROOT / "tables"  # small tables for the README, in git
 
 BUILD = ROOT / "build"  # scratch: safe to delete
-MANIFESTS = BUILD / "manifests"  # what each stage depends on: settings, notebook, modules
+MANIFESTS = BUILD / "manifests"  # what each stage depends on: settings, notebook, modules, runs
 EXECUTED = BUILD / "executed"  # the notebooks as they ran, errors included
-CHECKPOINTS = BUILD / "checkpoints"  # half-finished runs, to resume from
+SCRATCH = BUILD / "runs"  # what a run needs to know before it starts
 
-ATLAS = ROOT / "atlas"  # a declared set of runs, in git: the design, base policies and data
-ATLAS_DESIGN = ATLAS / "design.yaml"
-ATLAS_POLICIES = ATLAS / "policies"
-ATLAS_DATA = ATLAS / "data"
-ATLAS_SCRATCH = BUILD / "atlas"
+RUNS = ROOT / "runs"  # the one store of runs
+DESIGN = RUNS / "design.yaml"  # which runs are declared
+BASE_POLICIES = RUNS / "policies"  # in git, as are panels and golden steps
+PANELS = RUNS / "panels"  # tables of runs, by the panel of the design that they were made for
+GOLDEN = RUNS / "golden.csv"  # digests of golden steps: what the code of each arm computes, by kind of CPU
+
+
+def find_here() -> Path:
+    """The folder of the runs that were made on this machine. A temporary copy of DVC's shares its project's."""
+    for folder in ROOT.parents:
+        if folder.name == ".dvc" and (folder.parent / "params.yaml").exists():
+            return folder.parent / "runs" / "here"
+    return RUNS / "here"
+
+
+HERE = find_here()
 
 POLICY = RESULTS / "policy"
 PROFILE = RESULTS / "profile"  # the base policy's success on each training query, one profile per seed
 PROFILE_TIMINGS = TIMINGS / "profile"
 DRIFT = RESULTS / "drift"
-
-
-def train_results(arm: str) -> Path:
-    """Folder of one arm's data, all seeds: steps, evaluations, questions, rollouts."""
-    return RESULTS / "train" / arm
-
-
-def train_timings(arm: str) -> Path:
-    """Folder of one arm's timings, all seeds: seconds by phase."""
-    return TIMINGS / "train" / arm

@@ -1,170 +1,157 @@
-"""Train arms: the function behind every training stage, tutorial and notebook cell."""
+"""Train arms: the function behind every stage, tutorial and notebook cell that asks for runs."""
 
-import hashlib
-import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from repro import arms, paths
-from repro.engine.crew import pipeline_process, shared_events
-from repro.engine.profile import hash_policy
-from repro.engine.progress import Watch
-from repro.engine.run import Run
-from repro.engine.runs import as_job, checkpoints_of, forget, tables_of, train_runs, write_results
-from repro.files import NotThere, Unreadable
-from repro.policy.model import SHIPPED
+from repro.paper_scale import SCALES
+from repro.policy.shipped import policy_for
+from repro.runs import store
+from repro.runs.key import Asked
+from repro.runs.seconds import seconds_of
+from repro.runs.store import Need
 from repro.settings import Settings
-from repro.stored import Amount, read_stored
+from repro.stats.panels import in_words
 
-GROUPS = ("query", "correct", "response_tokens", "finished")  # columns of rollouts.parquet that are read here
+if TYPE_CHECKING:
+    from repro.engine.progress import Watch
+
+TABLES = ("steps", "evaluations", "questions", "rollouts", "selection", "seconds")
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Where a stage stores its runs: {arm: folder} of data and of timings, the folder of checkpoints, and {arm:
-    manifest} of what the runs depend on. `profiles`: the folder of profiles for arms with a profile, None to let each
-    run measure its own."""
+def asked(settings: Settings, names: Sequence[str] | None = None, policy: Path | None = None) -> list[Asked]:
+    """Every seed of the arms `names` (default: those that are trained here) from the base policy of the settings."""
+    folder = policy or policy_for(settings)
+    names = settings.arms if names is None else names
+    return [Asked(settings, name, seed, folder) for name in names for seed in settings.seeds_of(name)]
 
-    data: Mapping[str, Path]
-    timings: Mapping[str, Path]
-    checkpoints: Path
-    manifests: Mapping[str, Path]
-    profiles: Path | None = None
+
+def made_ready(
+    runs: Sequence[Asked], need: Need, say: Callable[[str], Any], watch: "Watch | None" = None
+) -> store.Found:
+    """Where all of the runs are; those that are missing are made."""
+    found = store.find(runs, need, say)
+    if found.absent:
+        from repro.runs import make  # torch, which what only reads need not wait for
+
+        found = make.made_ready(runs, need, say, watch)
+    return found
 
 
 def train(
     settings: Settings,
     names: Sequence[str] | None = None,
     *,
+    tables: Sequence[str] = TABLES,
+    snapshots: bool = False,
+    here: bool = False,
     policy: Path | None = None,
-    start: dict[str, float] | None = None,
-    kept: Kept | None = None,
-    later: Kept | None = None,
-    say: Callable[[str], None] = print,
-    watch: Watch | None = None,
+    say: Callable[[str], Any] = print,
+    watch: "Watch | None" = None,
 ) -> dict[str, pd.DataFrame]:
-    """Train every seed of the arms `names` (default: all arms of the settings), `engine.workers` runs at a time, and
-    return their tables with the column `arm` in front: steps, evaluations, questions, rollouts, selection, seconds.
+    """Every seed of the arms `names` (default: all arms of the settings): their tables, column `arm` in front.
 
-    An arm's parts are names or functions: see `Settings.with_arms`. policy: the folder of the base policy; by default
-    the pipeline's, or the one shipped with the project. start: the base policy's evaluation, if known
-    (`start_evaluation`). kept: where a stage writes the tables of each arm; its runs resume from checkpoints with the
-    same fingerprint, a hash of the arm's manifest, the policy's weights and the profiles. later: runs the workers
-    continue with afterwards. Without `kept` nothing stays on disk. say, watch: are told of progress, in lines and
-    in events (`repro.engine.runs.train_runs`). SettingsError before the first step if an arm cannot be built.
+    Runs that the store has are read (repro.runs.store); the others are trained, `engine.workers` at a time, and kept
+    there, so that the same call reads them the next time, and one that was cut off goes on. An arm's parts are names or
+    functions: see `Settings.with_arms`. At a paper scale verl trains (repro.paper_scale).
+
+    tables: of steps, evaluations, questions, rollouts, selection, seconds. snapshots: weights during training, too, of
+    the arms that a study of them names (repro.engine.snapshots). here: runs of this machine alone, in full precision.
+    policy: the folder of the base policy; by default that of the settings. say, watch: are told of progress, in lines
+    and in events (`repro.engine.runs.train_runs`). SettingsError before the first step if an arm cannot be built.
     """
-    names, policy = list(names or settings.arms), policy or policy_for()
-    if kept is None:
-        arms.check(settings, names)
-        folder = paths.BUILD / "scratch" / f"train-{os.getpid()}"
-        shutil.rmtree(folder, ignore_errors=True)
-        runs = _runs(settings, {name: "scratch" for name in names}, policy, start, folder, None)
-        try:
-            logs = train_runs(runs, say=say, watch=watch)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    else:
-        of_policy = hash_policy(policy)
-        runs, ahead = (_kept_runs(settings, place, policy, of_policy, start) for place in (kept, later))
-        logs = train_runs(runs, ahead, say, watch)
-        for name in names:
-            own = [run for run in runs if run.arm == name]
-            write_results(own, [logs[run.arm, run.seed] for run in own], kept.data[name], kept.timings[name])
-        forget(runs)
-    return _tables(runs, logs, names)
+    names = list(settings.arms if names is None else names)
+    if settings.scale in SCALES:
+        return _on_verl(settings, names, tables)
+    wanted = asked(settings, names, policy)
+    kept = tuple(name for name in tables if name not in store.PLAIN)
+    found = made_ready(wanted, Need(kept, snapshots, here), say, watch)
+    return store.tables([(one, found.places[one]) for one in wanted], tables)
 
 
-def begin(settings: Settings, kept: Kept, policy: Path, start: dict[str, float] | None) -> None:
-    """Let the workers that serve the `dvc repro` around this process begin with the runs of `kept`, for the stages to
-    come; return at once. Where they cannot be started, those stages train as they would have."""
-    runs = _kept_runs(settings, kept, policy, hash_policy(policy), start)
-    missing = [as_job(run) for run in runs if checkpoints_of(run).finished() is None]
-    with suppress(ConnectionError):
-        for _ in shared_events(pipeline_process(), settings.engine.workers, [], missing):
-            pass
+def weights(settings: Settings, names: Sequence[str], say: Callable[[str], Any] = print) -> dict[tuple[str, int], Path]:
+    """{(arm, seed): the folder with its snapshots}; runs without are made."""
+    wanted = asked(settings, names)
+    found = made_ready(wanted, Need(snapshots=True), say)
+    return {(one.arm, one.seed): found.places[one].folder for one in wanted}
 
 
-def _tables(runs: Sequence[Run], logs: Mapping, names: Sequence[str]) -> dict[str, pd.DataFrame]:
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for name in names:
-        for table, frame in tables_of([logs[run.arm, run.seed] for run in runs if run.arm == name]).items():
+@dataclass(frozen=True)
+class Study:
+    """What is compared across arms. settings: those given, `more_arms` less those without runs. in_git: arms whose runs
+    are all in git. lacking: one line, which runs are missing and how long they take; empty if there are none."""
+
+    settings: Settings
+    tables: dict[str, pd.DataFrame]
+    in_git: list[str]
+    lacking: str
+
+
+def study(
+    settings: Settings,
+    names: Sequence[str] | None = None,
+    *,
+    tables: Sequence[str] = store.PLAIN,
+    say: Callable[[str], Any] = print,
+) -> Study:
+    """Tables of the arms that are trained here, made where they are missing, and of those of `more_arms` whose runs are
+    there: compared arms first, then those with seeds of their own. `names`: of these arms alone."""
+    wanted = list(settings.all_arms if names is None else names)
+    if settings.scale in SCALES:
+        alone = settings.model_copy(update={"more_arms": {}})
+        return Study(alone, train(alone, [name for name in wanted if name in alone.arms], tables=tables), [], "")
+    more = [name for name in settings.more_arms if name in wanted]
+    absent = store.find(asked(settings, more), say=say).absent
+    known = {name: settings.more_arms[name] for name in more if name not in {one.arm for one in absent}}
+    settings = settings.model_copy(update={"more_arms": known})
+    compared = [name for name in settings.compared_arms if name in wanted]
+    runs = asked(settings, [*compared, *(name for name in settings.arms if name in wanted and name not in compared)])
+    places = made_ready(runs, store.ANY, say).places
+    here = {one.arm for one, place in places.items() if place.folder}
+    in_git = [name for name in dict.fromkeys(one.arm for one in runs) if name not in here]
+    return Study(settings, store.tables([(one, places[one]) for one in runs], tables), in_git, _lacking(absent))
+
+
+def where(settings: Settings) -> pd.DataFrame:
+    """A row per run of the arms that are trained here: arm, seed, layer (a panel in git, or here), and when and on what
+    it was made (cpu, torch, commit, dirty, date). Runs that are missing are left out."""
+    rows = []
+    for one, place in store.find(asked(settings)).places.items():
+        made = store.made(place)
+        kept = {name: made.get(name) for name in ("cpu", "torch", "commit", "dirty", "date")}
+        rows.append({"arm": one.arm, "seed": one.seed, "layer": place.panel or "here", **kept})
+    return pd.DataFrame(rows)
+
+
+def sample(settings: Settings) -> list[str]:
+    """The arms whose runs are made on this machine even where git has them, since a study needs them here: their
+    weights during training, or what another engine is compared with. They tell whether the machine agrees with git."""
+    studied = (settings.baseline, *settings.fidelity.arms, *settings.drift.arms, *settings.parity.arms)
+    return [name for name in settings.compared_arms if name in studied]
+
+
+def _lacking(absent: Sequence[Asked]) -> str:
+    if not absent:
+        return ""
+    missing = dict.fromkeys(one.arm for one in absent)
+    takes = in_words(sum(map(seconds_of, absent)))
+    return (
+        f"{len(missing)} arms of more_arms have no runs at these settings and are left out: "
+        f"`python -m repro.runs train --more` makes the {len(absent)} that are missing, {takes}."
+    )
+
+
+def _on_verl(settings: Settings, names: Sequence[str], tables: Sequence[str]) -> dict[str, pd.DataFrame]:
+    from repro.paper_scale.run import train_arm
+
+    parts = {name: train_arm(name, settings) for name in names}
+    whole = {}
+    for table in tables:
+        frames = [part[table] for part in parts.values()]
+        for name, frame in zip(parts, frames, strict=True):
             frame.insert(0, "arm", name)
-            parts.setdefault(table, []).append(frame)
-    return {table: pd.concat(frames, ignore_index=True) for table, frames in parts.items()}
-
-
-def _kept_runs(settings: Settings, kept: Kept | None, policy: Path, of_policy: str, start: Any) -> list[Run]:
-    if kept is None:
-        return []
-    fingerprints = {name: hash_files([manifest]) + of_policy for name, manifest in kept.manifests.items()}
-    return _runs(settings, fingerprints, policy, start, kept.checkpoints, kept.profiles)
-
-
-def _runs(
-    settings: Settings, fingerprints: Mapping[str, str], policy: Path, start: Any, folder: Path, profiles: Path | None
-) -> list[Run]:
-    """Every seed of the arms in `fingerprints`."""
-    runs = []
-    for name, fingerprint in fingerprints.items():
-        arm, own, seconds = settings.arm(name), None, 0.0
-        if profiles and arm.profile:
-            own, seconds = profiles, profile_seconds(paths.PROFILE_TIMINGS)
-            fingerprint += hash_files(sorted(profiles.glob("seed-*.parquet")))
-        method = arms.build(name, arm)
-        for seed in settings.seeds_of(name):
-            place = folder / f"train-{name}" / f"seed-{seed}"
-            runs.append(Run(name, seed, method, settings, policy, start, place, fingerprint, own, seconds))
-    return runs
-
-
-def policy_for(output: Any = None) -> Path:
-    """The folder of the base policy: stage `policy`'s, or outside the pipeline the one shipped with the project.
-
-    FileNotFoundError with the remedy if a stage (which has an `output`) runs before `policy`.
-    """
-    made = paths.POLICY / "model"
-    if (made / "config.json").exists():
-        return made
-    if output is not None:
-        raise NotThere(f"{made} is not there yet: run `dvc repro policy` first")
-    return SHIPPED
-
-
-def start_evaluation(groups: pd.DataFrame, settings: Settings) -> dict[str, float] | None:
-    """The base policy's accuracy from its groups on the held-out queries (repro.engine.groups.sample_groups): a single
-    measurement with many samples for all arms and seeds. None if evaluations use another temperature."""
-    if settings.evaluation.temperature != settings.engine.temperature:
-        return None
-    if groups.empty:
-        raise Unreadable("the base policy's groups are empty: delete results/policy and run `dvc repro policy`")
-    return {
-        "samples": len(groups) // groups["query"].nunique(),
-        "accuracy": float(groups["correct"].mean()),
-        "response_tokens": float(groups["response_tokens"].mean()),
-        "truncated": float((~groups["finished"]).mean()),
-    }
-
-
-def profile_seconds(timings: Path) -> float:
-    """Seconds for one sample of every training query in stage `profile`, mean over seeds; 0 if unknown."""
-    path = timings / "seconds.json"
-    if not path.exists():
-        return 0.0
-    name = "seconds_per_sample"
-    return float(read_stored(path, "delete it and run `dvc repro profile`", {name: Amount})[name])
-
-
-def hash_files(files: Sequence[Path]) -> str:
-    """Hash of the bytes of several files; FileNotFoundError with the remedy for a missing manifest."""
-    digest = hashlib.sha256()
-    for path in files:
-        if path.parent == paths.MANIFESTS and not path.exists():
-            raise NotThere(f"{path} is not there yet: run `python -m repro.pipeline manifest` first")
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+        whole[table] = pd.concat(frames, ignore_index=True)
+    return whole

@@ -3,11 +3,14 @@
 import io
 import json
 import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
@@ -16,15 +19,18 @@ from repro.files import Unreadable, read_json, write_whole
 from repro.methods.plans import Queries
 from repro.stored import checked
 
+FINISHED = "run.json"  # the log of a run that has ended, and where and when it was made
+
 
 class Checkpoints:
-    """State of one run at the end of a step, in `folder`; `fingerprint` identifies settings, code and base policy.
+    """State of one run at the end of a step, in `folder`; `fingerprint` identifies settings, code and base policy, None
+    takes what is there.
 
     A checkpoint with another fingerprint is from another experiment: it is ignored, never mixed in. `trainer` is a
     repro.engine.train.Trainer, which saves and restores itself through this class.
     """
 
-    def __init__(self, folder: Path, fingerprint: str):
+    def __init__(self, folder: Path, fingerprint: str | None):
         self.folder, self.fingerprint = folder, fingerprint
 
     def save(self, trainer: Any, step: int) -> None:
@@ -82,19 +88,47 @@ class Checkpoints:
         """{step: file} of the weights saved so far."""
         return {int(path.stem.removeprefix("step-")): path for path in sorted(self.folder.glob("step-*.safetensors"))}
 
-    def finish(self, log: Log) -> None:
-        """Keep the finished run's log until all seeds of the arm are done."""
-        text = json.dumps({"fingerprint": self.fingerprint, "log": asdict(log)})
-        write_whole(self.folder / "finished.json", lambda partial: partial.write_text(text))
+    def finish(self, log: Log, made: Mapping[str, Any] | None = None) -> None:
+        """Keep the finished run's log; its last state goes. `made`: where and when."""
+        text = json.dumps({"fingerprint": self.fingerprint, "made": dict(made or {}), "log": asdict(log)})
+        write_whole(self.folder / FINISHED, lambda partial: partial.write_text(text))
+        (self.folder / "state.pt").unlink(missing_ok=True)
 
     def finished(self) -> Log | None:
         """The log of this run if it is already finished, else None."""
-        path = self.folder / "finished.json"
-        remedy = "delete it, and the run goes on from its last checkpoint"
-        state = read_json(path, remedy) if path.exists() else None
-        if _fingerprint(state) != self.fingerprint:
-            return None
-        return Log(**checked(state, path, remedy, {"log": LOG})["log"])
+        state = self._read()
+        remedy = "delete it, and the run is made again"
+        return None if state is None else Log(**checked(state, self.folder / FINISHED, remedy, {"log": LOG})["log"])
+
+    def made(self) -> dict[str, Any]:
+        """Where and when the finished run was made; empty if it is not finished, or does not say."""
+        made = (self._read() or {}).get("made")
+        return made if isinstance(made, dict) else {}
+
+    def _read(self) -> dict[str, Any] | None:
+        path = self.folder / FINISHED
+        state = read_json(path, "delete it, and the run is made again") if path.exists() else None
+        same = self.fingerprint is None or _fingerprint(state) == self.fingerprint
+        return state if same and isinstance(state, dict) else None
+
+    def reopen(self) -> None:
+        """Let a run that has ended be made again."""
+        (self.folder / FINISHED).unlink(missing_ok=True)
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Whether no other process makes this run, nor will while the context lasts."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
 
     def remove(self) -> None:
         """Delete the run's files, once its results are stored elsewhere."""

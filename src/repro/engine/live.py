@@ -1,7 +1,8 @@
 """Metrics of every run while it trains, in DVCLive's files and under verl's names; off unless it is asked for.
 
-`REPRO_LIVE=live dvc repro train@zvf` writes live/zvf/seed-0 and so on. In Python it is `train(settings, watch=record)`
-within `with Record("live") as record`; another tracker may take the same figures, as `watch` and with `metrics`.
+`REPRO_LIVE=live dvc repro report@zvf` writes live/zvf/seed-0 and so on, of runs that are missing. In Python it is
+`train(settings, watch=record)` within `with Record("live") as record`; another tracker may take the same figures, as
+`watch` and with `metrics`.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """One training run as a value that can be sent to a worker process, and its trainer."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from repro.tasks.queries import Query, make_pools
 
 @dataclass(frozen=True)
 class Run:
-    """One arm with one seed. `folder` holds its checkpoints until its tables are written; `fingerprint` identifies
-    their settings, code and policy.
+    """One arm with one seed. `folder` holds its checkpoints and then its log; `fingerprint` identifies their settings,
+    code and policy; `made` says where and when.
 
     `start`: the base policy's evaluation, if already known. `profiles`: the folder of the profiles used by arms with a
     profile, None to measure one in the run; `profile_seconds`: the time that one sample of every query took.
@@ -36,12 +36,13 @@ class Run:
     fingerprint: str
     profiles: Path | None = None
     profile_seconds: float = 0.0
+    made: Mapping[str, Any] = field(default_factory=dict)
 
 
 def train_one(run: Run, checkpoints: Any, progress: Callable[[int, float | None], None]) -> Log:
     """Train one run, resuming from its checkpoint, and store its log with its checkpoints."""
     log = make_trainer(run).train(checkpoints, progress)
-    checkpoints.finish(log)
+    checkpoints.finish(log, run.made)
     return log
 
 

@@ -1,12 +1,11 @@
 """Snapshots of a policy in training: which ones an experiment reads, and how one is loaded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from repro.files import NotThere, Unreadable
-from repro.paths import train_results
 from repro.policy.model import load_policy
 from repro.settings import Settings
 
@@ -26,25 +25,29 @@ class Checkpoint:
 
 
 def list_checkpoints(
-    settings: Settings, policy: Path, arms: Iterable[str], every: int | None = None
+    settings: Settings,
+    policy: Path,
+    arms: Iterable[str],
+    folders: Mapping[tuple[str, int], Path],
+    every: int | None = None,
 ) -> list[Checkpoint]:
     """The base policy once per seed, then the snapshots of `arms`, arm by arm, seed by seed: all that training keeps,
-    or only those of every `every`-th step."""
+    or only those of every `every`-th step. `folders`: of each arm and seed (repro.training.weights)."""
     checkpoints = [Checkpoint(BASE, seed, 0, policy, None, settings) for seed in settings.seeds]
     for arm in arms:
         for seed in settings.seeds_of(arm):
             for step in settings.snapshots_of(arm):
                 if every is None or step % every == 0:
-                    weights = train_results(arm) / "snapshots" / f"seed-{seed}-step-{step}.safetensors"
+                    weights = folders[arm, seed] / f"step-{step}.safetensors"
                     checkpoints.append(Checkpoint(arm, seed, step, policy, weights, settings))
     return checkpoints
 
 
 def require_weights(checkpoints: Iterable[Checkpoint]) -> None:
-    """FileNotFoundError if a snapshot is missing, with the command that makes it; call it before minutes of work."""
+    """FileNotFoundError if a snapshot is missing, with the remedy; call it before minutes of work."""
     for checkpoint in checkpoints:
         if checkpoint.weights is not None and not checkpoint.weights.exists():
-            raise NotThere(f"{checkpoint.weights} does not exist: run `dvc repro train@{checkpoint.arm}` first")
+            raise NotThere(f"{checkpoint.weights} does not exist: run the same again, and its run is made again")
 
 
 def load_checkpoint(checkpoint: Checkpoint) -> tuple[Any, Any]:
@@ -61,8 +64,7 @@ def load_checkpoint(checkpoint: Checkpoint) -> tuple[Any, Any]:
         weights = load_file(checkpoint.weights)
     except (SafetensorError, OSError) as error:
         raise Unreadable(
-            f"{checkpoint.weights} cannot be read ({error}): delete {train_results(checkpoint.arm)} and run "
-            f"`dvc repro train@{checkpoint.arm}`"
+            f"{checkpoint.weights} cannot be read ({error}): delete it, and its run is made again"
         ) from error
     places = {state[name].data_ptr() for name in weights if name in state}  # a tied weight is stored once
     missing = [name for name, value in state.items() if value.data_ptr() not in places]

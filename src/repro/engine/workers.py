@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +33,24 @@ def set_up_worker() -> None:
 
 
 @contextmanager
-def not_interrupted() -> Iterator[None]:
-    """Processes started inside do not see Ctrl-C, from their first import on: the one that started them ends them."""
+def starting() -> Iterator[None]:
+    """Processes started inside do not see Ctrl-C, from their first import on: the one that started them ends them. Nor
+    do they run the script that starts them once more, which may call for training without an `if __name__` of its
+    own: all that they need is sent to them by value."""
+    main, hidden = sys.modules["__main__"], ("__file__", "__spec__")
+    kept = {name: getattr(main, name) for name in hidden if hasattr(main, name)}
+    for name in kept:
+        setattr(main, name, None)
+    try:
+        with _not_interrupted():
+            yield
+    finally:
+        for name, value in kept.items():
+            setattr(main, name, value)
+
+
+@contextmanager
+def _not_interrupted() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -81,7 +98,7 @@ def map_in_workers(function: Callable[[Any], Any], items: Sequence[Any], workers
     keep_memory()
     try:
         with _pool(min(workers, len(items))) as pool:
-            with not_interrupted():
+            with starting():
                 results = pool.map(function, items)  # starts the processes
             return list(results)
     except BrokenExecutor as error:

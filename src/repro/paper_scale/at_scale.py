@@ -24,7 +24,7 @@ def settings_at(scale: PaperScale, settings: Settings) -> Settings:
         share = settings.steps_of(name) / settings.engine.steps  # an arm with steps of its own keeps its share
         steps = round(share * scale.steps) if arm.engine.steps else None
         changes = arm.engine.model_copy(update={**OF_THE_TABLE, "steps": steps})
-        plain["arms" if name in settings.arms else "atlas_arms"][name] = (
+        plain["arms" if name in settings.arms else "more_arms"][name] = (
             arm_at(scale, arm).model_copy(update={"engine": changes}).model_dump()
         )
     plain["engine"] |= {

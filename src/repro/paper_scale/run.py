@@ -12,14 +12,14 @@ import pandas as pd
 from repro import paths
 from repro.arms import build
 from repro.evaluation.model import tokenizer_of
-from repro.files import NotThere, read_parquet, write_parquet, write_text
+from repro.files import read_parquet
 from repro.paper_scale.at_scale import settings_at
 from repro.paper_scale.overridden import overridden, settings_of
 from repro.paper_scale.overrides import DATA, RUNS, folder_of, overrides
 from repro.paper_scale.prepare import prepare, rows_of, tell_difference
 from repro.paper_scale.scales import find
 from repro.paper_scale.schema import PaperScale
-from repro.settings import Settings, SettingsError
+from repro.settings import Settings
 from repro.verl import best, ready
 from repro.verl.compose import check, compose, refuse, template_of
 from repro.verl.composed import begun_with, record
@@ -29,7 +29,6 @@ from repro.verl.questions import short_enough
 from repro.verl.run import PROFILE, begun_alike, check_arm, check_config
 from repro.verl.version import UnsupportedVerl
 
-TIMED = "seconds"  # the table that differs from run to run
 INSTEAD = {  # what verl reads is the arm's plan, and the scale's sets
     "data.train_files": "the arm's plan is written there: --data names the folder of the prepared data sets",
     "data.val_files": "the scale's validation sets are read there: --data names the folder of the prepared data sets",
@@ -140,12 +139,10 @@ def finished(folder: Path, steps: int) -> bool:
     return bool(evaluations["diverged"].any() or evaluations["step"].max() >= steps)
 
 
-def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | None = None) -> dict[str, pd.DataFrame]:
-    """Train every seed of `arm` at the paper scale that `settings.scale` names, one after the other, each in a separate
-    process; its tables go to `output` and its seconds to timings/, as the embedded engine's do, and are returned.
-
-    The runs stay in `runs` (default: the project's runs/), where the same call resumes them. Finished runs, by launch/
-    for instance, are only collected, which needs no GPU.
+def train_arm(arm: str, settings: Settings, runs: Path | None = None) -> dict[str, pd.DataFrame]:
+    """The tables of every seed of `arm` at the paper scale that `settings.scale` names. Runs that are missing in `runs`
+    (default: the project's runs/) are trained, one after the other, each in a process of its own; the same call resumes
+    one that was cut off. Where all are there, by launch/ for instance, this needs no GPU.
     """
     scale, runs, data = find(settings.scale), runs or paths.ROOT / RUNS, paths.ROOT / DATA
     at_scale, seeds = settings_at(scale, settings), settings.seeds_of(arm)
@@ -155,17 +152,16 @@ def train_arm(arm: str, settings: Settings, output: Path | str, runs: Path | Non
         _can_train(scale, arm, missing, runs, data)
     for folder in folders.values():
         begun_alike(at_scale, arm, folder)
-    _same_code(arm, runs / scale.name / arm)
     for seed in missing:
         command = [sys.executable, "-m", "repro.paper_scale", "run", scale.name, arm, "--seed", str(seed)]
         command += ["--data", str(data), "--runs", str(runs)]
         done = subprocess.run(command, cwd=paths.ROOT, env={**os.environ, "REPRO_ROOT": str(paths.ROOT)})
         if done.returncode:
             raise ready.NotReady(
-                f"{arm}, seed {seed}, ended with status {done.returncode}, see above; `dvc repro train@{arm}` resumes "
-                "from its last checkpoint"
+                f"{arm}, seed {seed}, ended with status {done.returncode}, see above; `python -m repro.runs train "
+                f"{arm}` resumes from its last checkpoint"
             )
-    return publish(list(folders.values()), Path(output), paths.train_timings(arm))
+    return tables_in(list(folders.values()))
 
 
 def _can_train(scale: PaperScale, arm: str, seeds: Sequence[int], runs: Path, data: Path) -> None:
@@ -182,28 +178,16 @@ def _can_train(scale: PaperScale, arm: str, seeds: Sequence[int], runs: Path, da
         ) from error
 
 
-def publish(folders: Sequence[Path], data: Path, timings: Path) -> dict[str, pd.DataFrame]:
-    """Write the tables of an arm's runs, all seeds in one, where reports read them; seconds to `timings`."""
+def tables_in(folders: Sequence[Path]) -> dict[str, pd.DataFrame]:
+    """{name: table} of an arm's runs, all seeds in one."""
     names = dict.fromkeys(path.stem for folder in folders for path in sorted((folder / "tables").glob("*.parquet")))
-    tables = {}
-    for name in names:
-        parts = [read_parquet(folder / "tables" / f"{name}.parquet", "launch/run.sh") for folder in folders]
-        tables[name] = pd.concat(parts, ignore_index=True)
-        write_parquet(tables[name], (timings if name == TIMED else data) / f"{name}.parquet")
-    return tables
-
-
-def _same_code(arm: str, folder: Path) -> None:
-    """SettingsError where the runs in `folder` were begun with other settings or code than the pipeline has now."""
-    now, kept = paths.MANIFESTS / f"train-{arm}.json", folder / "manifest.json"
-    if not now.exists():
-        raise NotThere(f"{now} is not there yet: run `python -m repro.pipeline manifest` first")
-    if kept.exists() and kept.read_text() != now.read_text():
-        raise SettingsError(
-            f"{folder} was begun with other settings or code than these (its manifest.json differs from {now}): remove "
-            "the folder to train again, or its manifest.json to keep what is there"
+    return {
+        name: pd.concat(
+            [read_parquet(folder / "tables" / f"{name}.parquet", "launch/run.sh") for folder in folders],
+            ignore_index=True,
         )
-    write_text(now.read_text(), kept)
+        for name in names
+    }
 
 
 def _train(config: Any) -> None:

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("manifest", help="check the settings and write what each stage depends on")
     for name, text in (("run", "run one stage"), ("why", "print what changed since a stage's last run")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("stage", type=_name, help="as in dvc.yaml: policy, train@grpo (or train grpo), …")
+        command.add_argument("stage", type=_name, help="as in dvc.yaml: policy, report@grpo (or report grpo), …")
         command.add_argument("item", nargs="?", help="the part after the @: an arm, a theory group")
     verifying = commands.add_parser("verify", help="compare the data and figures with the committed ones")
     verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; default: HEAD")
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _name(stage: str) -> str:
-    """Without the file that DVC_STAGE puts in front, as in ../dvc.yaml:train@grpo, where DVC was called elsewhere."""
+    """Without the file that DVC_STAGE puts in front, as in ../dvc.yaml:report@grpo, where DVC was called elsewhere."""
     return stage.rpartition(":")[2]
 
 

@@ -19,7 +19,7 @@ NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
 
 
 def recorded_stages() -> dict[str, Any]:
-    """{address: entry} of dvc.lock, as `train@grpo`; empty if nothing has run yet."""
+    """{address: entry} of dvc.lock, as `report@grpo`; empty if nothing has run yet."""
     lock = regular(paths.ROOT / "dvc.lock", "restore it, as with `git checkout dvc.lock`")
     began = time.monotonic()
     while True:

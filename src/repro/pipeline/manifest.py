@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from repro import arms, paths
-from repro.pipeline.closure import closure, code_hash, notebook_hash, notebook_modules, text_hash
+from repro.closure import closure, code_hash, notebook_hash, notebook_modules, text_hash
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings, SettingsError
-from repro.stats import panel
 from repro.stored import is_of
 
 
-def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
-    """The dependencies of `stage`: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}}.
+def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = None) -> dict[str, Any]:
+    """The dependencies of `stage`: {"stage", "settings", "notebook": {path: hash}, "modules": {path: hash}, "runs":
+    {arm or panel: hash of the keys it asks for}}. `runs`: the last of these, where it is known.
 
     A stage that names its `code` in dvc.yaml depends on these modules and not on its notebook, which only starts a job:
     scheduling, logging and text do not affect numbers. The modules do not include the schema of the settings: the
@@ -42,7 +42,14 @@ def manifest(stage: Stage, settings: Settings) -> dict[str, Any]:
         "settings": json.loads(json.dumps(stage.settings(settings))),  # as read back from JSON: lists, not tuples
         "notebook": {str(stage.notebook.relative_to(paths.ROOT)): notebook_hash(stage.notebook)} if notebook else {},
         "modules": dict(sorted(hashes.items())),
+        "runs": (_asked(stage, settings) if runs is None else runs) if stage.meta.get("runs") else {},
     }
+
+
+def _asked(stage: Stage, settings: Settings) -> dict[str, str]:
+    from repro.pipeline.asked import asked_by  # torch, which most stages need not wait for
+
+    return asked_by(stage, stage.meta["runs"], settings)
 
 
 def _parents(module: str) -> list[str]:
@@ -65,7 +72,6 @@ def manifest_text(content: dict[str, Any]) -> str:
 def check(settings: Settings) -> None:
     """SettingsError on settings that a stage of the pipeline would fail with, or be empty of; every arm is tried."""
     arms.check(settings)
-    panel.check(settings)
     for name, study in (("fidelity", settings.fidelity), ("drift", settings.drift)):
         if not study.arms:
             raise SettingsError(
@@ -93,11 +99,16 @@ def check(settings: Settings) -> None:
 
 def write_manifests(settings: Settings) -> list[Path]:
     """Check the settings, then replace build/manifests with the manifests of all stages."""
+    from repro.runs import design as designs
+    from repro.runs.resting import settle
+
     check(settings)
     partial = paths.MANIFESTS.with_name(paths.MANIFESTS.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for stage in all_stages(settings):
+    design, stages = designs.load(strict=False), all_stages(settings)
+    settle(design, [name for name in design.panels if any(name in stage.meta.get("runs", ()) for stage in stages)])
+    for stage in stages:
         (partial / f"{stage.name}.json").write_text(manifest_text(manifest(stage, settings)))
     shutil.rmtree(paths.MANIFESTS, ignore_errors=True)
     os.replace(partial, paths.MANIFESTS)
@@ -111,16 +122,16 @@ def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] |
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (ValueError, RecursionError):
         return None  # cut: it only explains why a stage runs
-    return content if is_of(dict.fromkeys(("settings", "notebook", "modules"), dict), content) else None
+    return content if is_of(dict.fromkeys(("settings", "notebook", "modules", "runs"), dict), content) else None
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What changed between two manifests, one phrase per change: `engine.steps: 60 → 80`, `src/… changed`."""
     old, new = _flat(before["settings"]), _flat(now["settings"])
     changes = [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
-    for kind in ("notebook", "modules"):
+    for kind in ("notebook", "modules", "runs"):
         for path in sorted(before[kind] | now[kind]):
-            if before[kind].get(path) != now[kind].get(path):
+            if before[kind].get(path) != now[kind].get(path):  # of runs: their settings, or what their code computes
                 state = (
                     "is new" if path not in before[kind] else "changed" if path in now[kind] else "is no longer used"
                 )

@@ -5,17 +5,18 @@ stage took here last, by scale. Before a scale has run here, configs/seconds.jso
 """
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import mean
 from types import TracebackType
 from typing import Any
 
 from repro import paths
-from repro.engine.crew import pipeline_process
 from repro.engine.progress import SILENCE
 from repro.files import write_json
 from repro.pipeline.lock import recorded_outputs
@@ -34,6 +35,19 @@ STATE = {  # of such a file
     "done": dict[str, Amount],
     "before": dict[str, str],
 }
+
+
+def pipeline_process() -> int | None:
+    """The id of the `dvc` process that this one runs under; None outside a pipeline."""
+    if "DVC_STAGE" not in os.environ:
+        return None
+    import psutil
+
+    for parent in psutil.Process().parents():
+        with suppress(psutil.Error):
+            if any(Path(word).name in ("dvc", "dvc.exe") for word in parent.cmdline()[:3]):
+                return parent.pid
+    return None
 
 
 class Repro:

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from repro import paths, stops
-from repro.engine.crew import pipeline_process
 from repro.engine.workers import end_with
 from repro.errors import Refused, of_system
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
-from repro.pipeline.progress import Heartbeat, read_object, told
+from repro.pipeline.progress import Heartbeat, pipeline_process, told
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
-from repro.stored import is_of
 
 KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one draws new ports
 TAKES_UP = "checkpoints are kept, run it again to resume"
@@ -41,8 +39,7 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
     end_with(starter(stage.name), lambda: _say_left(stage.name))  # a killed `make repro` must leave nothing running
     check_code()
-    now = manifest(stage, settings)
-    forget_cut_pool()
+    now = manifest(stage, settings, (read_manifest(stage.name) or {}).get("runs"))
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
@@ -73,12 +70,6 @@ def starter(stage: str) -> int:
         if all(parent.name() in SHELLS for parent in above):  # init has taken them over
             raise LeftAlone(f"{stage}: {LEFT}")
     return stops.PARENT
-
-
-def forget_cut_pool(file: Path = paths.BUILD / "crew.json") -> None:
-    """Delete the address of the stages' worker pool where it is none, as a crash may leave it; another is started."""
-    if not is_of({"owner": int, "address": str, "key": str}, read_object(file)):
-        file.unlink(missing_ok=True)
 
 
 def check_code() -> None:
@@ -162,6 +153,7 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
     from repro.report.index import write_index
     from repro.report.provenance import collect
 
+    _say_what_it_rests_on(stage, executed)
     files = sorted(path for item in stage.data for path in ([item] if item.is_file() else item.rglob("*")))
     provenance = collect(
         settings=now["settings"],
@@ -184,6 +176,18 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
     except ValueError as error:
         raise StageFailed(f"{stage.name}: its report cannot be made: {error}") from error
     write_index(stage.report.parent, sections(settings))
+
+
+def _say_what_it_rests_on(stage: Stage, executed: Path) -> None:
+    """Put the line below the title of a report whose panels were made with other settings than today's."""
+    from repro.stats import panels
+
+    if said := panels.says(stage.meta.get("runs", ())):
+        content = json.loads(executed.read_text(encoding="utf-8"))
+        content["cells"].insert(
+            1, {"cell_type": "markdown", "id": "rests-on", "metadata": {}, "source": [f"**{said}**"]}
+        )
+        executed.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _remember(stage: Stage, now: dict[str, Any]) -> None:

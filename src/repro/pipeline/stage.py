@@ -10,11 +10,9 @@ from typing import Any
 import yaml
 
 from repro import paths
+from repro.closure import heading
 from repro.errors import brief
 from repro.files import Unreadable
-from repro.paper_scale import SCALES, find
-from repro.paper_scale.at_scale import settings_at
-from repro.pipeline.closure import heading
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, nearest
 from repro.stored import regular
 
@@ -106,7 +104,7 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
         need = f"needs an item, as in {kind}@{_items(each, settings)[0]}" if each else "takes no item"
         raise SettingsError(f"stage {kind} {need}")
     if each and item not in _items(each, settings):
-        what = {"train": "arm", "report": "arm", "theory": "theory group"}.get(kind, kind)
+        what = {"report": "arm", "theory": "theory group"}.get(kind, kind)
         raise SettingsError(f"there is no {what} {brief(item)} in params.yaml{nearest(item, _items(each, settings))}")
     return _make(kind, item, settings)
 
@@ -154,8 +152,6 @@ def _make(kind: str, item: str | None, settings: Settings) -> Stage:
     entry = _declared()[kind]
     entry = _fill(entry.get("do", entry), _values(kind, item, settings))
     meta = entry["meta"]
-    if settings.scale in SCALES and "at_paper_scale" in meta:
-        meta = {key: value for key, value in meta.items() if key != "code"} | meta["at_paper_scale"]
     outs = [next(iter(out)) if isinstance(out, dict) else out for out in entry["outs"]]
     return Stage(kind, item, tuple(entry["deps"]), tuple(outs), meta)
 
@@ -165,7 +161,7 @@ def _values(kind: str, item: str | None, settings: Settings) -> dict[str, str]:
     values = {"baseline": settings.baseline}
     if item is not None:
         values["key"] = item
-    if kind in ("train", "report"):
+    if kind == "report":
         values["item.title"] = settings.arm(item).title
     return values
 
@@ -212,20 +208,8 @@ def _profiled(settings: Settings, item: str | None) -> dict[str, Any]:
     return {name: settings.arm(name).model_dump() for name in wanted}
 
 
-def _paper_scale(settings: Settings, item: str | None) -> dict[str, Any]:
-    scale, scaled = find(settings.scale), settings_at(find(settings.scale), settings)
-    return {
-        "values": {name: entry.value for name, entry in scale.values.items()},
-        "steps": scaled.steps_of(item),
-        "evaluation": scaled.evaluation.model_dump(),
-        "arm": scaled.arm(item).model_dump(exclude=WORDS),
-    }
-
-
 VIEWS: dict[str, Callable[[Settings, str | None], Any]] = {
     "seeds": lambda s, item: s.seeds_of(item) if item in s.all_arms else s.seeds,
-    "snapshots": lambda s, item: s.snapshots_of(item),
-    "arm": lambda s, item: s.arm(item).model_dump(exclude=WORDS),
     "arm.whole": lambda s, item: s.arm(item).model_dump(),
     "baseline.title": lambda s, item: s.arm(s.baseline).title,
     "titles": lambda s, item: _titles(s, s.all_arms),
@@ -233,5 +217,4 @@ VIEWS: dict[str, Callable[[Settings, str | None], Any]] = {
     "methods.profiled": _profiled,
     "theory": lambda s, item: s.theory.model_dump()[item],
     "theory.groups": lambda s, item: list(type(s.theory).model_fields),
-    "paper_scale": _paper_scale,
 }

@@ -1,4 +1,4 @@
-"""Compare the results here with the committed ones: data outputs with dvc.lock, training runs with the atlas."""
+"""Compare the results here with the committed ones: data outputs with dvc.lock, runs made here with those in git."""
 
 import subprocess
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class NothingToVerify(Refused):
 @dataclass(frozen=True)
 class Verification:
     """`same`, `different`: data outputs (everything below results/) by path; `missing`: in the committed lock only.
-    `repeated`: how this machine's runs compare with the atlas's (repro.experiments.results.repeated), a row per arm;
-    None where the tables are not made of the atlas."""
+    `repeated`: how this machine's runs compare with those in git (repro.experiments.results.repeated), a row per arm;
+    None where none of them is in git."""
 
     same: list[str]
     different: list[str]
@@ -55,7 +55,7 @@ class Verification:
 
 
 def verify(revision: str = "HEAD", confidence: float = 0.95) -> Verification:
-    """Compare the working tree's dvc.lock with that of a commit, and its training runs with the atlas."""
+    """Compare the working tree's dvc.lock with that of a commit, and its runs with those in git."""
     expected = data_outputs(stages_in(_committed(revision, "dvc.lock").encode(), f"dvc.lock at {revision}"))
     if not expected:
         raise NothingToVerify(f"dvc.lock at {revision} names no data to verify against: name another commit")

@@ -51,6 +51,40 @@ def base_policy(settings: Settings) -> tuple[Any, pd.DataFrame]:
     return load_policy(folder)[0], read_parquet(folder / HISTORY, "git checkout it")
 
 
+def policy_for(settings: Settings) -> Path:
+    """The folder of the base policy of these settings: shipped weights where they fit, else what stage `policy` has
+    pre-trained of them. SettingsError with the remedy where there is neither: runs from another base policy, or from
+    one that cannot read these queries, would look like any others."""
+    if (folder := fitting(settings)) is not None:
+        return folder
+    made, wanted = paths.POLICY / "model", made_with(settings)
+    stored = (
+        read_json(paths.POLICY / MADE_WITH, "run `dvc repro policy`") if (paths.POLICY / MADE_WITH).exists() else {}
+    )
+    if (made / "config.json").exists() and stored == wanted:
+        return made
+    known = stored or read_json(FOLDERS["cpu"] / MADE_WITH, "git checkout it")
+    raise SettingsError(
+        f"there is no base policy of these settings ({_differing(wanted, known)}): `dvc repro policy` pre-trains one "
+        "in minutes, or name the folder of another, as `policy`"
+    )
+
+
+def _differing(wanted: dict[str, Any], known: dict[str, Any]) -> str:
+    """Where the settings differ from those of the weights that are there."""
+    places = [
+        f"{section}.{key}"
+        for section, values in wanted.items()
+        for key, value in values.items()
+        if known.get(section, {}).get(key) != value
+    ]
+    return (
+        f"{', '.join(places)} {'differs' if len(places) == 1 else 'differ'} from those of the weights that are here"
+        if places
+        else "policy.shipped is false, and none was pre-trained here"
+    )
+
+
 @command(name="repro.policy.shipped")
 def main() -> int:
     """Ship the weights of stage `policy`."""

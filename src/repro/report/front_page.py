@@ -32,9 +32,10 @@ def front_picture(settings: Settings) -> "Figure":
     """How the arms of README's table end against the baseline for the same FLOPs."""
     from repro.experiments.equal_cost import front
     from repro.experiments.rates.sensitivity import best_rates, sensitivity
+    from repro.stats import panels
 
-    comparison = front.compare(settings, settings.engine.learning_rate, best_rates(sensitivity())["best"])
-    return front.figure(comparison, settings.baseline, front_page=True)
+    comparison = front.compare(settings, panels.engine_of("budget")["learning_rate"], best_rates(sensitivity())["best"])
+    return front.figure(comparison, panels.baseline(), front_page=True)
 
 
 @command

@@ -50,8 +50,9 @@ class Arm(Section):
     `group` groups arms in tables and figures. `aggregation`: how token losses are aggregated
     (repro.methods.objectives.aggregate). `filter`: which groups are kept; the batch is refilled until it is full
     (repro.methods.filters). `seeds`: an arm with other seeds measures the noise floor; it is left out of comparisons,
-    which pair arms by seed. `profile`: the profile its plan uses, None if it needs none. `engine`: what it sets
-    differently from section `engine` (`Settings.engine_of`).
+    which pair arms by seed. `repeat`: a number other than 0 makes the runs of an arm of equal parts again.
+    `profile`: the profile its plan uses, None if it needs none. `engine`: what it sets differently from section
+    `engine` (`Settings.engine_of`).
     """
 
     title: Title
@@ -65,6 +66,7 @@ class Arm(Section):
     objective: Call = ("grpo", {})
     aggregation: Literal["sequence-mean", "token-mean", "constant-length", "group-mean"] = "sequence-mean"
     seeds: Seeds | None = None
+    repeat: CountFrom0 = 0
     profile: ProfileUse | None = None
     engine: EngineChanges = EngineChanges()
 

@@ -206,17 +206,15 @@ class Statistics(Section):
 
 class Settings(Section):
     """All settings, with the scale merged in. `arms`: those that the pipeline trains. `primaries`: of them, the methods
-    that stand for the others on the front page. `atlas_arms`: those whose runs are only read from the atlas.
-    `atlas_panel`: the panel of the atlas that is compared across arms, None for the runs trained here. `mixes`: of
-    queries, one of which can replace the shares of `task.families`: see `with_mix`."""
+    that stand for the others on the front page. `more_arms`: those that are compared too where the store has their
+    runs, and not trained. `mixes`: of queries, one of which can replace the shares of `task.families` (`with_mix`)."""
 
     scale: Name
     seeds: Seeds
     baseline: str
     primaries: ArmNames
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
-    atlas_arms: dict[Name, Arm] = Field(default_factory=dict)
-    atlas_panel: Name | None = None
+    more_arms: dict[Name, Arm] = Field(default_factory=dict)
     task: Task
     policy: Policy
     engine: Engine
@@ -242,9 +240,9 @@ class Settings(Section):
         named |= {"drift.arms": self.drift.arms, "primaries": self.primaries, "parity.arms": self.parity.arms}
         for where, names in named.items():
             for name in names:
-                if name in self.atlas_arms:
+                if name in self.more_arms:
                     raise ValueError(
-                        f"{where}: {brief(name)} is not trained here; move its entry from atlas_arms to arms"
+                        f"{where}: {brief(name)} is not trained here; move its entry from more_arms to arms"
                     )
                 if name not in self.arms:
                     raise ValueError(f"{where}: there is no arm {brief(name)}{nearest(name, self.arms)}")
@@ -276,9 +274,9 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def words_tell_apart(self):
-        both = sorted(set(self.arms) & set(self.atlas_arms))
+        both = sorted(set(self.arms) & set(self.more_arms))
         if both:
-            raise ValueError(f"atlas_arms.{both[0]} is in arms too; keep one of the two entries")
+            raise ValueError(f"more_arms.{both[0]} is in arms too; keep one of the two entries")
         for where, entries in (("arms", self.all_arms), ("mixes", self.mixes)):
             require_words_apart(where, {name: entry.title for name, entry in entries.items()})
         for name, arm in self.all_arms.items():
@@ -310,22 +308,17 @@ class Settings(Section):
 
     @property
     def all_arms(self) -> dict[str, Arm]:
-        """Those trained here, then those of the atlas alone."""
-        return {**self.arms, **{name: arm for name, arm in self.atlas_arms.items() if name not in self.arms}}
-
-    @property
-    def studied_arms(self) -> list[str]:
-        """The arms of the tables: every one where the atlas's runs are compared, else those trained here."""
-        return list(self.all_arms if self.atlas_panel else self.arms)
+        """Those trained here, then those whose runs are only read."""
+        return {**self.arms, **{name: arm for name, arm in self.more_arms.items() if name not in self.arms}}
 
     @property
     def compared_arms(self) -> list[str]:
         """The arms that are compared: those with the common seeds, so that they can be paired."""
-        return [name for name in self.studied_arms if self.arm(name).seeds is None]
+        return [name for name in self.all_arms if self.arm(name).seeds is None]
 
     def place_of(self, name: str) -> str:
         """Where params.yaml has the arm, for errors."""
-        return f"arms.{name}" if name in self.arms else f"atlas_arms.{name}"
+        return f"arms.{name}" if name in self.arms else f"more_arms.{name}"
 
     def seeds_of(self, name: str) -> list[int]:
         """The seeds an arm is trained with."""
@@ -389,10 +382,10 @@ class Settings(Section):
         if not chosen:
             raise SettingsError("with_arms: no arm was given; name at least one")
         baseline = self.baseline if self.baseline in chosen else next(iter(chosen))
-        return self.model_copy(update={"arms": chosen, "atlas_arms": {}, "atlas_panel": None, "baseline": baseline})
+        return self.model_copy(update={"arms": chosen, "more_arms": {}, "baseline": baseline})
 
     def arm(self, name: str) -> Arm:
         """The arm of that name; SettingsError with the nearest name if there is none."""
-        if not isinstance(name, str) or (name not in self.arms and name not in self.atlas_arms):
+        if not isinstance(name, str) or (name not in self.arms and name not in self.more_arms):
             raise SettingsError(f"there is no arm {brief(name)} in params.yaml{nearest(name, self.all_arms)}")
-        return self.arms[name] if name in self.arms else self.atlas_arms[name]
+        return self.arms[name] if name in self.arms else self.more_arms[name]

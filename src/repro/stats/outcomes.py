@@ -1,17 +1,17 @@
-"""What a run of the atlas reached: at its end, at a share of the budget, on the way."""
+"""What a run of a panel reached: at its end, at a share of the budget, on the way."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from repro.stats import atlas
-from repro.stats.atlas import RATE
+from repro.stats import panels
 from repro.stats.nested import Nested, nested
+from repro.stats.panels import RATE
 
 AREA = np.arange(1, 11) / 10  # shares of the budget at which the area under a curve is read off
 
-READ = {  # columns of the atlas
+READ = {  # columns
     "runs": ("panel", "policy", "arm", "seed", "varied"),
     "curves": ("share", "accuracy", "flops", "trained_tokens", "paper_tokens", "diverged"),
 }
@@ -41,13 +41,13 @@ def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
 
-def reached(panels: Sequence[str], rate: float | None = None) -> pd.DataFrame:
-    """A row per run of the atlas's `panels`: panel, policy, arm, seed, its learning rate, and its `outcomes`; NoRuns
+def reached(names: Sequence[str], rate: float | None = None) -> pd.DataFrame:
+    """A row per run of the panels `names`: panel, policy, arm, seed, its learning rate, and its `outcomes`; NoRuns
     where none has been made. `rate`: of runs that vary none; Unreadable names one where there is none."""
-    runs = atlas.made(panels, READ["runs"])
-    parts = [atlas.load("curves", panel, columns=READ["curves"]) for panel in runs["panel"].unique()]
+    runs = panels.made(names, READ["runs"])
+    parts = [panels.load("curves", panel, columns=READ["curves"]) for panel in runs["panel"].unique()]
     whole = runs.merge(outcomes(pd.concat(parts, ignore_index=True)), left_on="run", right_index=True)
-    return whole.assign(rate=atlas.varied(whole, RATE, float, rate))
+    return whole.assign(rate=panels.varied(whole, RATE, float, rate))
 
 
 def at_shares(curves: pd.DataFrame, shares: Sequence[float], measure: str = "accuracy") -> pd.DataFrame:

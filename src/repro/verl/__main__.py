@@ -158,12 +158,12 @@ def train(
         raise SettingsError(f"{folder} holds a run: resume it with --resume, or remove the folder to start over")
     begun_alike(settings, arm, folder)
     use_cpu()
-    from repro.training import policy_for
+    from repro.policy.shipped import policy_for
     from repro.verl.composed import begun_with, record
     from repro.verl.prepare import prepare
     from repro.verl.record import gather
 
-    policy = policy or policy_for()
+    policy = policy or policy_for(settings)
     config = prepare(arm, seed, settings, policy, folder, ranks=ranks, profiles=profiles, overrides=overrides)
     begun_with(config, folder)
     record(config, folder)

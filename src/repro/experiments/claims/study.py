@@ -37,7 +37,7 @@ class Study:
 
     def runs(self, table: str, arm: str, *columns: str) -> pd.DataFrame:
         """The rows of one arm; Untestable if there is no such arm, table or column, or no rows."""
-        if arm not in self.settings.studied_arms:
+        if arm not in self.settings.all_arms:
             raise Untestable(f"arm {arm}")
         frame = self.table(table)
         missing = [column for column in ("arm", "seed", *columns) if column not in frame]

@@ -164,7 +164,7 @@ def profiled_once_and_again(settings: Settings) -> tuple[str | None, list[str]]:
         return arm.model_dump(exclude={"title", "about", "group", "profile"})
 
     wanted = method(settings.arm(once))
-    others = {name: settings.arm(name) for name in settings.studied_arms}
+    others = {name: settings.arm(name) for name in settings.all_arms}
     return once, [name for name, arm in others.items() if arm.profile and arm.profile.again and method(arm) == wanted]
 
 

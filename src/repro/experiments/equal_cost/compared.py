@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from repro.stats import atlas
+from repro.stats import panels
 from repro.stats.outcomes import at_shares, compare
 
 
@@ -26,7 +26,7 @@ def along(
 ) -> pd.DataFrame:
     """Arm, share, difference, _low, _high: the difference from the baseline when each share of the budget is spent.
     `of`: rows of `repro.stats.outcomes.reached`."""
-    curves = pd.concat([atlas.load("curves", panel) for panel in of["panel"].unique()], ignore_index=True)
+    curves = pd.concat([panels.load("curves", panel) for panel in of["panel"].unique()], ignore_index=True)
     accuracy = at_shares(curves[curves["run"].isin(of["run"])], shares)
     wide = of[["run", "policy", "arm", "seed"]].join(accuracy, on="run")
     rows = []

@@ -1,5 +1,5 @@
 """The comparison for the same FLOPs as one table and one figure, for the report and the front page: a function of the
-atlas's runs and of params.yaml."""
+panels' runs and of params.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.experiments.equal_cost import compared, plot
-from repro.paths import ATLAS_DESIGN
+from repro.paths import DESIGN
 from repro.settings import Settings
 from repro.settings.text import read_mapping
+from repro.stats import panels
 from repro.stats.answers import answered
 from repro.stats.outcomes import reached
 from repro.stats.tables import intervals
@@ -38,15 +39,15 @@ class Comparison:
 
 def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Comparison:
     """The comparison by MEASURE. `rate`: the one for all. `best`: each arm's own."""
-    groups = read_mapping(ATLAS_DESIGN)["groups"]
+    groups = read_mapping(DESIGN)["groups"]
     families = {name: groups[group] for name, group in FAMILIES.items()}
     shared = reached(PANELS[ALIKE], rate)
     own = compared.at_best(shared, reached(PANELS[OWN], rate), best)
     studies = {ALIKE: shared, OWN: own, AGAIN: reached(PANELS[AGAIN], rate)}
-    runs = {name: compared.on_every_policy(of, settings.baseline) for name, of in studies.items()}
+    runs = {name: compared.on_every_policy(of, panels.baseline()) for name, of in studies.items()}
     by_measure = {
         measure: {
-            name: answered(of, measure, families, settings.baseline, settings.statistics) for name, of in runs.items()
+            name: answered(of, measure, families, panels.baseline(), settings.statistics) for name, of in runs.items()
         }
         for measure in (MEASURE, "area")
     }

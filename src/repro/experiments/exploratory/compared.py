@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from repro.settings import Statistics
-from repro.stats import atlas
+from repro.stats import panels
 from repro.stats.answers import told
-from repro.stats.atlas import NoRuns
 from repro.stats.nested import nested
 from repro.stats.outcomes import paired
+from repro.stats.panels import NoRuns
 from repro.stats.partial import partially_pooled
 
 PANELS = ("steps", "others")  # on base policy a, and on b
@@ -26,14 +26,14 @@ def load(baseline: str) -> pd.DataFrame:
     flops    less the baseline's of that base policy and seed, when both have spent what the cheaper of the two spends
              in all, linear between evaluations; 0 for the baseline
     """
-    runs = pd.concat([atlas.made([panel], ["policy", "arm", "seed"]) for panel in PANELS], ignore_index=True)
+    runs = pd.concat([panels.made([panel], ["policy", "arm", "seed"]) for panel in PANELS], ignore_index=True)
     shared = set.intersection(*(set(own["arm"]) for _, own in runs.groupby("panel")))
     runs = runs[runs["arm"].isin(shared)]
     runs = runs[runs.groupby(["panel", "seed"])["arm"].transform("nunique") == len(shared)]
     for panel in PANELS:
         if baseline not in shared or runs.loc[runs["panel"] == panel, "seed"].nunique() < 2:
-            raise NoRuns(f"panel {panel} has not two seeds of every arm and {baseline}: `make atlas PANEL={panel}`")
-    curves = pd.concat([atlas.load("curves", panel) for panel in PANELS], ignore_index=True)
+            raise NoRuns(f"panel {panel} has not two seeds of every arm and {baseline}: `make runs PANEL={panel}`")
+    curves = pd.concat([panels.load("curves", panel) for panel in PANELS], ignore_index=True)
     curves = curves[curves["run"].isin(runs["run"])].sort_values(["run", "step"], kind="stable")
     of_run = {run: own[["flops", "accuracy"]].to_numpy().T for run, own in curves.groupby("run")}
     first = runs[runs["arm"] == baseline].set_index(["policy", "seed"])["run"]

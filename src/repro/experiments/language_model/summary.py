@@ -22,8 +22,8 @@ from repro.stored import Amount, Size, read_stored
 from repro.tasks.queries import Query
 from repro.theory.group_size import Population, compare
 
-FOLDER = paths.ATLAS / "language_model"  # profiled once, and kept in git
-CURE = "git checkout atlas/language_model"
+FOLDER = paths.RUNS / "language_model"  # profiled once, and kept in git
+CURE = "git checkout runs/language_model"
 FACTS = {
     "model": {"source": str, "engine": str, "dtype": str, "threads": Size},
     "seconds": {"load": Amount, "start": Amount, "sample": Amount},

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from repro.paths import ATLAS_DESIGN
+from repro.paths import DESIGN
 from repro.settings import Statistics
 from repro.settings.text import read_mapping
-from repro.stats import atlas, outcomes
+from repro.stats import outcomes, panels
 from repro.stats.answers import answered
-from repro.stats.atlas import NoRuns
+from repro.stats.panels import NoRuns
 
 PANEL = "language-model"
 BATCHES = "language-model-batches"  # the baseline on batches of as many rollouts as a quarter keeps
@@ -33,12 +33,12 @@ class Trained:
 def load() -> pd.DataFrame:
     """A row per run, as `repro.stats.outcomes.reached` has it, of seeds that are whole; NoRuns where that is one,
     which has no interval."""
-    return _seeds(atlas.whole(outcomes.reached([PANEL], _rate()), ["seed"]), PANEL)
+    return _seeds(panels.whole(outcomes.reached([PANEL], _rate()), ["seed"]), PANEL)
 
 
 def compare(baseline: str, statistics: Statistics) -> Trained:
     """Every arm of the panel less the baseline, by each of MEASURES, here and there."""
-    groups, runs, here = read_mapping(ATLAS_DESIGN)["groups"], load(), outcomes.reached([HERE])
+    groups, runs, here = read_mapping(DESIGN)["groups"], load(), outcomes.reached([HERE])
     families = {
         name: [arm for arm in groups[group] if arm in set(runs["arm"]) & set(here["arm"])]
         for name, group in FAMILIES.items()
@@ -77,7 +77,7 @@ def differences(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]], statistics
 
 def by_family(runs: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
     """arm, family, seed, accuracy: the share of right answers at the end of each of `runs`, by kind of query."""
-    asked = atlas.load("questions", PANEL).merge(runs[["run", "arm", "seed"]], on="run")
+    asked = panels.load("questions", PANEL).merge(runs[["run", "arm", "seed"]], on="run")
     sums = asked[asked["arm"].isin(list(arms))].groupby(["arm", "family", "seed"])[["successes", "samples"]].sum()
     return (sums["successes"] / sums["samples"]).rename("accuracy").reset_index()
 
@@ -87,8 +87,8 @@ def work(panel: str, runs: pd.DataFrame) -> pd.DataFrame:
     updates, the share of its FLOPs that updates take; response_tokens of held-out queries; silent, the share of groups
     without signal, over the whole run; kl to the base policy, in nats per token, at the last step that was probed."""
     known = runs[["run", "arm"]]
-    curves = known.merge(atlas.load("curves", panel), on="run").sort_values("step", kind="stable")
-    steps = known.merge(atlas.load("steps", panel), on="run").sort_values("step", kind="stable")
+    curves = known.merge(panels.load("curves", panel), on="run").sort_values("step", kind="stable")
+    steps = known.merge(panels.load("steps", panel), on="run").sort_values("step", kind="stable")
     ends, probed = curves.groupby("run").last(), steps.groupby("run")
     table = ends[["rollouts", "trained_tokens", "response_tokens"]].assign(
         steps=ends["step"],
@@ -101,11 +101,11 @@ def work(panel: str, runs: pd.DataFrame) -> pd.DataFrame:
 
 def _rate() -> float:
     """The learning rate of both panels, which vary none."""
-    return read_mapping(ATLAS_DESIGN)["panels"][PANEL]["settings"]["engine"]["learning_rate"]
+    return read_mapping(DESIGN)["panels"][PANEL]["settings"]["engine"]["learning_rate"]
 
 
 def _seeds(runs: pd.DataFrame, panel: str) -> pd.DataFrame:
     """`runs`, of two seeds or more."""
     if runs["seed"].nunique() < 2:
-        raise NoRuns(f"panel {panel} is whole for one seed alone: `make extra-vllm atlas PANEL={panel}`")
+        raise NoRuns(f"panel {panel} is whole for one seed alone: `make extra-vllm runs PANEL={panel}`")
     return runs

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from repro.settings import Statistics
-from repro.stats import atlas
+from repro.stats import panels
 from repro.stats.multiplicity import holm
 from repro.stats.nested import nested
 from repro.stats.outcomes import at_shares, compare, for_the_same_flops, paired
@@ -27,8 +27,8 @@ MEASURES = {
 def load() -> pd.DataFrame:
     """The panel's curves with policy, arm and seed, GFLOP in place of FLOPs; of base policies on which every arm is
     made. NoRuns where there is none."""
-    runs = atlas.whole(atlas.made([PANEL], ["policy", "arm", "seed"]), ["policy"])[["run", "policy", "arm", "seed"]]
-    curves = runs.merge(atlas.load("curves", PANEL), on="run").sort_values(["run", "step"], kind="stable")
+    runs = panels.whole(panels.made([PANEL], ["policy", "arm", "seed"]), ["policy"])[["run", "policy", "arm", "seed"]]
+    curves = runs.merge(panels.load("curves", PANEL), on="run").sort_values(["run", "step"], kind="stable")
     return curves.assign(gflop=curves["flops"] / 1e9)
 
 

@@ -1,12 +1,12 @@
-"""The atlas's panel of mixes: its runs, and what each mix is like while an arm trains on it."""
+"""The panel of mixes: its runs, and what each mix is like while an arm trains on it."""
 
 import numpy as np
 import pandas as pd
 
-from repro.paths import ATLAS_DESIGN
+from repro.paths import DESIGN
 from repro.settings import Mix
 from repro.settings.text import read_mapping
-from repro.stats import atlas
+from repro.stats import panels
 
 PANEL = "mixes"
 WHERE = ["mix", "policy"]
@@ -14,7 +14,7 @@ WHERE = ["mix", "policy"]
 
 def declared() -> dict[str, Mix]:
     """{name: mix}, as the panel declares them."""
-    panel = read_mapping(ATLAS_DESIGN)["panels"][PANEL]
+    panel = read_mapping(DESIGN)["panels"][PANEL]
     mixes = {name: Mix.model_validate(entry) for name, entry in panel["settings"]["mixes"].items()}
     return {name: mixes[name] for name in panel["vary"]["mix"]}
 
@@ -23,11 +23,11 @@ def load(table: str) -> pd.DataFrame:
     """A table of the panel with mix, policy, arm and seed in front, mixes in the order of the design; without mixes on
     which not every arm is trained yet, and without base policies that have fewer mixes than others. NoRuns where there
     is none."""
-    runs = atlas.made([PANEL], ["policy", "arm", "seed", "varied"])
-    runs = runs.assign(mix=atlas.varied(runs, "mix", str))
-    runs, mixes = atlas.whole(atlas.whole(runs, WHERE), ["policy"]), list(declared())
+    runs = panels.made([PANEL], ["policy", "arm", "seed", "varied"])
+    runs = runs.assign(mix=panels.varied(runs, "mix", str))
+    runs, mixes = panels.whole(panels.whole(runs, WHERE), ["policy"]), list(declared())
     named = runs.assign(mix=pd.Categorical(runs["mix"], mixes))[["run", *WHERE, "arm", "seed"]]
-    rows = named.sort_values(WHERE, kind="stable").merge(atlas.load(table, PANEL), on="run")
+    rows = named.sort_values(WHERE, kind="stable").merge(panels.load(table, PANEL), on="run")
     return rows.assign(mix=rows["mix"].astype(str))
 
 

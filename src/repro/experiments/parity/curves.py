@@ -54,7 +54,7 @@ def train_kept(settings: Settings, policy: Path, output: Path | None, say: Calla
     else:
         manifest = (paths.MANIFESTS / "parity_train.json").read_bytes()
         fingerprint = hashlib.sha256(manifest + hash_policy(policy).encode()).hexdigest()[:16]
-        folder, profiles = paths.CHECKPOINTS / f"parity-{fingerprint}", paths.PROFILE
+        folder, profiles = paths.SCRATCH / f"parity-{fingerprint}", paths.PROFILE
     train_on_verl(arms, settings, policy, profiles, folder, at_once=settings.parity.at_once, say=say)
     tables = {
         "evaluations": evaluations_on_verl(arms, settings, folder),

@@ -1,6 +1,6 @@
 """Do the engines do alike? Steps within single precision; verl's curves within the scatter between seeds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +10,6 @@ from repro.experiments.parity import ON_VERL
 from repro.files import read_parquet
 from repro.settings import Settings
 from repro.stats.multiplicity import holm
-from repro.stats.runs import load
 
 ENGINES = {"embedded": "embedded engine", "verl": "verl"}  # trained to the end on both
 TRAINERS = {"verl": "verl", "trl": "TRL"}  # whose first step is compared with the embedded engine's
@@ -28,12 +27,12 @@ MEASURES = {
 }
 
 
-def both_engines(settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
+def both_engines(settings: Settings, of_embedded: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(evaluations, steps) of `parity.arms` on both engines, column `engine`. The start, which is common, is the
-    embedded engine's on verl too."""
-    arms, tables = settings.parity.arms, {}
+    embedded engine's on verl too. `of_embedded`: the embedded engine's tables, by name."""
+    tables = {}
     for name in ("evaluations", "steps"):
-        embedded = load(name, arms)
+        embedded = of_embedded[name]
         on_verl = read_parquet(ON_VERL / f"{name}.parquet", "dvc repro parity_train")
         if name == "evaluations":
             start = embedded[(embedded["step"] == 0) & embedded["seed"].isin(settings.parity.seeds)]

@@ -1,9 +1,9 @@
-"""Which learning rate suits which arm, from the atlas's tuning panels."""
+"""Which learning rate suits which arm, from the panels of tuning."""
 
 import pandas as pd
 
-from repro.stats.atlas import NoRuns
 from repro.stats.outcomes import reached
+from repro.stats.panels import NoRuns
 
 PANELS = ("tuning", "tuning-edges")
 
@@ -46,7 +46,7 @@ def held_out(table: pd.DataFrame, rate: float) -> pd.DataFrame:
     NoRuns with a single policy."""
     on, rows = policies(table), []
     if len(on) < 2:
-        raise NoRuns(f"the atlas's tuning panel is whole on base policy {on[0]} alone: `make atlas PANEL=tuning`")
+        raise NoRuns(f"panel tuning is whole on base policy {on[0]} alone: `make runs PANEL=tuning`")
     for arm in table["arm"].unique():
         area = table[(table["arm"] == arm) & table["policy"].isin(on)].pivot(
             index="policy", columns="rate", values="area"

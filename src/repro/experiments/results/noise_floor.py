@@ -20,22 +20,24 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, here: pd.DataFram
     arms, paired_sd                   the standard deviation of paired differences, the median over so many arms
     resolvable, resolvable_holm       the mean of that many paired differences at which a t-test just resolves it (so
                                       in half of the studies), alone and as the first of Holm's steps over all arms
+
+    Without an arm `<baseline>-again` there are no same seeds, and no new ones.
     """
     again = f"{settings.baseline}-again"
     ours = [*compared(settings), again]
     curves = evaluations[evaluations["arm"].isin(ours)]
-    missing = {settings.baseline, again} - set(curves["arm"])
-    if missing:
-        raise ValueError(f"noise floor: there is no run of {sorted(missing)[0]!r}; add the arm and train it")
+    if settings.baseline not in set(curves["arm"]):
+        raise ValueError(f"noise floor: there is no run of {settings.baseline!r}; add the arm and train it")
     final = last_of(curves)["accuracy"]
-    first, second = final[settings.baseline], final[again]
+    first = final[settings.baseline]
+    second = final[again] if again in final else first[:0]
     new = second.drop(first.index, errors="ignore")
     return pd.DataFrame(
         [
             {
                 **_same_seed_twice(curves if here is None else here, settings.baseline, again),
                 **_two_means(first.to_numpy(), new.to_numpy(), settings.statistics.confidence),
-                **_resolvable(final.drop(again), settings),
+                **_resolvable(final.drop(again, errors="ignore"), settings),
             }
         ]
     )

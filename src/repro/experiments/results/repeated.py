@@ -1,4 +1,4 @@
-"""This machine's own runs against the atlas's: the same bits, or within the intervals that a repetition should keep?"""
+"""This machine's own runs against those in git: the same bits, or within a repetition's intervals?"""
 
 from itertools import combinations
 
@@ -11,18 +11,18 @@ from repro.stats.runs import compared, last_of
 REPEATED = "repeated.parquet"  # the table, in results/study
 
 
-def repeated(own: pd.DataFrame, atlas: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+def repeated(own: pd.DataFrame, stored: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """One row per compared arm that both tables of evaluations have, but the baseline:
 
-    arm, seeds, same_bits    runs, and how many of them have the atlas's curve to the last bit (of single precision)
+    arm, seeds, same_bits    runs, and how many of them have the curve in git to the last bit (of single precision)
     difference               final accuracy less the baseline's, paired by seed, mean over the runs made here
-    atlas, low, high         the same of the atlas, and the prediction interval of a repetition with as many seeds
+    stored, low, high        the same of those in git, and the prediction interval of a repetition with as many seeds
     inside                   whether `difference` lies in it
     """
-    both = set(own["arm"]) & set(atlas["arm"])
+    both = set(own["arm"]) & set(stored["arm"])
     arms = [arm for arm in compared(settings) if arm in both and arm != settings.baseline]
-    bits = _same_bits(own, atlas)
-    here, there = (differences(table, settings.baseline) for table in (own, atlas))
+    bits = _same_bits(own, stored)
+    here, there = (differences(table, settings.baseline) for table in (own, stored))
     rows = []
     for arm in arms:
         here_S, there_S = here.loc[arm].dropna(), there.loc[arm].dropna()
@@ -30,7 +30,7 @@ def repeated(own: pd.DataFrame, atlas: pd.DataFrame, settings: Settings) -> pd.D
         difference, same = float(here_S.mean()), bits[arm]
         inside = same.all() or low <= difference <= high
         row = {"arm": arm, "seeds": len(here_S), "same_bits": int(same.sum()), "difference": difference}
-        rows.append({**row, "atlas": mean, "low": low, "high": high, "inside": bool(inside)})
+        rows.append({**row, "stored": mean, "low": low, "high": high, "inside": bool(inside)})
     return pd.DataFrame(rows)
 
 
@@ -38,10 +38,10 @@ def sentence(table: pd.DataFrame, confidence: float) -> str:
     """What the table says."""
     runs, same, inside = table["seeds"].sum(), table["same_bits"].sum(), table["inside"].sum()
     if same == runs:
-        return f"All {runs} runs made here have the atlas's bits"
+        return f"All {runs} runs made here have the bits of those in git"
     return (
-        f"{same} of {runs} runs made here have the atlas's bits; {inside} of {len(table)} differences from the "
-        f"baseline lie inside the {confidence:.0%} prediction intervals of the atlas"
+        f"{same} of {runs} runs made here have the bits of those in git; {inside} of {len(table)} differences from the "
+        f"baseline lie inside the {confidence:.0%} prediction intervals of those in git"
     )
 
 
@@ -65,10 +65,10 @@ def differences(evaluations: pd.DataFrame, baseline: str) -> pd.DataFrame:
     return final - final.loc[baseline]
 
 
-def _same_bits(own: pd.DataFrame, atlas: pd.DataFrame) -> pd.Series:
+def _same_bits(own: pd.DataFrame, stored: pd.DataFrame) -> pd.Series:
     """(arm, seed) → whether the two curves are equal, of the runs made here."""
-    measured = [name for name in atlas if name in own and name not in ("arm", "seed")]
-    stored = dict(iter(atlas.groupby(["arm", "seed"])[measured]))
+    measured = [name for name in stored if name in own and name not in ("arm", "seed")]
+    stored = dict(iter(stored.groupby(["arm", "seed"])[measured]))
     same = {}
     for key, curve in own.groupby(["arm", "seed"])[measured]:
         there = stored.get(key)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from repro.stats import atlas
+from repro.stats import panels
 from repro.stats.pass_at_k import pass_at_k
 
 PANEL, OWN = "sharpening", "sharpening-own"  # the second at rates of the arms' own
@@ -15,10 +15,10 @@ KEYS = ["policy", "arm", "seed"]
 def load(panel: str = PANEL) -> pd.DataFrame:
     """A panel's rows of `temperatures` with policy, arm and seed, those of the base policies as arm BASE with seed 0;
     of base policies on which every arm is made. NoRuns where there is none."""
-    runs = atlas.whole(atlas.made([panel], KEYS), ["policy"])[["run", *KEYS]]
+    runs = panels.whole(panels.made([panel], KEYS), ["policy"])[["run", *KEYS]]
     bases = runs.drop_duplicates("policy").assign(arm=BASE, seed=0)
     bases["run"] = [f"{panel}/{policy}/{BASE}" for policy in bases["policy"]]
-    rows = pd.concat([bases, runs]).merge(atlas.load("temperatures", panel), on="run")
+    rows = pd.concat([bases, runs]).merge(panels.load("temperatures", panel), on="run")
     return rows.assign(temperature=rows["temperature"].astype(float).round(2))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from repro.settings import Statistics
-from repro.stats import atlas
+from repro.stats import panels
 from repro.stats.nested import nested
 from repro.stats.outcomes import for_the_same_flops
 
@@ -23,10 +23,10 @@ def load() -> pd.DataFrame:
     The same FLOPs: what the most economical run of the base policy spends in all, linear between evaluations. Of base
     policies on which every run is made; NoRuns where there is none.
     """
-    runs = atlas.whole(atlas.made(PANELS), ["policy"])
-    group, weighting = atlas.varied(runs, UNSOLVABLE, int, WITHOUT), atlas.varied(runs, WEIGHTING, str)
+    runs = panels.whole(panels.made(PANELS), ["policy"])
+    group, weighting = panels.varied(runs, UNSOLVABLE, int, WITHOUT), panels.varied(runs, WEIGHTING, str)
     runs = runs[["run", "policy", "seed"]].assign(group=group, weighting=weighting)
-    curves = pd.concat([atlas.load("curves", panel) for panel in PANELS], ignore_index=True)
+    curves = pd.concat([panels.load("curves", panel) for panel in PANELS], ignore_index=True)
     curves = curves.merge(runs[["run", "policy"]], on="run").sort_values(["run", "step"], kind="stable")
     last = curves.groupby("run").last()
     spent = for_the_same_flops(curves, ["policy"])

@@ -24,7 +24,7 @@ p̂ = s/K, with s successes in K samples of the base policy. The headline arm, `
    K ≤ `largest` the unsolvable queries have by far the largest groups, and those kept by 2 can still take most
    rollouts, though K failures do not tell 0 from 1/K. Allocation "shrunken" puts the posterior mean of p in place of p̂,
    for queries with p ~ Beta(α, β), fitted to the profile: no group is larger than the samples support. `unsolvable`
-   sets their size apart from either rule; the atlas varies it.
+   sets their size apart from either rule; panel surface varies it.
 
 5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order redrawn each epoch. Later epochs
    start again from the easiest by the same p̂, since there is only one profile; hence an epoch's last steps hold only

@@ -1,0 +1,224 @@
+"""The design: runs/design.yaml as typed values, and the list of its runs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from repro import paths
+from repro import settings as settings_module
+from repro.errors import brief
+from repro.settings import Settings, SettingsError, nearest
+from repro.settings.fields import NAMES, Count, Distinct, LearningRate, Name, Section, Seeds, Temperature
+from repro.settings.text import read_mapping
+from repro.stats.panels import RATE
+
+Changes = dict[str, Any]  # a part of params.yaml that replaces what stands there
+
+
+class Panel(Section):
+    """A full cross of arms (or names of `groups`), base policies, seeds and the values of `vary`, for one question.
+
+    `rates`: in place of `arms`, learning rates of each arm of its own. `repeats`: the panel whose runs it makes again,
+    on another kind of CPU; everything but the question is that panel's.
+
+    `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
+    all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
+    `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
+    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy. `few_shot`:
+    the base policy is the language model of the section `language_model`, on its own queries. `rollouts`: git keeps the
+    logged rollouts of its runs too, which reports on arms show.
+    """
+
+    question: str
+    repeats: Name | None = None
+    arms: list[str] = Field(default_factory=list)
+    rates: dict[Name, Annotated[list[LearningRate], Distinct, Field(min_length=1)]] = Field(default_factory=dict)
+    policies: Annotated[list[Name], Distinct, Field(min_length=1)]
+    seeds: Annotated[Seeds, Distinct]
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    settings: Changes = Field(default_factory=dict)
+    stop_at: Annotated[float, Field(ge=0.01, le=1000)] | None = None
+    temperatures: dict[Temperature, Count] = Field(default_factory=dict)
+    few_shot: bool = False
+    rollouts: bool = False
+
+    @model_validator(mode="after")
+    def consistent(self):
+        if bool(self.arms) == bool(self.rates):
+            raise ValueError("it needs either arms or rates")
+        for key, values in self.vary.items():
+            if twice := [value for value in values if values.count(value) > 1]:
+                raise ValueError(f"vary.{key}: {brief(twice[0])} is there twice; remove one")
+        if self.temperatures and self.stop_at:
+            raise ValueError(
+                "temperatures: the weights kept are those after engine.steps, so stop_at cannot be set too"
+            )
+        if self.temperatures and self.few_shot:
+            raise ValueError("temperatures: they are asked of policies made here, not of a language model (few_shot)")
+        return self
+
+
+class Design(Section):
+    """`baseline`: that pages on panels compare with. `settings`: over params.yaml, for every run. `policies`: base
+    policies by name, each with what it sets itself. `groups`: lists of arms by name."""
+
+    baseline: Name = "grpo"
+    settings: Changes
+    policies: dict[Name, Changes]
+    groups: dict[Name, list[str]]
+    panels: dict[Name, Panel]
+
+    @model_validator(mode="before")
+    @classmethod
+    def repeat(cls, raw: Any) -> Any:
+        """A panel that repeats another has what that one has."""
+        panels = raw.get("panels") if isinstance(raw, dict) else None
+        if not isinstance(panels, dict):
+            return raw
+        known = {name: panel for name, panel in panels.items() if isinstance(panel, dict)}
+        for name, panel in known.items():
+            if "repeats" not in panel:
+                continue
+            first = known.get(str(panel["repeats"]))
+            if first is None or "repeats" in first:
+                raise ValueError(f"panels.{name}.repeats: there is no panel {panel['repeats']!r} to repeat")
+            if more := sorted(set(panel) - {"question", "repeats"}):
+                raise ValueError(f"panels.{name}: it repeats {panel['repeats']} and cannot set {more[0]!r} itself")
+            panels = {**panels, name: {**first, **panel}}
+        return {**raw, "panels": panels}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `varied`: (key, value) pairs, in the order of the panel's `vary`."""
+
+    panel: str
+    policy: str
+    arm: str
+    seed: int
+    varied: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The same in the design, in the data and on the command line."""
+        varied = [f"{key}={json.dumps(value)}" for key, value in self.varied]
+        return "/".join([self.panel, self.policy, *varied, self.arm, str(self.seed)])
+
+    @property
+    def setting(self) -> tuple:
+        """What runs with equal settings and base policy share."""
+        return self.panel, self.policy, self.varied
+
+
+def load(path: Path | None = None, *, strict: bool = True) -> Design:
+    """The design, checked; SettingsError of one sentence that names the key. `strict`: an arm of it must be in
+    params.yaml, too, as it must to be trained."""
+    path = path or paths.DESIGN
+    try:
+        if not path.exists():
+            raise SettingsError(f"{path} is not there: runs are declared in a clone of the repository")
+        design = Design.model_validate(read_mapping(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, message = ".".join(map(str, first["loc"])), " ".join(first["msg"].split())
+        message = NAMES if first["type"] == "string_pattern_mismatch" else message
+        where = f"{' '.join(where.split())[:100]}: " if where else ""
+        raise SettingsError(f"{path.name}: {where}{message.removeprefix('Value error, ')}") from None
+    for name, panel in design.panels.items():
+        for policy in panel.policies:
+            if policy not in design.policies:
+                near = nearest(policy, design.policies)
+                raise SettingsError(f"{path.name}: panels.{name}: there is no policy {policy!r}{near}")
+        known = settings_of(design, Cell(name, panel.policies[0], "", 0)).all_arms
+        if same := [group for group in design.groups if group in known]:
+            raise SettingsError(f"{path.name}: groups.{same[0]} has the name of an arm; give it another")
+        if groups := [group for group in panel.rates if group in design.groups]:
+            raise SettingsError(f"{path.name}: panels.{name}.rates: {groups[0]} is a group; give each arm its rates")
+        for arm in arms_of(design, panel):
+            if strict and arm not in known:
+                near = nearest(arm, [*known, *design.groups])
+                raise SettingsError(f"{path.name}: panels.{name}: there is no arm or group {arm!r}{near}")
+            if panel.few_shot and arm in known and known[arm].profile:
+                raise SettingsError(
+                    f"{path.name}: panels.{name}: arm {arm} profiles each query, which few_shot has not: leave it out"
+                )
+    return design
+
+
+def arms_of(design: Design, panel: Panel) -> list[str]:
+    """The panel's arms, groups written out, each once."""
+    named = panel.arms or panel.rates
+    return list(dict.fromkeys(arm for name in named for arm in design.groups.get(name, [name])))
+
+
+def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
+    """Every run of the design, or of some panels, in its order."""
+    for name, panel in design.panels.items():
+        if panels and name not in panels:
+            continue
+        varied = [[(key, value) for value in values] for key, values in panel.vary.items()]
+        for policy, values in product(panel.policies, product(*varied)):
+            for arm in arms_of(design, panel):
+                rates = [((RATE, rate),) for rate in panel.rates.get(arm, [])] or [()]
+                for rate, seed in product(rates, panel.seeds):
+                    yield Cell(name, policy, arm, seed, values + rate)
+
+
+def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
+    """Shard `index` of `count`, from 1. Seeds are dealt, so that all arms of one seed are on one machine."""
+    seeds = list(dict.fromkeys((cell.policy, cell.seed) for cell in of))
+    mine = set(seeds[index - 1 :: count])
+    return [cell for cell in of if (cell.policy, cell.seed) in mine]
+
+
+def settings_of(design: Design, cell: Cell) -> Settings:
+    """The settings of a run: params.yaml, then the design's, the base policy's, the panel's and the cell's own."""
+    raw = dict(_params(paths.PARAMS, paths.PARAMS.stat().st_mtime_ns))
+    scales = raw.get("scales")
+    if not isinstance(scales, dict) or raw.get("scale") not in scales:
+        settings_module.load()  # says what is wrong
+    raw["scales"] = {raw["scale"]: scales[raw["scale"]]}  # the others are not checked again for every run
+    parts = [design.settings, design.policies[cell.policy], design.panels[cell.panel].settings]
+    varied = dict(cell.varied)
+    mix = varied.pop("mix", None)
+    for part in [*parts, *(_nested(key, value) for key, value in varied.items())]:
+        raw = settings_module.merge(raw, _of_known_arms(part, raw))
+    settings = settings_module.parse(raw)
+    if stop_at := design.panels[cell.panel].stop_at:
+        engine = {"stop_gflops": stop_at * settings.evaluation.budget_gflops}
+        settings = settings.model_copy(update={"engine": settings.engine.model_copy(update=engine)})
+    if design.panels[cell.panel].temperatures:
+        settings = last_weights(settings)
+    return settings if mix is None else settings.with_mix(mix)
+
+
+def _of_known_arms(part: Changes, raw: dict[str, Any]) -> Changes:
+    """`part` with what it changes of arms where params.yaml has each, in `arms` or `more_arms`; of others, nothing."""
+    changed = part.get("arms", {})
+    places = ("arms", "more_arms")
+    return {key: value for key, value in part.items() if key not in places} | {
+        place: own for place in places if (own := {name: changed[name] for name in changed if name in raw[place]})
+    }
+
+
+@cache
+def _params(path: Path, changed: int) -> dict[str, Any]:
+    return read_mapping(path)
+
+
+def last_weights(settings: Settings) -> Settings:
+    """The settings with which every run keeps the weights that it ends with; its numbers stay the same."""
+    study = settings.drift.model_copy(update={"arms": list(settings.all_arms), "snapshot_every": settings.engine.steps})
+    return settings.model_copy(update={"drift": study})
+
+
+def _nested(key: str, value: Any) -> Changes:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value

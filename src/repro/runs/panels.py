@@ -1,0 +1,229 @@
+"""Panels of the design as questions to the store: their cells as runs that are asked for, and their tables for git."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from repro import paths
+from repro.engine.log import Log
+from repro.experiments.language_model import train as language_model
+from repro.files import read_parquet, write_json, write_parquet
+from repro.policy.base import make_base_policy
+from repro.policy.model import ensure_tokenizer, save_policy
+from repro.runs import store
+from repro.runs.batches import batches
+from repro.runs.design import Cell, Design, Panel, settings_of
+from repro.runs.key import Asked
+from repro.runs.make import made_ready
+from repro.runs.store import Found, Need
+from repro.runs.temperatures import at_temperatures, of_base
+from repro.settings import SCHEDULING, WORDS, Settings
+from repro.stats import panels
+from repro.stored import read_stored
+from repro.tasks.queries import make_pools
+
+TABLES = {"curves": "evaluations", "steps": "steps", "questions": "questions", "seconds": "seconds"}  # of the log
+CHUNK = 24  # runs between two looks at the clock
+# What a panel's runs depend on, as stored beside them to say in words what an edit has changed.
+SECTIONS = {
+    "task": {"pretraining_queries"},
+    "policy": {"shipped"},
+    "engine": SCHEDULING,
+    "evaluation": set(),
+    "profile": {"temperatures", "temperature_samples"},
+}
+STORED = {"sections": dict[str, dict], "arms": dict[str, dict]}
+
+
+def asked_of(design: Design, of: Sequence[Cell], say: Callable = print) -> dict[Cell, Asked]:
+    """The run that each cell asks for; cells whose arm is not in params.yaml any more ask for none."""
+    found = {}
+    for cells, settings in by_setting(design, of):
+        panel, policy = design.panels[cells[0].panel], policy_of(design, cells[0], say)
+        known = [cell for cell in cells if cell.arm in settings.all_arms]
+        found |= {cell: Asked(settings, cell.arm, cell.seed, policy, panel.few_shot) for cell in known}
+    return {cell: found[cell] for cell in of if cell in found}
+
+
+def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell], Settings]]:
+    """The cells with equal settings together, and their settings."""
+    order = {cell.setting: index for index, cell in reversed(list(enumerate(of)))}
+    for _, group in groupby(sorted(of, key=lambda cell: order[cell.setting]), key=lambda cell: cell.setting):
+        cells = list(group)
+        yield cells, settings_of(design, cells[0])
+
+
+def policy_of(design: Design, cell: Cell, say: Callable = print) -> Path:
+    """The folder of the cell's base policy, in git; pre-trained where it is not there yet. A language model's is the
+    one that its package was converted into."""
+    if design.panels[cell.panel].few_shot:
+        return language_model.policy_of(settings_of(design, cell))
+    folder = paths.BASE_POLICIES / cell.policy
+    if not (folder / "config.json").exists():
+        first = next(panel for panel, entry in design.panels.items() if cell.policy in entry.policies)
+        settings = settings_of(design, Cell(first, cell.policy, "", 0))
+        say(f"base policy {cell.policy} is not there: pre-training it takes minutes")
+        model, _ = make_base_policy(settings.policy, make_pools(settings.task), say)
+        save_policy(model, ensure_tokenizer(settings.policy.source), folder)
+    return folder
+
+
+def make(
+    design: Design, of: Sequence[Cell], minutes: float | None = None, say: Callable = print, any_cpu: bool = False
+) -> int:
+    """Make the runs of the cells that the store lacks, into this machine's layer, and return their number. A later call
+    goes on where this one was cut off. `minutes`: no chunk of runs begins after as many. `any_cpu`: those that are left
+    to another kind of CPU too."""
+    from time import monotonic
+
+    from repro.runs.machines import of_this_cpu
+
+    began, made = monotonic(), 0
+    left = list(missing(design, of, say))
+    left = left if any_cpu else of_this_cpu(design, left, say)
+    asked = asked_of(design, left, say)
+    for start in range(0, len(left), CHUNK):
+        if minutes is not None and monotonic() - began > 60 * minutes:
+            break
+        chunk = left[start : start + CHUNK]
+        ready(design, chunk, asked, say)
+        made += len(chunk)
+        say(f"{made} of {len(left)} runs made, the last {chunk[-1].name}")
+    return made
+
+
+def ready(design: Design, cells: Sequence[Cell], asked: Mapping[Cell, Asked], say: Callable = print) -> Found:
+    """Where the runs of the cells are; those that the store lacks are made. A panel that repeats another, or is scored
+    at other temperatures, asks for runs of this machine."""
+    found = Found()
+    for panel, group in groupby(cells, key=lambda cell: cell.panel):
+        entry, own = design.panels[panel], list(group)
+        need = Need(snapshots=bool(entry.temperatures), here=entry.repeats is not None)
+        found.places |= made_ready([asked[cell] for cell in own], need, say).places
+    return found
+
+
+def missing(design: Design, of: Sequence[Cell], say: Callable = print) -> Iterator[Cell]:
+    """The cells whose runs the store lacks; of a panel that repeats another, which its tables in git lack."""
+    listed = {name: set(runs_of(name)["run"]) for name in dict.fromkeys(cell.panel for cell in of)}
+    by_name = {name for name in listed if design.panels[name].repeats or design.panels[name].few_shot}
+    others = [cell for cell in of if cell.panel not in by_name]
+    asked = asked_of(design, others, say)
+    absent = set(store.find(list(asked.values()), say=say).absent)
+    for cell in of:
+        if (cell.name not in listed[cell.panel]) if cell.panel in by_name else asked[cell] in absent:
+            yield cell
+
+
+def runs_of(panel: str) -> pd.DataFrame:
+    """The runs of a panel in git, also before the first."""
+    return panels.load("runs", panel, root=paths.PANELS)
+
+
+def keep(design: Design, of: Sequence[Cell], part: str = "", say: Callable = print) -> list[Cell]:
+    """Add the runs of the cells that are in this machine's layer, and not in their panel's tables yet, to these tables
+    for git, `runs` last: a run listed there counts as made. `part`: a shard's own files. Returns these cells."""
+    listed = {cell.panel: set(runs_of(cell.panel)["run"]) for cell in of}
+    new = [cell for cell in of if cell.name not in listed[cell.panel]]
+    asked, kept = asked_of(design, new, say), []
+    for panel, group in groupby(new, key=lambda cell: cell.panel):
+        own, entry = list(group), design.panels[panel]
+        need = Need(("selection", "rollouts", "seconds"), bool(entry.temperatures), entry.repeats is not None)
+        places = store.find([asked[cell] for cell in own], need, say).places
+        here = {cell: places[asked[cell]].folder for cell in own if getattr(places.get(asked[cell]), "folder", None)}
+        if not here:
+            continue
+        describe(design, panel)
+        _append_all(list(here), here, asked, entry, part)
+        kept += here
+    store.forget_index()
+    return kept
+
+
+def _append_all(
+    cells: Sequence[Cell], folders: Mapping[Cell, Path], asked: Mapping[Cell, Asked], entry: Panel, part: str
+) -> None:
+    from repro.engine.checkpoint import Checkpoints
+
+    panel, kept = cells[0].panel, {cell: Checkpoints(folder, None) for cell, folder in folders.items()}
+    logs = {cell: one.finished() for cell, one in kept.items()}
+    tables = tables_of(cells, logs)
+    if entry.rollouts:
+        tables |= {table: _rows(cells, logs, table) for table in ("selection", "rollouts")}
+    if entry.temperatures:
+        tables["temperatures"] = scored(cells, [asked[cell] for cell in cells], folders, entry.temperatures)
+    for table, frame in tables.items():
+        append(frame, panel, table, part)
+    facts = [
+        {
+            "run": cell.name,
+            "panel": panel,
+            "policy": cell.policy,
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "varied": json.dumps(dict(cell.varied)),
+            **kept[cell].made(),
+            **{panels.ROWS + table: (frame["run"] == cell.name).sum() for table, frame in tables.items()},
+        }
+        for cell in cells
+    ]
+    append(pd.DataFrame(facts), panel, "runs", part)
+
+
+def tables_of(cells: Sequence[Cell], logs: Mapping[Cell, Log]) -> dict[str, pd.DataFrame]:
+    """The tables of a panel's runs but `runs` and `temperatures`."""
+    found = {}
+    for table, name in TABLES.items():
+        found[table] = _rows(cells, logs, name).drop(columns="prompt", errors="ignore")
+    seconds = found["seconds"].groupby(["run", "phase"], sort=False, as_index=False)
+    drawn = [batches(pd.DataFrame(logs[cell].selection)).assign(run=cell.name) for cell in cells]
+    return found | {"seconds": seconds["seconds"].sum(), "batches": pd.concat(drawn, ignore_index=True)}
+
+
+def _rows(cells: Sequence[Cell], logs: Mapping[Cell, Log], name: str) -> pd.DataFrame:
+    rows = [{"run": cell.name, **row} for cell in cells for row in getattr(logs[cell], name)]
+    return pd.DataFrame(rows).drop(columns="seed", errors="ignore")
+
+
+def scored(
+    cells: Sequence[Cell], asked: Sequence[Asked], folders: Mapping[Cell, Path], samples: Mapping[float, int]
+) -> pd.DataFrame:
+    """What the runs' policies score at other temperatures, and their base policy, if the panel does not have it yet."""
+    each = at_temperatures([(one, folders[cell]) for cell, one in zip(cells, asked, strict=True)], samples)
+    frames = [frame.assign(run=cell.name) for cell, frame in zip(cells, each, strict=True)]
+    panel, base = cells[0].panel, f"{cells[0].panel}/{cells[0].policy}/base"
+    if base not in set(panels.load("temperatures", panel)["run"]):
+        frames.append(of_base(asked[0].policy, asked[0].settings, samples).assign(run=base))
+    return pd.concat(frames, ignore_index=True)
+
+
+def append(frame: pd.DataFrame, panel: str, table: str, part: str = "", root: Path | None = None) -> None:
+    path = (root or paths.PANELS) / panel / f"{table}{part}.parquet"
+    exact = table in ("selection", "rollouts")  # of which the planner's and the claims' figures are made
+    single = [name for name in frame.select_dtypes("float64") if not (exact or name.startswith("flops"))]
+    frame = frame.astype(dict.fromkeys(single, "float32"))
+    if path.exists():
+        # a kill between two tables leaves rows of runs that are added again
+        before = read_parquet(path, "git checkout runs/panels")  # rows of runs listed as made are not made again
+        frame = pd.concat([before[~before["run"].isin(frame["run"])], frame], ignore_index=True)
+    write_parquet(frame, path)
+
+
+def describe(design: Design, panel: str) -> None:
+    """Store what the panel's runs were made with beside them; an arm that is there already stays as it was made."""
+    path = paths.PANELS / panel / "settings.json"
+    now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))
+    stored = read_stored(path, "git checkout it", STORED) if path.exists() else now
+    if set(now["arms"]) - set(stored["arms"]) or not path.exists():
+        write_json(stored | {"arms": now["arms"] | stored["arms"]}, path)
+
+
+def made_with(settings: Settings) -> dict[str, Any]:
+    """{"sections": {name: values}, "arms": {name: parts}} of settings, as stored beside a panel's runs."""
+    sections = {name: getattr(settings, name).model_dump(mode="json", exclude=out) for name, out in SECTIONS.items()}
+    arms = {name: arm.model_dump(mode="json", exclude=WORDS) for name, arm in settings.all_arms.items()}
+    return json.loads(json.dumps({"sections": sections, "arms": arms}))

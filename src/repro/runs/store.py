@@ -1,0 +1,171 @@
+"""The one store of runs: what is there under a key is read, and nothing is refused.
+
+First layer: runs/panels, in git, tables by panel of the design (repro.stats.panels). Second: runs/here, a folder for
+each run that this machine made, or that was copied from another: its name begins with arm and seed and ends with the
+key; `run.json` has its log and where and when it was made; and weights lie beside where a study of the policy in
+training asked for them. A run is found by what it asks for (repro.runs.key) and what its code computes
+(repro.runs.golden), on whatever kind of CPU it was made.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from repro import paths
+from repro.engine.checkpoint import FINISHED, Checkpoints
+from repro.engine.log import Log
+from repro.machine import hardware, slug
+from repro.runs import golden
+from repro.runs.key import Asked
+from repro.stats import panels
+from repro.stats.panels import ROWS
+
+TABLES = {"evaluations": "curves"}  # names of the log's tables that panels call otherwise
+PLAIN = ("evaluations", "steps", "questions")  # tables that every run has
+RUN = ["arm", "seed"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is: a folder of this machine's layer, or a panel in git and its name there."""
+
+    folder: Path | None = None
+    panel: str = ""
+    run: str = ""
+
+
+@dataclass
+class Found:
+    """`places`: of the runs that are there, in the order asked; `absent`: the others."""
+
+    places: dict[Asked, Place] = field(default_factory=dict)
+    absent: list[Asked] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run must have, to count as there. tables: of the log, beside PLAIN; snapshots: the weights during training
+    that a study of its arm wants; here: made on this machine, or on one of its kind of CPU, in full precision."""
+
+    tables: tuple[str, ...] = ()
+    snapshots: bool = False
+    here: bool = False
+
+
+ANY = Need()
+
+
+def find(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print) -> Found:
+    """Which of the runs are there, and where."""
+    names, found = golden.computes(asked, say), Found()
+    for one, computes in zip(asked, names, strict=True):
+        place = _committed(one, computes, need) or _made_here(one, computes, need)
+        if place is None:
+            found.absent.append(one)
+        else:
+            found.places[one] = place
+    return found
+
+
+def checkpoints_for(asked: Asked, computes: str) -> Checkpoints:
+    """Where a run that is made here keeps its state, and what it ends with."""
+    return Checkpoints(paths.HERE / f"{_stem(asked, computes)}-{slug(hardware()['cpu'])}", f"{asked.asks} {computes}")
+
+
+def tables(places: Iterable[tuple[Asked, Place]], names: Sequence[str] = PLAIN) -> dict[str, pd.DataFrame]:
+    """{name: table} of runs, columns `arm` and `seed` in front, rows in the order asked. Where some runs are in git,
+    which keeps single precision (FLOPs apart), all figures have it."""
+    listed = list(places)
+    return {name: _table(listed, name) for name in names}
+
+
+def _table(places: Sequence[tuple[Asked, Place]], name: str) -> pd.DataFrame:
+    parts, single = [], any(place.panel for _, place in places)
+    for one, place in places:
+        part = _rows(place, name) if place.panel else pd.DataFrame(getattr(log_of(place), name))
+        part = part.drop(columns=[column for column in (*RUN, "run") if column in part])
+        if single and not place.panel:
+            rounded = [column for column in part.select_dtypes("float64") if not column.startswith("flops")]
+            part = part.astype(dict.fromkeys(rounded, "float32")).astype(dict.fromkeys(rounded, "float64"))
+        part.insert(0, "arm", one.arm)
+        part.insert(1, "seed", one.seed)
+        parts.append(part)
+    whole = pd.concat(parts, ignore_index=True)
+    return whole.drop(columns="prompt", errors="ignore") if name == "questions" else whole
+
+
+def _rows(place: Place, name: str) -> pd.DataFrame:
+    part = rows_in_git(place, TABLES.get(name, name)).reset_index(drop=True)
+    return part.astype(dict.fromkeys(part.select_dtypes("float32"), "float64"))
+
+
+@cache
+def _by_run(panel: str, table: str) -> dict[str, pd.DataFrame]:
+    return dict(iter(panels.load(table, panel).groupby("run", sort=False)))
+
+
+def made(place: Place) -> dict:
+    """Where and when a run was made: cpu, torch, commit, dirty, date."""
+    if place.folder:
+        return Checkpoints(place.folder, None).made()
+    return panels.load("runs", place.panel).set_index("run").loc[place.run].to_dict()
+
+
+def rows_in_git(place: Place, table: str) -> pd.DataFrame:
+    """A panel's rows of one run, as they are stored."""
+    return _by_run(place.panel, table)[place.run]
+
+
+def log_of(place: Place) -> Log:
+    """The log of a run in this machine's layer."""
+    return Checkpoints(place.folder, None).finished()
+
+
+def _committed(asked: Asked, computes: str, need: Need) -> Place | None:
+    """The run in git, of the first panel that has it."""
+    if need.snapshots or need.here:
+        return None
+    for row in _index().get((asked.asks, computes), ()):
+        if all(row.get(f"{ROWS}{TABLES.get(name, name)}", 0) > 0 for name in need.tables):
+            return Place(panel=row["panel"], run=row["run"])
+    return None
+
+
+@cache
+def _index() -> dict[tuple[str, str], list[dict]]:
+    """{(asks, computes): rows of `runs`} of every panel, in the order of the design's file."""
+    runs = panels.load("runs")
+    if "asks" not in runs:
+        return {}
+    known: dict[tuple[str, str], list[dict]] = {}
+    order = {panel: place for place, panel in enumerate(panels.in_order())}
+    rows = sorted(runs.fillna(0).to_dict("records"), key=lambda row: order.get(row["panel"], len(order)))
+    for row in rows:
+        known.setdefault((row["asks"], row["computes"]), []).append(row)
+    return known
+
+
+def forget_index() -> None:
+    """Read the panels again when asked next: some have been written."""
+    _index.cache_clear()
+    _by_run.cache_clear()
+
+
+def _made_here(asked: Asked, computes: str, need: Need) -> Place | None:
+    """The run in this machine's layer; that of its own kind of CPU before one of another."""
+    own = checkpoints_for(asked, computes).folder
+    others = () if need.here else sorted(paths.HERE.glob(f"{_stem(asked, computes)}-*"))
+    for folder in (own, *others):
+        kept = {int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.safetensors")}
+        wanted = set(asked.settings.snapshots_of(asked.arm)) if need.snapshots else set()
+        if (folder / FINISHED).exists() and wanted <= kept:
+            return Place(folder)
+    return None
+
+
+def _stem(asked: Asked, computes: str) -> str:
+    return f"{asked.arm}-{asked.seed}-{asked.asks}-{computes[:8]}"
