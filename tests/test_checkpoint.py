@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,8 @@ from safetensors.torch import load_file
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
+from repro.errors import sentence
+from repro.files import Unreadable
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.policy.flops import FlopCounter
 
@@ -114,6 +117,37 @@ def test_a_half_written_file_is_never_read(tmp_path, monkeypatch):
     assert checkpoints.restore(resumed) == 1 and weights(resumed) == weights(trainer(updates=1))
     checkpoints.save(trainer(updates=2), 2)
     assert checkpoints.restore(resumed) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoint_before_whole(tmp_path):
+    """The disk: no file may be larger than a kilobyte."""
+    import resource
+
+    checkpoints, usual = Checkpoints(tmp_path, "a"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    checkpoints.save(trainer(updates=1), 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
+    try:
+        with pytest.raises(OSError) as full:
+            checkpoints.save(trainer(updates=2), 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert sentence(full.value).startswith(f"no space left on the disk of {tmp_path / 'state.pt'}: free some")
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+    resumed = trainer(seed=1)
+    assert checkpoints.restore(resumed) == 1 and weights(resumed) == weights(trainer(updates=1))
+
+
+@pytest.mark.parametrize("name", ["half", "nothing", "noise", "a pickle"])
+def test_a_damaged_checkpoint_is_named_and_never_trained_from(name, tmp_path):
+    checkpoints, path = Checkpoints(tmp_path, "a"), tmp_path / "state.pt"
+    checkpoints.save(trainer(updates=1), 1)
+    whole, pickle = path.read_bytes(), b"cos\nsystem\n(S'true'\ntR."
+    path.write_bytes(
+        {"half": whole[: len(whole) // 2], "nothing": b"", "noise": bytes(range(255)), "a pickle": pickle}[name]
+    )
+    with pytest.raises(Unreadable, match=r"state\.pt is cut, or no checkpoint .*: delete it, and the run starts"):
+        checkpoints.restore(trainer())
 
 
 def test_a_finished_log_is_kept_until_removed(tmp_path):
