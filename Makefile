@@ -12,7 +12,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro plan verify test test-core fuzz test-verl test-vllm test-trl reports readme lint lock gpu-check runs language-model bench bench-scoring clean
+.PHONY: help setup tour docs repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl reports readme lint lock gpu-check runs language-model bench bench-scoring clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -46,6 +46,9 @@ fuzz: setup ## thousands of broken params.yaml: each is refused in one sentence,
 test-verl: extra-verl extra-trl ## verl and TRL on a CPU: add them to .venv, then the tests that need them, verl's training loop among them
 	@exec $(PYTEST) -m 'verl or trl'
 
+test-edits: setup ## fourteen edits of params.yaml through dvc repro, of which `make test` makes four; half an hour
+	@exec env REPRO_EDITS=all pytest tests/test_edits.py
+
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m vllm
 
@@ -75,8 +78,8 @@ reports: setup ## open the index of the reports, or print where it is
 gpu-check: ## ten minutes on one GPU: which parts of the path to verl, vLLM and flash-attn hold there; a table
 	@exec python -m repro.verl.gpu_check $(if $(MODEL),--model "$(MODEL)")
 
-runs: setup ## make the declared runs that the store lacks (stop it any time); PANEL=answers; SHARD=3/16: the third of sixteen parts
-	@exec python -m repro.runs make $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)")
+runs: setup ## make the declared runs that the store lacks (stop it any time); PANEL=answers; SHARD=3/16; AGAIN=1: all of them
+	@exec python -m repro.runs make $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(AGAIN),--again)
 
 language-model: extra-vllm ## profile the language model again, for runs/language_model; minutes, and 2.6 GB of vLLM
 	@exec python -m repro.runs language-model --force

@@ -34,6 +34,20 @@ TRAINING = ["policy", "policy_report", "profile", "train", "report", "fidelity"]
 LATER = ["profile_report", "drift", "dynamics", "planner", "results"]
 
 
+def pages_on_panels() -> list[str]:
+    """The stages that show panels of the design: those that ask the store for some by name."""
+    declared = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    of_arms = {"study", "item", "sample", "profiled", "fidelity", "drift", "parity"}
+    return [
+        name
+        for name, entry in declared.items()
+        if set(entry.get("do", entry).get("meta", {}).get("runs", ())) - of_arms
+    ]
+
+
+PAGES_ON_PANELS = pages_on_panels()
+
+
 def lanes(pipeline: dict) -> list[list[str]]:
     """Two lists of the stages of dvc.yaml that can be made side by side, whatever is added there."""
     others = [name for name in pipeline["stages"] if name not in (*TRAINING, *LATER, *ON_VERL, "manifest")]

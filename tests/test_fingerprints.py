@@ -14,7 +14,7 @@ from repro.runs import golden
 from repro.runs.key import Asked
 
 SETTINGS = settings_module.load(scale="smoke")
-RUNS = dict.fromkeys(SETTINGS.arms, {})  # in place of keys, which an edit of a copy of the code does not change
+RUNS = {arm: "" for arm in SETTINGS.arms}  # in place of keys, which an edit of a copy of the code does not change
 
 
 @pytest.fixture

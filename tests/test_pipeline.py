@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from conftest import ARMS, OF_THE_ATLAS, ON_VERL, ROOT, Project, complaints
+from conftest import ARMS, ON_VERL, PAGES_ON_PANELS, ROOT, Project, complaints
 
 from repro.experiments.parity.summary import batches_agree
 from repro.policy.shipped import FOLDERS
@@ -47,8 +47,8 @@ PAGES = {"language_model_trained": "language-model-trained"}  # pages that are n
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
     reports = {path.name for path in (smoke.folder / "reports").glob("*.html")}
-    of_the_atlas = [PAGES.get(stage, stage) for stage in OF_THE_ATLAS]
-    alone = {f"{name}.html" for name in (*STUDIED, *of_the_atlas, "dynamics", "results", "index")}
+    on_panels = [PAGES.get(stage, stage) for stage in PAGES_ON_PANELS]
+    alone = {f"{name}.html" for name in (*STUDIED, *on_panels, "dynamics", "results", "index")}
     alone |= {f"results-{part}.html" for part in ("cost", "claims", "theory", "tables")}
     alone |= {f"planner-{part}.html" for part in ("arms", "assumptions")}
     alone |= {f"dynamics-{part}.html" for part in ("plans", "others")}

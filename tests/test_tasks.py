@@ -239,3 +239,17 @@ def test_the_tokenizer_is_one_symbol_one_token_there_and_back(tokenizer, pools):
 def test_the_tokenizer_pads_on_the_left_and_stops_at_its_end(tokenizer):
     assert tokenizer(["1+2=", "3"], padding=True)["input_ids"][1][:3] == [0, 0, 0]
     assert tokenizer.decode(tokenizer("#7$")["input_ids"], skip_special_tokens=True) == "#7"
+
+
+def test_a_symbol_that_the_policy_has_no_token_for_is_a_sentence_and_never_padding():
+    from repro.policy.model import SHIPPED, load_policy
+    from repro.tasks.tokenizer import UnknownSymbol, build_tokenizer, encode, require_known
+
+    for tokenizer in (build_tokenizer(), load_policy(SHIPPED)[1]):
+        assert encode(tokenizer, ["4-1=", "g12,6="]) == tokenizer(["4-1=", "g12,6="])["input_ids"]
+        with pytest.raises(
+            UnknownSymbol, match=r"no token for 'l' of 'l8,2=': write it with 0123.*SYMBOLS in src/repro"
+        ):
+            encode(tokenizer, ["4-1=", "l8,2="])
+    with pytest.raises(UnknownSymbol, match="':'"):
+        require_known(["1:2"])

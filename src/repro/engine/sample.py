@@ -9,6 +9,7 @@ import torch
 
 from repro.engine.generate import Responses, generate
 from repro.tasks.queries import Query, verify
+from repro.tasks.tokenizer import encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ def sample(
     All chunks share one generator, so the draws depend on `seed`, `samples` and `batch_rollouts`.
     """
     generator = torch.Generator(device=model.device).manual_seed(seed)
-    prompts = tokenizer([query.prompt for query in queries])["input_ids"]
+    prompts = encode(tokenizer, [query.prompt for query in queries])
     size = max(1, batch_rollouts // samples)
     for first in range(0, len(queries), size):
         part = queries[first : first + size]

@@ -33,6 +33,7 @@ from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
 from repro.settings import Engine, Evaluation
 from repro.tasks.queries import Query
+from repro.tasks.tokenizer import encode
 
 if TYPE_CHECKING:
     from repro.engine.checkpoint import Checkpoints
@@ -92,7 +93,7 @@ class Trainer:
         )
         self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
         self.phases: dict[str, float] = defaultdict(float)
-        self.prompts = tokenizer([query.prompt for query in data.train])["input_ids"]
+        self.prompts = encode(tokenizer, [query.prompt for query in data.train])
         self.clock = process_time if engine.device == "cpu" else perf_counter  # CPU time excludes other processes
         again, parts = method.profile_again, method.profile_again + 1
         self.profile_steps = {round(part * engine.steps / parts) for part in range(1, again + 1)} - {0, engine.steps}

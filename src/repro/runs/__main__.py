@@ -24,6 +24,7 @@ from repro import settings as settings_module
 from repro.errors import COUNT, SEED, brief, command, number
 from repro.experiments.rates.sensitivity import best_rates, held_out, mean_areas, policies, sensitivity
 from repro.files import write_text
+from repro.paper_scale import SCALES
 from repro.policy.shipped import policy_for
 from repro.runs import audit as auditing
 from repro.runs import design as designs
@@ -58,6 +59,9 @@ def main() -> int:
         of_panel.add_argument("--shard", default="1/1", help=SHARD)
     make = commands.choices["make"]
     make.add_argument("--minutes", type=number(float, 0, 10**6), help="begin nothing after as many minutes")
+    make.add_argument(
+        "--again", action="store_true", help="also those that git has: every run of the design, made here"
+    )
     make.add_argument("--any-cpu", action="store_true", help="also of seeds that another kind of CPU has begun")
     commands.add_parser("again").add_argument("panel")
     audit = commands.add_parser("audit", help="exit 1 if a run has other bits and ends outside its interval")
@@ -87,6 +91,12 @@ def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
 def _train(design: designs.Design, chosen: argparse.Namespace) -> int:
     settings = settings_module.load()
     names = chosen.arms or [*settings.arms, *(settings.more_arms if chosen.more else ())]
+    if settings.scale in SCALES:  # verl trains, and reads what it has finished
+        from repro.paper_scale.run import train_arm
+
+        for name in names:
+            print(f"{name}: {train_arm(name, settings)['evaluations']['seed'].nunique()} runs")
+        return 0
     folder = policy_for(settings)
     asked = [Asked(settings, name, seed, folder) for name in names for seed in settings.seeds_of(name)]
     missing = len(store.find(asked, say=say).absent)
@@ -97,7 +107,7 @@ def _train(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 def _make(design: designs.Design, chosen: argparse.Namespace) -> int:
     of, _ = _cells(design, chosen)
-    of_panels.make(design, of, chosen.minutes, say, chosen.any_cpu)
+    of_panels.make(design, of, chosen.minutes, say, chosen.any_cpu, chosen.again)
     return 0
 
 

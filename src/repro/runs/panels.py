@@ -73,36 +73,46 @@ def policy_of(design: Design, cell: Cell, say: Callable = print) -> Path:
 
 
 def make(
-    design: Design, of: Sequence[Cell], minutes: float | None = None, say: Callable = print, any_cpu: bool = False
+    design: Design,
+    of: Sequence[Cell],
+    minutes: float | None = None,
+    say: Callable = print,
+    any_cpu: bool = False,
+    again: bool = False,
 ) -> int:
     """Make the runs of the cells that the store lacks, into this machine's layer, and return their number. A later call
     goes on where this one was cut off. `minutes`: no chunk of runs begins after as many. `any_cpu`: those that are left
-    to another kind of CPU too."""
+    to another kind of CPU too. `again`: also those that git has, unless this machine has made them."""
     from time import monotonic
 
     from repro.runs.machines import of_this_cpu
 
     began, made = monotonic(), 0
-    left = list(missing(design, of, say))
-    left = left if any_cpu else of_this_cpu(design, left, say)
+    left = list(of) if again else list(missing(design, of, say))
+    left = left if any_cpu or again else of_this_cpu(design, left, say)
     asked = asked_of(design, left, say)
+    if again:
+        absent = set(store.find(list(asked.values()), Need(here=True), say).absent)
+        left = [cell for cell in left if asked[cell] in absent]
     for start in range(0, len(left), CHUNK):
         if minutes is not None and monotonic() - began > 60 * minutes:
             break
         chunk = left[start : start + CHUNK]
-        ready(design, chunk, asked, say)
+        ready(design, chunk, asked, say, again)
         made += len(chunk)
         say(f"{made} of {len(left)} runs made, the last {chunk[-1].name}")
     return made
 
 
-def ready(design: Design, cells: Sequence[Cell], asked: Mapping[Cell, Asked], say: Callable = print) -> Found:
+def ready(
+    design: Design, cells: Sequence[Cell], asked: Mapping[Cell, Asked], say: Callable = print, here: bool = False
+) -> Found:
     """Where the runs of the cells are; those that the store lacks are made. A panel that repeats another, or is scored
-    at other temperatures, asks for runs of this machine."""
+    at other temperatures, asks for runs of this machine, as all do where `here`."""
     found = Found()
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
         entry, own = design.panels[panel], list(group)
-        need = Need(snapshots=bool(entry.temperatures), here=entry.repeats is not None)
+        need = Need(snapshots=bool(entry.temperatures), here=here or entry.repeats is not None)
         found.places |= made_ready([asked[cell] for cell in own], need, say).places
     return found
 

@@ -1,9 +1,36 @@
 """The tokenizer: one token per symbol, built with `tokenizers` and wrapped for `transformers`."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from repro.errors import Refused
 
 PAD, BOS, EOS = "_", "^", "$"
 SYMBOLS = PAD + BOS + EOS + "0123456789+-*,=;#g"
+
+
+class UnknownSymbol(Refused, ValueError):
+    """One sentence: a symbol that the policy has no token for, where it stands, and the cure."""
+
+
+def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of each text. UnknownSymbol where a tokenizer of single symbols has none for one of a text's: it would be
+    read as padding, and the policy trained on other questions to the end."""
+    vocabulary = [token for token in tokenizer.get_vocab() if token not in tokenizer.all_special_tokens]
+    if all(len(token) == 1 for token in vocabulary):
+        require_known(texts, vocabulary)
+    return tokenizer(list(texts))["input_ids"]
+
+
+def require_known(texts: Iterable[str], known: Iterable[str] = SYMBOLS) -> None:
+    """UnknownSymbol unless every symbol of the texts is `known`."""
+    known = set(known)
+    for text in texts:
+        if unknown := sorted(set(text) - known):
+            raise UnknownSymbol(
+                f"the policy has no token for {unknown[0]!r} of {text!r}: write it with {SYMBOLS[3:]}, or add the symbol "
+                "to SYMBOLS in src/repro/tasks/tokenizer.py and pre-train a policy that knows it (`dvc repro policy`)"
+            )
 
 
 def build_tokenizer() -> Any:
