@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from repro.engine.decoders import AnyDecoder, LeanDecoder
 from repro.engine.generate import generate, invert
@@ -242,3 +251,27 @@ def test_a_model_that_the_lean_pass_does_not_know_or_does_not_match_goes_through
     changed.model.forward = other
     with pytest.warns(UserWarning, match="the lean forward pass differs from transformers'"):
         assert lean_of(changed) is None
+
+
+def test_a_part_that_is_replaced_after_use_is_seen():
+    """Rows added to an untied model, and a projection that is another object: the view is made, or refused, anew."""
+    config = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config |= {"num_key_value_heads": 2}
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=21, tie_word_embeddings=False, **config)).eval()
+    first = lean_of(model)
+    assert first is not None and lean_of(model) is first
+    model.resize_token_embeddings(25)
+    assert lean_of(model) is not first and lean_of(model).head.weight.shape[0] == 25
+    projection = model.model.layers[0].self_attn.q_proj
+
+    class Adapted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias, self.base = projection.weight, projection.bias, projection
+
+        def forward(self, x):
+            return self.base(x) + x.sum()
+
+    model.model.layers[0].self_attn.q_proj = Adapted()
+    assert lean_of(model) is None

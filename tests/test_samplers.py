@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro.methods.guard import MethodError
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain, effective_sample_size
 from repro.methods.samplers.cost_aware import cost_aware, probabilities
@@ -278,3 +279,22 @@ def test_effective_sample_size_by_hand():
     assert effective_sample_size(np.array([1.0, 1.0, 1.0])) == pytest.approx(3.0)
     assert effective_sample_size(np.array([3.0, 1.0])) == pytest.approx(16 / 10)
     assert effective_sample_size(np.array([6.0, 2.0])) == pytest.approx(16 / 10)
+
+
+def test_a_sampler_of_a_chain_chooses_among_the_rows_that_the_one_before_has_left():
+    whole = Rollouts.from_batch(
+        group_N=[0, 0, 0, 0],
+        rewards_N=[1, 0, 1, 0],
+        advantages_N=[1.0, -1.0, 1.0, -1.0],
+        prompt_tokens_N=[8] * 4,
+        response_tokens_N=[10, 44, 16, 53],
+    )
+
+    def first_two(rollouts, progress, rng):
+        return rollouts.take(np.array([0, 1]))
+
+    def all_again(rollouts, progress, rng):
+        return whole
+
+    with pytest.raises(MethodError, match="all_again returned rows that the batch of 2 does not have"):
+        apply_chain([first_two, all_again], whole, 0.0, np.random.default_rng(0))

@@ -40,11 +40,13 @@ class Weights(NamedTuple):
 
 
 def lean_of(model: Any) -> "Lean | None":
-    """The lean view of `model`, None if it does something that this file does not; compared once with transformers."""
-    if model not in _known:
+    """The lean view of `model`, None if it does something that this file does not; compared with transformers once, and
+    again when a part of it has been replaced, such as its embeddings, its head or a projection."""
+    parts = tuple(map(id, model.modules()))
+    if model not in _known or _known[model][0] != parts:
         with torch.inference_mode(False):  # its tensors take part in training, even if first used in generation
-            _known[model] = _compared(model) if _supported(model) else None
-    return _known[model]
+            _known[model] = parts, _compared(model) if _supported(model) else None
+    return _known[model][1]
 
 
 def _compared(model: Any) -> "Lean | None":

@@ -46,11 +46,13 @@ class UpdateSettings:
 
 
 def silent_without_advantage(method: Method) -> bool:
-    """Whether a rollout with advantage 0 has no gradient under the method's objective, tried on ratios below, at and
-    above 1; MethodError if the objective fails there."""
-    logprob_N_T = torch.tensor([[-0.1, -1.0, -3.0], [-2.0, -0.5, -1.0]], requires_grad=True)
-    old_N_T = torch.tensor([[-0.3, -1.0, -1.0], [-1.9, -2.5, -0.1]])
-    loss_N_T, _ = method.token_loss(0, logprob_N_T, old_N_T, torch.zeros(2), torch.ones(2, 3, dtype=torch.bool))
+    """Whether a rollout with advantage 0 has no gradient under the method's objective, tried on likely and unlikely
+    tokens with ratios far below, at and far above 1; MethodError if the objective fails there."""
+    logprob, ratio = (-0.001, -0.1, -1.0, -3.0, -8.0, -20.0), (-5.0, -0.2, 0.0, 0.2, 5.0)
+    logprob_N_T = torch.tensor([logprob] * len(ratio), requires_grad=True)
+    old_N_T = (logprob_N_T.detach() - torch.tensor(ratio)[:, None]).clamp(max=0)
+    none_N, all_N_T = torch.zeros(len(ratio)), torch.ones_like(logprob_N_T, dtype=torch.bool)
+    loss_N_T, _ = method.token_loss(0, logprob_N_T, old_N_T, none_N, all_N_T)
     if not loss_N_T.requires_grad:
         return True
     [gradient_N_T] = torch.autograd.grad(loss_N_T.sum(), [logprob_N_T])

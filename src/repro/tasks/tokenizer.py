@@ -28,8 +28,8 @@ def require_known(texts: Iterable[str], known: Iterable[str] = SYMBOLS) -> None:
     for text in texts:
         if unknown := sorted(set(text) - known):
             raise UnknownSymbol(
-                f"the policy has no token for {unknown[0]!r} of {text!r}: write it with {SYMBOLS[3:]}, or add the symbol "
-                "to SYMBOLS in src/repro/tasks/tokenizer.py and pre-train a policy that knows it (`dvc repro policy`)"
+                f"the policy has no token for {unknown[0]!r} of {text!r}: write it with {SYMBOLS[3:]}, or add it to "
+                "SYMBOLS in src/repro/tasks/tokenizer.py and pre-train a policy that knows it (`dvc repro policy`)"
             )
 
 

@@ -27,7 +27,7 @@ def grpo(
     >>> grpo(new, old, torch.tensor([1.0]), torch.tensor([[True, True]]))
     TokenLoss(loss_N_T=tensor([[-1.2000, -1.2800]]), clipped_N_T=tensor([[False,  True]]))
     """
-    ratio_N_T = (logprob_N_T - old_logprob_N_T).exp()
+    ratio_N_T = (logprob_N_T - old_logprob_N_T).where(mask_N_T, 0.0).exp()  # else 0 · ∞ where a token is left out
     advantages_N_1 = advantages_N[:, None]
     free = ratio_N_T * advantages_N_1
     held = ratio_N_T.clamp(1.0 - clip_low, 1.0 + clip_high) * advantages_N_1

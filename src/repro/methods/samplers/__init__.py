@@ -32,13 +32,12 @@ def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, r
     >>> apply_chain([zero_variance, cost_aware], batch, 0.0, np.random.default_rng(0)).row_N
     array([1, 0])
     """
-    batch = rollouts
     for sampler in chain:
         chosen = call("sampler", sampler, rollouts.frozen(), progress, rng, rng=rng)
         if not isinstance(chosen, Rollouts):
             said = f"returned {type(chosen).__name__}; it should return Rollouts, by `take`"
         else:
-            said = _wrong(chosen, batch)
+            said = _wrong(chosen, rollouts)  # what came in: rows that one before has dropped do not come back
         if said:
             raise MethodError(f"sampler {name_of(sampler)} {said}")
         rollouts = chosen
