@@ -31,19 +31,25 @@ START = {"samples": Size, "accuracy": Share, "response_tokens": Amount, "truncat
 
 
 def made_ready(
-    asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print, watch: Watch | None = None
+    asked: Sequence[Asked],
+    need: Need = ANY,
+    say: Callable[[str], Any] = print,
+    watch: Watch | None = None,
+    on_ray: bool = False,
 ) -> Found:
     """Where all of the runs are: what the store lacks is made, and stays there. A later call goes on where this one was
-    cut off; several processes may ask for the same runs at once."""
+    cut off; several processes may ask for the same runs at once. `on_ray`: made on a Ray cluster."""
     found = store.find(asked, need, say)
     while found.absent:
-        make(found.absent, say, watch)
+        make(found.absent, say, watch, on_ray)
         found = store.find(asked, need, say)
     return found
 
 
-def make(asked: Sequence[Asked], say: Callable[[str], Any] = print, watch: Watch | None = None) -> None:
-    """Train these runs into this machine's layer, `engine.workers` at a time."""
+def make(
+    asked: Sequence[Asked], say: Callable[[str], Any] = print, watch: Watch | None = None, on_ray: bool = False
+) -> None:
+    """Train these runs into this machine's layer, `engine.workers` at a time, or as many as a Ray cluster has cores."""
     runs = _runs(asked, say)
     for run in runs:
         checkpoints_of(run).reopen()  # one that has ended lacks what is needed of it now
@@ -51,7 +57,11 @@ def make(asked: Sequence[Asked], say: Callable[[str], Any] = print, watch: Watch
     if few_shot:
         language_model.train_runs(few_shot, say)
     if others := [run for run in runs if run not in few_shot]:
-        train_runs(others, say, watch)
+        if on_ray:
+            from repro.runs.on_ray import train_runs as train
+        else:
+            train = train_runs
+        train(others, say, watch)
 
 
 def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:

@@ -79,10 +79,12 @@ def make(
     say: Callable = print,
     any_cpu: bool = False,
     again: bool = False,
+    on_ray: bool = False,
 ) -> int:
     """Make the runs of the cells that the store lacks, into this machine's layer, and return their number. A later call
     goes on where this one was cut off. `minutes`: no chunk of runs begins after as many. `any_cpu`: those that are left
-    to another kind of CPU too. `again`: also those that git has, unless this machine has made them."""
+    to another kind of CPU too. `again`: also those that git has, unless this machine has made them. `on_ray`:
+    on the machines of a Ray cluster, all in one chunk."""
     from time import monotonic
 
     from repro.runs.machines import of_this_cpu
@@ -94,18 +96,24 @@ def make(
     if again:
         absent = set(store.find(list(asked.values()), Need(here=True), say).absent)
         left = [cell for cell in left if asked[cell] in absent]
-    for start in range(0, len(left), CHUNK):
+    size = max(1, len(left)) if on_ray else CHUNK
+    for start in range(0, len(left), size):
         if minutes is not None and monotonic() - began > 60 * minutes:
             break
-        chunk = left[start : start + CHUNK]
-        ready(design, chunk, asked, say, again)
+        chunk = left[start : start + size]
+        ready(design, chunk, asked, say, again, on_ray)
         made += len(chunk)
         say(f"{made} of {len(left)} runs made, the last {chunk[-1].name}")
     return made
 
 
 def ready(
-    design: Design, cells: Sequence[Cell], asked: Mapping[Cell, Asked], say: Callable = print, here: bool = False
+    design: Design,
+    cells: Sequence[Cell],
+    asked: Mapping[Cell, Asked],
+    say: Callable = print,
+    here: bool = False,
+    on_ray: bool = False,
 ) -> Found:
     """Where the runs of the cells are; those that the store lacks are made. A panel that repeats another, or is scored
     at other temperatures, asks for runs of this machine, as all do where `here`."""
@@ -113,7 +121,7 @@ def ready(
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
         entry, own = design.panels[panel], list(group)
         need = Need(snapshots=bool(entry.temperatures), here=here or entry.repeats is not None)
-        found.places |= made_ready([asked[cell] for cell in own], need, say).places
+        found.places |= made_ready([asked[cell] for cell in own], need, say, on_ray=on_ray).places
     return found
 
 
