@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from repro.engine.checkpoint import Checkpoints
+from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
 from repro.errors import sentence
@@ -165,7 +165,7 @@ def test_a_finished_log_is_text_that_gives_back_every_bit_and_every_nan(tmp_path
     log.steps.append({"seed": 0, "loss": 0.1 + 0.2, "kl": float("nan"), "skipped": True, "flops": 1.1e23, "step": 3})
     log.selection.append({"seed": 0, "weight": 1e-300, "family": "sum-2"})
     checkpoints.finish(log)
-    assert json.loads((tmp_path / "finished.json").read_text())["fingerprint"] == "a"
+    assert json.loads((tmp_path / FINISHED).read_text())["fingerprint"] == "a"
     again = checkpoints.finished()
     assert math.isnan(again.steps[0].pop("kl")) and again.selection == log.selection
     assert again.steps == [{"seed": 0, "loss": 0.1 + 0.2, "skipped": True, "flops": 1.1e23, "step": 3}]

@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro import paths
+from repro import closure, paths
 from repro import settings as settings_module
+from repro.engine.checkpoint import FINISHED, Checkpoints
+from repro.engine.log import Log
 from repro.engine.profile import Profile, Source
 from repro.errors import sentence
 from repro.evaluation.questions import load_questions
@@ -21,30 +23,28 @@ from repro.experiments.language_model import summary as language_model
 from repro.experiments.profile import measure
 from repro.files import Unreadable, read_json, read_parquet, write_json, write_parquet
 from repro.paper_scale import scales
-from repro.pipeline import closure, lock, stage
-from repro.pipeline import run as pipeline_run
+from repro.pipeline import lock, stage
 from repro.pipeline.manifest import read_manifest
 from repro.pipeline.progress import read_object
 from repro.policy.flops import FlopCounter
 from repro.policy.model import SHIPPED, load_policy
-from repro.runs import make
-from repro.stats import panel as stats_panel
-from repro.training import GROUPS, profile_seconds, start_evaluation
+from repro.runs import make, store
+from repro.stats import panels
 from repro.verl import questions
 
 SETTINGS = settings_module.load(scale="smoke")
 
 
-def groups(place: Path) -> tuple[Path, Callable]:
-    path = place / "rollouts.parquet"
-    write_parquet(pd.DataFrame({name: [1, 1] for name in GROUPS}).astype({"finished": bool}), path)
-    return path, lambda: start_evaluation(read_parquet(path, "dvc repro policy", GROUPS), SETTINGS)
+def run(place: Path) -> tuple[Path, Callable]:
+    kept = Checkpoints(place / "grpo-0-x", "a key")
+    kept.finish(Log(steps=[{"seed": 0, "step": 0}]), {"cpu": "x"})
+    return kept.folder / FINISHED, lambda: store.log_of(store.Place(kept.folder)).steps[0]["step"]
 
 
 def seconds(place: Path) -> tuple[Path, Callable]:
     path = place / "seconds.json"
     write_json({"seconds_per_sample": 1.0}, path)
-    return path, lambda: profile_seconds(place)
+    return path, lambda: make.profile_seconds(place)
 
 
 def profile(place: Path) -> tuple[Path, Callable]:
@@ -115,8 +115,8 @@ def tokenizer(place: Path) -> tuple[Path, Callable]:
 
 def panel(place: Path) -> tuple[Path, Callable]:
     path = place / "steps" / "settings.json"
-    write_json({"sections": {}, "arms": {}}, path)
-    return path, lambda: stats_panel._stored("steps")
+    write_json({"sections": {"engine": {}}, "arms": {}}, path)
+    return path, lambda: panels.engine_of("steps")
 
 
 def kept_best(place: Path) -> tuple[Path, Callable]:
@@ -167,7 +167,7 @@ def damaged(good: bytes) -> dict[str, bytes]:
     return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", "[" * 100_000, '"x"')}
 
 
-READERS = (groups, seconds, profile, asked, own, evaluation, locked, held, declared, notebook)
+READERS = (run, seconds, profile, asked, own, evaluation, locked, held, declared, notebook)
 READERS += (table_of_a_paper, dumped, tokenizer, panel, started, facts, counted, language)
 OF_VERL = [pytest.param(made, marks=pytest.mark.verl) for made in (kept_best, recorded)]
 NO_OBJECTS = {"half": '{"owner": 1, "add', "nothing": "", "[]": "[]", "3": "3", "null": "null", "{}": "{}"}
@@ -189,27 +189,18 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
         except Exception as error:
             said = sentence(error)
             assert said and "\n" not in said and len(said) < 900, (name, said)
-            assert path.parent.name in said or path.stem in said or made is groups, (name, said)
+            assert path.parent.name in said or path.stem in said, (name, said)
             refused += 1
     assert refused >= (5 if made is held else 6)  # an empty object is nothing held
     stage._declared.cache_clear()
 
 
 @pytest.mark.parametrize("content", NO_OBJECTS.values(), ids=NO_OBJECTS)
-def test_a_pools_address_that_is_none_is_forgotten_and_so_are_a_stages_last_run_and_seconds(content, tmp_path):
-    """They only say where a pool is, why a stage runs, and how long it took."""
-    path = tmp_path / "crew.json"
+def test_a_stages_last_run_and_seconds_that_are_none_are_forgotten(content, tmp_path):
+    """They only say why a stage runs, and how long it took."""
+    path = tmp_path / "last.json"
     path.write_text(content)
-    pipeline_run.forget_cut_pool(path)
-    assert not path.exists()
-    path.write_text(content)
-    assert read_manifest("crew", tmp_path) is None and isinstance(read_object(path), dict)
-
-
-def test_a_pools_address_that_is_one_is_kept(tmp_path):
-    path = write_json({"owner": 1, "address": "/tmp/a", "key": "00"}, tmp_path / "crew.json")
-    pipeline_run.forget_cut_pool(path)
-    assert path.exists()
+    assert read_manifest("last", tmp_path) is None and isinstance(read_object(path), dict)
 
 
 def test_what_a_crash_leaves_of_dvcs_files_is_named_with_its_cure_before_dvc_meets_it(tmp_path, monkeypatch):
@@ -249,7 +240,11 @@ def test_a_broken_cell_of_a_notebook_is_one_sentence(cell, said, tmp_path):
     [
         ("foreach: ${arms}", "foreach: ${nope.x}", r"dvc.yaml: '\$\{nope.x\}' names nothing in params.yaml"),
         ("foreach: ${arms}", "foreach: 3", "dvc.yaml: 3 names nothing in params.yaml"),
-        ("results/train/${key}", "results/train/${nope}", r"'results/train/\$\{nope\}' names nothing in params.yaml"),
+        (
+            "reports/arm-${key}.html",
+            "reports/arm-${nope}.html",
+            r"'reports/arm-\$\{nope\}.html' names nothing in params.yaml",
+        ),
         ("    deps:\n", "    deps: 3\n    was:\n", "dvc.yaml declares no stages .*policy is not whole"),
         ("    meta:\n", "    meta: 3\n    was:\n", "dvc.yaml declares no stages .*policy is not whole"),
     ],

@@ -15,7 +15,7 @@ import pytest
 from test_damaged_files import SETTINGS, counted, kept_best, language, panel, profile, recorded, seconds, started
 
 from repro import paths
-from repro.engine.checkpoint import Checkpoints
+from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
 from repro.engine.profile import ProfileError, Source
@@ -34,7 +34,7 @@ def finished(place: Path) -> tuple[Path, Callable]:
     last = {"seed": 0, "step": 2, "accuracy": 0.5, "diverged": False, "flops_train": 1e9}
     run = Checkpoints(place, "a")
     run.finish(Log(steps=steps, evaluations=[last]))
-    return place / "finished.json", run.finished
+    return place / FINISHED, run.finished
 
 
 def chunk(place: Path) -> tuple[Path, Callable]:
@@ -91,14 +91,14 @@ VALUES = [  # a reader, the place of a value in its file, what it may not be, an
     (language, "threads", (*NUMBERS, 0), "`git checkout runs/language_model`"),
     (profiled_with, "samples", NUMBERS, "`git checkout runs/language_model`"),
     (profiled_with, "terms", (3, [], ["x"], None), "`git checkout runs/language_model`"),
-    (finished, "log", (3, None, [], {"steps": 3}, {"nope": []}), "delete it, and the run goes on from its last"),
-    (finished, "log.steps", (after(0), after(2), "x"), "delete it, and the run goes on from its last checkpoint"),
-    (finished, "log.steps.1", (3, {}, {"seed": 0}), "delete it, and the run goes on from its last checkpoint"),
-    (finished, "log.steps.1.loss", ("0.5", None, [1], True), "delete it, and the run goes on from its last"),
-    (finished, "log.steps.1.step", ("1", -1, 0.5, NAN), "delete it, and the run goes on from its last checkpoint"),
-    (finished, "log.steps.1.updates", ("2", -1, NAN), "delete it, and the run goes on from its last checkpoint"),
-    (finished, "log.evaluations.0.accuracy", ("x", 1.5, -1, NAN), "delete it, and the run goes on from its last"),
-    (finished, "log.evaluations.0.diverged", ("no", 0, None), "delete it, and the run goes on from its last"),
+    (finished, "log", (3, None, [], {"steps": 3}, {"nope": []}), "delete it, and the run is made again"),
+    (finished, "log.steps", (after(0), after(2), "x"), "delete it, and the run is made again"),
+    (finished, "log.steps.1", (3, {}, {"seed": 0}), "delete it, and the run is made again"),
+    (finished, "log.steps.1.loss", ("0.5", None, [1], True), "delete it, and the run is made again"),
+    (finished, "log.steps.1.step", ("1", -1, 0.5, NAN), "delete it, and the run is made again"),
+    (finished, "log.steps.1.updates", ("2", -1, NAN), "delete it, and the run is made again"),
+    (finished, "log.evaluations.0.accuracy", ("x", 1.5, -1, NAN), "delete it, and the run is made again"),
+    (finished, "log.evaluations.0.diverged", ("no", 0, None), "delete it, and the run is made again"),
     (finished, "log.evaluations.0.flops_train", (NAN, INFINITY, -1.0), "delete it, and the run goes on from its"),
 ]
 OF_VERL_TOO = [

@@ -200,7 +200,6 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "repro.engine.sample.score", lambda texts, valid_N, queries_N: np.array([len(t) % 2 for t in texts], float)
     )
-    monkeypatch.setattr(snapshots, "train_results", lambda arm: tmp_path / arm)
     pool, (model, tokenizer) = measuring._pool(settings), load_policy(tmp_path / "model", "cpu")
     source = Source(hash_policy(tmp_path / "model"), hash_queries(pool), 1.0, 6, 0)
     for seed in settings.seeds:
@@ -212,7 +211,8 @@ def small(tmp_path, monkeypatch):
 
 def checkpoints_of(small) -> list[snapshots.Checkpoint]:
     drift = small.settings.drift
-    return list_checkpoints(small.settings, small.folder / "model", drift.arms, drift.snapshot_every)
+    folders = {("grpo", seed): small.folder / f"grpo-{seed}" for seed in small.settings.seeds}
+    return list_checkpoints(small.settings, small.folder / "model", drift.arms, folders, drift.snapshot_every)
 
 
 def test_all_that_training_keeps_is_listed_or_every_so_many_steps():
@@ -221,13 +221,15 @@ def test_all_that_training_keeps_is_listed_or_every_so_many_steps():
     engine = SETTINGS.engine.model_copy(update={"steps": 6})
     settings = SETTINGS.model_copy(update={"drift": drift, "fidelity": fidelity, "engine": engine, "seeds": [7]})
     for every, steps in ((None, [2, 3, 4, 6]), (2, [2, 4, 6]), (3, [3, 6])):
-        points = list_checkpoints(settings, measuring.Path("model"), ["sgpo"], every)
+        points = list_checkpoints(
+            settings, measuring.Path("model"), ["sgpo"], {("sgpo", 7): measuring.Path("run")}, every
+        )
         assert [(point.arm, point.seed, point.step) for point in points] == [
             (BASE, 7, 0),
             *(("sgpo", 7, step) for step in steps),
         ]
         assert points[0].weights is None
-        assert points[-1].weights.parts[-3:] == ("sgpo", "snapshots", "seed-7-step-6.safetensors")
+        assert points[-1].weights.parts == ("run", "step-6.safetensors")
 
 
 def test_checkpoints_are_profiled_twice_beside_the_first_profile(small):
@@ -238,7 +240,7 @@ def test_checkpoints_are_profiled_twice_beside_the_first_profile(small):
         *((BASE, seed, 0) for seed in small.settings.seeds),
         *(("grpo", seed, 4) for seed in small.settings.seeds),
     ]
-    with pytest.raises(FileNotFoundError, match=r"seed-0-step-4.safetensors does not exist: run `dvc repro train@grpo"):
+    with pytest.raises(FileNotFoundError, match=r"step-4.safetensors does not exist: run the same again"):
         measuring.measure_drift(points, small.folder / "profile", 2, workers=1)
     for point in points[len(small.settings.seeds) :]:
         point.weights.parent.mkdir(parents=True, exist_ok=True)

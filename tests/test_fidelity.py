@@ -204,7 +204,7 @@ def test_a_snapshot_lies_over_the_base_policy_and_a_wrong_one_is_refused(checkpo
     save_file({name: value for name, value in tied.items() if "norm" not in name}, tmp_path / "whole.safetensors")
     with pytest.raises(ValueError, match=r"does not fit the base policy at .*norm"):
         load_checkpoint(snapshot)
-    with pytest.raises(FileNotFoundError, match="run `dvc repro train@grpo` first"):
+    with pytest.raises(FileNotFoundError, match="does not exist: run the same again"):
         load_checkpoint(dataclasses.replace(snapshot, weights=tmp_path / "none"))
 
 

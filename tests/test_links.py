@@ -12,7 +12,7 @@ from conftest import ROOT
 from repro import settings
 from repro.pipeline.stage import all_stages
 
-NOT_OURS = {"build", "results", "timings", "reports", "data", "runs"}  # what .gitignore names, and hidden folders
+NOT_OURS = {"build", "results", "timings", "reports", "data"}  # what .gitignore names, and hidden folders
 LINK = re.compile(
     r"\]\((?!https?:|mailto:)<?([^)#\s>]*)(?:#([^)\s>]+))?>?\)|(?:src|href)=\"(?!https?:|data:)([^\"#]*)(?:#([^\"]+))?\""
 )

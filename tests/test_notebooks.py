@@ -59,7 +59,7 @@ def test_cells_are_short_and_only_tutorials_hold_outputs(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["train sgpo", "report grpo", pytest.param("parity", marks=pytest.mark.verl)],
+    ["policy", "theory sgd", "profile_report"],  # those that ask for no runs: what trains is in the keys of runs
 )
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
     """The manifest's list against sys.modules, once the imports of the notebook and of the arm's parts have run, and
@@ -87,19 +87,18 @@ def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
     assert loaded - read_by_settings == declared - read_by_settings
 
 
-def test_training_depends_on_its_own_parts():
-    grpo, cost_aware, zvf = (
-        manifest(stage("train", SETTINGS, arm), SETTINGS)["modules"] for arm in ("grpo", "cost-aware", "zvf")
-    )
-    assert set(cost_aware) - set(grpo) == {
-        "src/repro/methods/samplers/cost_aware.py",
-        "src/repro/methods/selection/__init__.py",
-        "src/repro/methods/selection/importance.py",
+def test_a_run_depends_on_its_own_parts():
+    def files(arm: str) -> set[str]:
+        parts = [f"repro.methods.{package}.{name}" for package, name, _ in SETTINGS.arm(arm).calls]
+        return {path.relative_to(ROOT / "src/repro").as_posix() for path in closure({"repro.engine.run", *parts})}
+
+    assert files("cost-aware") - files("grpo") == {
+        "methods/samplers/cost_aware.py",
+        "methods/selection/__init__.py",
+        "methods/selection/importance.py",
     }
-    assert set(zvf) - set(grpo) == {
-        "src/repro/methods/filters/__init__.py",
-        "src/repro/methods/filters/zero_variance.py",
-    }
+    assert files("zvf") - files("grpo") == {"methods/filters/zero_variance.py"}
+    assert not any(file.startswith(("runs/", "pipeline/", "plots/", "report/", "stats/")) for file in files("zvf"))
 
 
 def changed_by(kind: str, item: str | None, **changes) -> list[str]:
@@ -109,12 +108,17 @@ def changed_by(kind: str, item: str | None, **changes) -> list[str]:
 
 
 def test_a_stage_reads_what_concerns_it_and_nothing_else():
-    fidelity = SETTINGS.fidelity.model_copy(update={"snapshot_every": 1})
-    assert changed_by("train", "cost-aware", fidelity=fidelity) == []
-    assert changed_by("train", "zvf", fidelity=fidelity) == ["snapshots: [2, 4] → [1, 2, 3, 4]"]
-    assert changed_by("train", "grpo-again", seeds=[3]) == [] != changed_by("train", "grpo", seeds=[3])
+    """An arm's page depends on its own runs and the baseline's; those of an arm whose weights are studied, on when."""
     engine = SETTINGS.engine.model_copy(update={"workers": 7, "checkpoint_every": 3})
-    assert changed_by("train", "grpo", engine=engine) == []
+    assert changed_by("report", "cost-aware", engine=engine) == []
+    engine = SETTINGS.engine.model_copy(update={"learning_rate": 1e-3})
+    assert changed_by("report", "cost-aware", engine=engine) == ["cost-aware changed", "grpo changed"]
+    pods = {"pods": SETTINGS.arms["pods"].model_copy(update={"aggregation": "token-mean"})}
+    assert changed_by("report", "cost-aware", arms={**SETTINGS.arms, **pods}) == []
+    assert changed_by("dynamics", None, arms={**SETTINGS.arms, **pods}) == ["pods changed"]
+    drift = SETTINGS.drift.model_copy(update={"snapshot_every": 1})
+    assert "sgpo changed" in changed_by("drift", None, drift=drift)
+    assert "mixes" not in "".join(changed_by("longer", None, engine=engine))
 
 
 def test_closure_follows_imports_of_every_form(tmp_path):
@@ -158,8 +162,9 @@ def test_running_a_notebook_does_not_change_its_hash(tmp_path):
 
 
 def test_differences_name_settings_and_modules():
-    before = {"settings": {"engine": {"steps": 60}}, "notebook": {"n": "1"}, "modules": {"a.py": "1", "b.py": "1"}}
-    now = {"settings": {"engine": {"steps": 80}}, "notebook": {"n": "1"}, "modules": {"a.py": "2", "c.py": "1"}}
+    alike = {"notebook": {"n": "1"}, "runs": {"grpo": "1"}}
+    before = {"settings": {"engine": {"steps": 60}}, "modules": {"a.py": "1", "b.py": "1"}, **alike}
+    now = {"settings": {"engine": {"steps": 80}}, "modules": {"a.py": "2", "c.py": "1"}, **alike}
     assert differences(before, now) == [
         "engine.steps: 60 → 80",
         "a.py changed",
@@ -169,7 +174,7 @@ def test_differences_name_settings_and_modules():
 
 
 def test_a_manifest_read_back_is_the_same_manifest():
-    now = manifest(stage("train", SETTINGS, "cost-aware"), SETTINGS)
+    now = manifest(stage("report", SETTINGS, "cost-aware"), SETTINGS)
     assert differences(json.loads(json.dumps(now)), now) == []
 
 
@@ -183,10 +188,13 @@ def test_whatever_verl_runs_of_ours_is_a_reason_to_compare_the_engines_again():
 def test_a_title_is_no_reason_to_train():
     arm = SETTINGS.arms["grpo"].model_copy(update={"title": "Another name"})
     renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})
-    entry = stage("train", SETTINGS, "grpo")
+    entry = stage("train", SETTINGS)
     assert manifest(entry, SETTINGS) == manifest(entry, renamed)
-    stages, each = all_stages(SETTINGS), len(type(SETTINGS.theory).model_fields)
-    assert len({s.name for s in stages}) == len(stages) == 20 + each + 2 * len(SETTINGS.arms)
+    stages = all_stages(SETTINGS)
+    declared = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    items = {"${theory}": type(SETTINGS.theory).model_fields, "${arms}": SETTINGS.arms}
+    expected = sum(len(items[entry["foreach"]]) if "foreach" in entry else 1 for entry in declared.values())
+    assert len({s.name for s in stages}) == len(stages) == expected - 1  # but `manifest`, which runs no notebook
 
 
 def test_no_name_of_params_yaml_is_in_a_shells_command():

@@ -1,7 +1,6 @@
 """Runs at a paper scale: the stage, what is asked before hours are spent, the profile, the tables. No GPU is needed."""
 
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro import paths
+from repro import paths, training
 from repro import settings as settings_module
 from repro.engine.backends.load import fetch
 from repro.engine.profile import Profile
@@ -40,18 +39,18 @@ NAME = "paper-qwen2-5-math-1-5b-instruct"
 SETTINGS = settings_module.load(scale=NAME)
 
 
-def test_the_scale_alone_sends_training_to_verl():
-    entry = stage("train", SETTINGS, "cost-aware")
-    assert entry.notebook.name == "train_on_verl.ipynb" and entry.parameters(SETTINGS)["scale"] == NAME
-    content = manifest(entry, SETTINGS)
-    assert content["settings"]["paper_scale"]["values"]["train_batch"] == 256
-    assert content["settings"]["paper_scale"]["arm"]["plan"] == ["uniform", {"group_size": 16}]
-    read = ("verl/trainer", "verl/reward", "verl/profile", "data/verify", "methods/samplers/cost_aware")
-    assert {f"src/repro/{name}.py" for name in read} <= content["modules"].keys()
+def test_the_scale_alone_sends_training_to_verl(monkeypatch):
+    """Whoever asks for runs at such a scale gets verl's; a page depends on the scale's values and the arm there."""
+    tables = {"evaluations": pd.DataFrame({"seed": [0], "accuracy": [0.5]})}
+    monkeypatch.setattr(
+        runs_module, "train_arm", lambda arm, settings: {name: table.copy() for name, table in tables.items()}
+    )
+    found = training.train(SETTINGS, ["cost-aware", "grpo"], tables=["evaluations"])["evaluations"]
+    assert found["arm"].tolist() == ["cost-aware", "grpo"]
     cpu = settings_module.load(scale="cpu")
-    names = {entry.name for entry in all_stages(cpu)}
-    assert {entry.name for entry in all_stages(SETTINGS)} == names
-    assert stage("train", cpu, "cost-aware").notebook.name == "train.ipynb"
+    assert [entry.name for entry in all_stages(SETTINGS)] == [entry.name for entry in all_stages(cpu)]
+    own, elsewhere = (manifest(stage("report", each, "cost-aware"), each)["runs"] for each in (SETTINGS, cpu))
+    assert set(own) == set(elsewhere) == {"grpo", "cost-aware"} and own["grpo"] != elsewhere["grpo"]
 
 
 def test_every_scale_of_the_papers_can_be_named_in_params():
@@ -64,7 +63,7 @@ def test_without_a_gpu_the_notebooks_function_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(ready, "gpus_here", lambda: 0)
     unfinished = r"^seed 0 of cost-aware is not finished in .*cost-aware \(copy .* to collect it\), and .* needs GPUs"
     with pytest.raises(NotReady, match=unfinished + r".*`python -m repro\.verl --arm cost-aware` trains the small"):
-        train_arm("cost-aware", SETTINGS, tmp_path / "out", tmp_path / "runs")
+        train_arm("cost-aware", SETTINGS, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -234,27 +233,19 @@ def evaluations(seed: int, steps: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_finished_runs_become_the_arms_tables_without_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "MANIFESTS", tmp_path / "manifests")
-    monkeypatch.setattr(paths, "TIMINGS", tmp_path / "timings")
+def test_finished_runs_become_the_arms_tables_without_a_gpu(tmp_path):
     settings = SETTINGS.model_copy(update={"seeds": [0, 1]})
-    with pytest.raises(FileNotFoundError, match=r"repro\.pipeline manifest"):
-        runs_module._same_code("grpo", tmp_path)
-    (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests/train-grpo.json").write_text("{}")
     scale, own = SCALES[NAME], settings_at(SCALES[NAME], settings)
     for seed in (0, 1):
         folder = folder_of(scale, "grpo", seed, tmp_path / "runs")
         write_parquet(evaluations(seed, own.steps_of("grpo")), folder / "tables/evaluations.parquet")
         write_parquet(pd.DataFrame({"seed": [seed], "seconds": [1.0]}), folder / "tables/seconds.parquet")
         (folder / "settings.json").write_text(own.model_dump_json())
-    tables = train_arm("grpo", settings, tmp_path / "out", tmp_path / "runs")
-    assert tables["evaluations"]["seed"].tolist() == [0, 0, 1, 1]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["evaluations.parquet"]
-    assert (tmp_path / "timings/train/grpo/seconds.parquet").exists()
-    (tmp_path / "manifests/train-grpo.json").write_text(json.dumps({"modules": "others"}))
-    with pytest.raises(SettingsError, match="begun with other settings or code"):
-        train_arm("grpo", settings, tmp_path / "out", tmp_path / "runs")
+    tables = train_arm("grpo", settings, tmp_path / "runs")
+    assert tables["evaluations"]["seed"].tolist() == [0, 0, 1, 1] and tables["seconds"]["seconds"].tolist() == [
+        1.0,
+        1.0,
+    ]
 
 
 def test_a_run_is_finished_at_its_last_step_or_where_it_diverged(tmp_path):

@@ -41,7 +41,7 @@ def attempts(monkeypatch, tmp_path):
 def test_a_kernel_that_does_not_start_is_tried_again(attempts, capsys):
     calls, failures = attempts
     failures += [RuntimeError("Kernel died before replying to kernel_info")] * 2
-    run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    run.run_stage(stage("report", SETTINGS, "grpo"), SETTINGS)
     assert len(calls) == 3 and calls[0]["arm"] == "grpo" and calls[0]["scale"] == "smoke"
     assert capsys.readouterr().out.count("did not start, trying again") == 2
 
@@ -49,8 +49,8 @@ def test_a_kernel_that_does_not_start_is_tried_again(attempts, capsys):
 def test_it_is_given_up_after_four(attempts):
     calls, failures = attempts
     failures += [RuntimeError("Kernel died before replying to kernel_info")] * 9
-    with pytest.raises(run.StageFailed, match="train-grpo: its kernel died"):
-        run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    with pytest.raises(run.StageFailed, match="report-grpo: its kernel died"):
+        run.run_stage(stage("report", SETTINGS, "grpo"), SETTINGS)
     assert len(calls) == run.KERNEL_STARTS
 
 
@@ -60,16 +60,16 @@ def test_a_stage_names_the_checks_that_fail(attempts, monkeypatch, capsys):
     monkeypatch.setattr(
         papermill, "execute_notebook", lambda source, target, **options: Path(target).write_text(json.dumps(made))
     )
-    run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+    run.run_stage(stage("report", SETTINGS, "grpo"), SETTINGS)
     lines = [line for line in capsys.readouterr().out.splitlines() if "check" in line]
-    assert lines == ["train-grpo: check 'it-fails' fails: rewrite the sentence above it in the notebook"]
+    assert lines == ["report-grpo: check 'it-fails' fails: rewrite the sentence above it in the notebook"]
 
 
 def test_a_failing_cell_is_not_tried_again(attempts):
     calls, failures = attempts
     failures.append(papermill.PapermillExecutionError(3, 2, "x = 1/0", "ZeroDivisionError", "division by zero", []))
     with pytest.raises(run.StageFailed, match="ZeroDivisionError: division by zero"):
-        run.run_stage(stage("train", SETTINGS, "grpo"), SETTINGS)
+        run.run_stage(stage("report", SETTINGS, "grpo"), SETTINGS)
     assert len(calls) == 1
 
 
@@ -90,7 +90,7 @@ def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, heard, mo
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(papermill, "execute_notebook", swallows)
-    assert main(["run", "train", "grpo"]) == 130
+    assert main(["run", "report", "grpo"]) == 130
     assert "interrupted; the same command goes on" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before and not calls
 
@@ -98,14 +98,14 @@ def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, heard, mo
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        (["run", "train", "grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
-        (["run", "trian", "grpo"], "there is no stage 'trian'; did you mean 'train'?"),
+        (["run", "report", "grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
+        (["run", "reprot", "grpo"], "there is no stage 'reprot'; did you mean 'report'?"),
         (["why", "theory", "sdg"], "there is no theory group 'sdg' in params.yaml; did you mean 'sgd'?"),
-        (["run", "train@grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
-        (["run", "train"], "stage train needs an item"),
+        (["run", "report@grop"], "there is no arm 'grop' in params.yaml; did you mean 'grpo'?"),
+        (["run", "report"], "stage report needs an item"),
         (["run", "policy", "grpo"], "stage policy takes no item"),
         (["run", "fidelity", "grpo"], "stage fidelity takes no item"),
-        (["why", "train@grpo", "zvf"], "train@grpo names its item: leave out zvf"),
+        (["why", "report@grpo", "zvf"], "report@grpo names its item: leave out zvf"),
         (["run", "mixs"], "there is no stage 'mixs'; did you mean 'mixes'?"),
     ],
 )

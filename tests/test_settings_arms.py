@@ -7,6 +7,8 @@ from repro import arms
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import random_subset as module
 from repro.pipeline.stage import stage
+from repro.policy.model import SHIPPED
+from repro.runs.key import Asked
 from repro.settings import SettingsError, load, parse
 
 SETTINGS = load()
@@ -29,7 +31,7 @@ def test_the_noise_floor_repeats_one_seed_of_the_baseline_and_has_as_many_others
         assert len(again) == len(set(again)) == 1 + len(SETTINGS.seeds)
         assert [seed for seed in again if seed in common] == [0]
     baseline, again = (SETTINGS.arms[name].model_dump() for name in ("grpo", "grpo-again"))
-    assert {key for key in baseline if baseline[key] != again[key]} == {"title", "about", "group", "seeds"}
+    assert {key for key in baseline if baseline[key] != again[key]} == {"title", "about", "group", "seeds", "repeat"}
 
 
 def test_every_arm_has_its_group_and_groups_stand_together():
@@ -73,8 +75,7 @@ def test_an_arms_own_engine_settings_replace_the_common_ones_for_it_alone():
 def test_an_arms_own_engine_settings_change_what_its_training_depends_on_and_no_other():
     changed = parse(raw({"arms.gspo.engine": {"kl": 0.01}}))
     before, after = (
-        {name: stage("train", each, name).settings(each) for name in ("gspo", "grpo", "d3s")}
-        for each in (SETTINGS, changed)
+        {name: Asked(each, name, 0, SHIPPED).asks for name in ("gspo", "grpo", "d3s")} for each in (SETTINGS, changed)
     )
     assert {name for name in before if before[name] != after[name]} == {"gspo"}
     others = ("fidelity", "parity_train", "mixes")

@@ -5,11 +5,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_run import STEPS, new_trainer, parity, reward_with, run
 
-from repro.arms import build
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.log import Log
-from repro.engine.run import Run
-from repro.engine.runs import checkpoints_of, write_results
 from repro.settings import load
 
 SETTINGS = load()
@@ -62,34 +58,6 @@ def test_snapshots_of_another_experiment_are_made_anew(tmp_path):
     run(new_trainer(snapshots=(1, 3), learning_rate=1e-3), checkpoints := Checkpoints(tmp_path / "run", "mine"))
     assert equal(checkpoints.snapshots()[1], trained_for(1, tmp_path))
     assert equal(checkpoints.snapshots()[3], trained_for(3, tmp_path))
-
-
-def test_only_the_arms_of_fidelity_have_their_snapshots_written(tmp_path):
-    """With the seed in the name, at the steps that the settings want and no other."""
-    fidelity = SETTINGS.fidelity.model_copy(update={"snapshot_every": 2, "arms": ["zvf"]})
-    engine = SETTINGS.engine.model_copy(update={"steps": 5})
-    settings = SETTINGS.model_copy(update={"fidelity": fidelity, "engine": engine})
-    for arm in ("zvf", "grpo"):
-        method = build(arm, settings.arms[arm])
-        runs = [
-            Run(arm, seed, method, settings, tmp_path, None, tmp_path / arm / f"seed-{seed}", "a") for seed in (0, 5)
-        ]
-        for one in runs:
-            model = torch.nn.Linear(1, 1)
-            for step in (2, 3, 4, 6):  # 3 and 6 are of an earlier experiment
-                torch.nn.init.constant_(model.weight, 10 * one.seed + step)
-                checkpoints_of(one).keep_snapshot(model, step)
-        write_results(runs, [Log(), Log()], tmp_path / "data" / arm, tmp_path / "timings" / arm)
-    files = sorted((tmp_path / "data" / "zvf" / "snapshots").iterdir())
-    assert {path.name: float(load_file(path)["weight"]) for path in files} == {
-        "seed-0-step-2.safetensors": 2.0,
-        "seed-0-step-4.safetensors": 4.0,
-        "seed-5-step-2.safetensors": 52.0,
-        "seed-5-step-4.safetensors": 54.0,
-    }
-    assert not (tmp_path / "data" / "grpo" / "snapshots").exists()
-    assert (tmp_path / "timings" / "zvf" / "seconds.parquet").exists()
-    assert not (tmp_path / "data" / "zvf" / "seconds.parquet").exists()
 
 
 def test_the_first_evaluation_is_the_one_given_and_changes_nothing_else(tmp_path):

@@ -33,9 +33,9 @@ def project(tmp_path, monkeypatch):
 
 
 def repeated(project, inside: int, outside: int) -> None:
-    """The stage `results` has compared the runs made here with the atlas's."""
+    """The stage `results` has compared the runs made here with those in git."""
     rows = [
-        {"arm": f"arm-{place}", "seeds": 5, "same_bits": 0, "difference": 0.05, "atlas": 0.0, "low": -0.1, "high": 0.1}
+        {"arm": f"arm-{place}", "seeds": 5, "same_bits": 0, "difference": 0.05, "stored": 0.0, "low": -0.1, "high": 0.1}
         | {"inside": place < inside}
         for place in range(inside + outside)
     ]
@@ -53,7 +53,7 @@ def test_other_bits_hold_while_differences_lie_in_their_prediction_intervals(pro
     repeated(project, inside=19, outside=1)
     outcome = verify()
     assert outcome.holds and outcome.different == ["results/train/zvf"]
-    assert "0 of 100 runs made here have the atlas's bits; 19 of 20 differences" in outcome.sentences()
+    assert "0 of 100 runs made here have the bits of those in git; 19 of 20 differences" in outcome.sentences()
     assert "Outside: arm-19: +0.0500, expected -0.1000 to +0.1000." in outcome.sentences()
     repeated(project, inside=15, outside=5)
     assert not verify().holds

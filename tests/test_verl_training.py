@@ -17,7 +17,6 @@ from repro.engine.checkpoint import Checkpoints
 from repro.engine.train import stream_seed
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware
-from repro.stats.runs import load as load_tables
 from repro.verl.version import UnsupportedVerl, require_plugin, require_verl
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow]
@@ -93,7 +92,8 @@ def project(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def tables(project) -> dict[str, pd.DataFrame]:
     names = ("steps", "evaluations", "questions", "rollouts", "selection", "seconds")
-    return {name: load_tables(name, ["everything"], project / "build" / "verl") for name in names}
+    folder = project / "build" / "verl" / "everything"
+    return {name: pd.read_parquet(folder / f"{name}.parquet").assign(arm="everything") for name in names}
 
 
 def test_the_tables_have_the_columns_of_the_embedded_engine(tables, tmp_path):

@@ -1,16 +1,8 @@
 """A process that ends with its owner, whatever the clock does meanwhile."""
 
-import contextlib
 import subprocess
 import sys
-import threading
 import time
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Listener
-from types import SimpleNamespace
-
-from repro.engine import crew
-from repro.files import write_json
 
 CHILD = """
 import os, sys, time
@@ -58,25 +50,3 @@ def test_a_worker_whose_owner_is_gone_before_it_looks_ends_all_the_same():
     owner = subprocess.Popen([sys.executable, "-c", "pass"])
     owner.wait()
     assert subprocess.run([sys.executable, "-c", LATE, str(owner.pid)], timeout=20).returncode == 1
-
-
-def test_a_pool_that_does_not_take_the_key_is_left_and_another_is_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(crew.paths, "BUILD", tmp_path)
-    with Listener(authkey=b"one") as listener:
-        threading.Thread(target=_take_two, args=(listener,), daemon=True).start()
-        place = {"owner": 1, "address": listener.address}
-        write_json({**place, "key": b"other".hex()}, tmp_path / "crew.json")
-
-        def start(*_, **__):
-            write_json({**place, "key": b"one".hex()}, tmp_path / "crew.json")
-            return SimpleNamespace(poll=lambda: None)
-
-        monkeypatch.setattr(crew.subprocess, "Popen", start)
-        crew._connect(1, 1).close()
-
-
-def _take_two(listener: Listener) -> None:
-    """One caller with a wrong key, and one with the right one."""
-    for _ in range(2):
-        with contextlib.suppress(AuthenticationError):
-            listener.accept()

@@ -42,7 +42,7 @@ class Weights(NamedTuple):
 def lean_of(model: Any) -> "Lean | None":
     """The lean view of `model`, None if it does something that this file does not; compared with transformers once, and
     again when a part of it has been replaced, such as its embeddings, its head or a projection."""
-    parts = tuple(map(id, model.modules()))
+    parts = tuple(map(id, model.modules())) if isinstance(model, torch.nn.Module) else ()
     if model not in _known or _known[model][0] != parts:
         with torch.inference_mode(False):  # its tensors take part in training, even if first used in generation
             _known[model] = parts, _compared(model) if _supported(model) else None

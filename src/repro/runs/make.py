@@ -170,9 +170,9 @@ def _are_those_of_the_stage(settings: Settings, policy: Path, queries: Any, seed
     return True
 
 
-def profile_seconds() -> float:
+def profile_seconds(timings: Path | None = None) -> float:
     """Seconds for one sample of every training query in stage `profile`, mean over seeds; 0 if unknown."""
-    path, name = paths.PROFILE_TIMINGS / "seconds.json", "seconds_per_sample"
+    path, name = (timings or paths.PROFILE_TIMINGS) / "seconds.json", "seconds_per_sample"
     if not path.exists():
         return 0.0
     return float(read_stored(path, "delete it and run `dvc repro profile`", {name: Amount})[name])

@@ -36,7 +36,6 @@ SECTIONS = {
     "evaluation": set(),
     "profile": {"temperatures", "temperature_samples"},
 }
-STORED = {"sections": dict[str, dict], "arms": dict[str, dict]}
 
 
 def asked_of(design: Design, of: Sequence[Cell], say: Callable = print) -> dict[Cell, Asked]:
@@ -235,7 +234,7 @@ def describe(design: Design, panel: str) -> None:
     """Store what the panel's runs were made with beside them; an arm that is there already stays as it was made."""
     path = paths.PANELS / panel / "settings.json"
     now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))
-    stored = read_stored(path, "git checkout it", STORED) if path.exists() else now
+    stored = read_stored(path, "git checkout it", panels.MADE_WITH) if path.exists() else now
     if set(now["arms"]) - set(stored["arms"]) or not path.exists():
         write_json(stored | {"arms": now["arms"] | stored["arms"]}, path)
 

@@ -19,7 +19,7 @@ from repro.runs import design as designs
 from repro.runs import golden, store
 from repro.runs.design import Cell, Design, cells, settings_of
 from repro.runs.key import Asked
-from repro.runs.panels import STORED, append, asked_of, made_with, runs_of, tables_of
+from repro.runs.panels import append, asked_of, made_with, runs_of, tables_of
 from repro.runs.seconds import seconds_of
 from repro.settings import SettingsError
 from repro.stats import panels
@@ -106,7 +106,7 @@ def _changed(design: Design, panel: str) -> list[str]:
     path = paths.PANELS / panel / "settings.json"
     if not path.exists():
         return []
-    then = read_stored(path, "git checkout it", STORED)["sections"]
+    then = read_stored(path, "git checkout it", panels.MADE_WITH)["sections"]
     now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))["sections"]
     return [
         f"{section}.{key} {_short(then.get(section, {}).get(key))}, now {_short(value)}"

@@ -18,6 +18,7 @@ import pandas as pd
 from repro import paths
 from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.engine.log import Log
+from repro.files import Unreadable
 from repro.machine import hardware, slug
 from repro.runs import golden
 from repro.runs.key import Asked
@@ -121,8 +122,11 @@ def rows_in_git(place: Place, table: str) -> pd.DataFrame:
 
 
 def log_of(place: Place) -> Log:
-    """The log of a run in this machine's layer."""
-    return Checkpoints(place.folder, None).finished()
+    """The log of a run in this machine's layer. Unreadable, with the cure, where there is none."""
+    log = Checkpoints(place.folder, None).finished()
+    if log is None:
+        raise Unreadable(f"{place.folder / FINISHED} is no log of a run: delete it, and the run is made again")
+    return log
 
 
 def _committed(asked: Asked, computes: str, need: Need) -> Place | None:

@@ -12,10 +12,12 @@ from repro import paths
 from repro.errors import Refused
 from repro.files import Unreadable, read_json, read_parquet
 from repro.settings.text import read_mapping
+from repro.stored import read_stored
 
 ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
 RATE = "engine.learning_rate"  # what the panels of tuning vary
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds", "selection", "rollouts")
+MADE_WITH = {"sections": dict[str, dict], "arms": dict[str, dict]}  # settings.json of a panel: what its runs depend on
 RESTING = paths.BUILD / "panels.json"  # {panel: what its pages rest on}, which `dvc repro` writes
 
 
@@ -83,7 +85,7 @@ def in_order() -> list[str]:
 def engine_of(panel: str) -> dict[str, Any]:
     """The section `engine` of the settings that a panel's runs were made with, where they vary nothing of it."""
     folder = _in_place(paths.PANELS / panel, None)
-    return read_json(folder / "settings.json", "git checkout runs/panels", ["sections"])["sections"]["engine"]
+    return read_stored(folder / "settings.json", "git checkout it", MADE_WITH)["sections"]["engine"]
 
 
 def _of_panel(table: str, folder: Path, columns: Sequence[str] = ()) -> pd.DataFrame | None:

@@ -14,10 +14,10 @@ class UnknownSymbol(Refused, ValueError):
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text. UnknownSymbol where a tokenizer of single symbols has none for one of a text's: it would be
-    read as padding, and the policy trained on other questions to the end."""
-    vocabulary = [token for token in tokenizer.get_vocab() if token not in tokenizer.all_special_tokens]
-    if all(len(token) == 1 for token in vocabulary):
+    """The ids of each text. UnknownSymbol where the project's own tokenizer has none for a symbol: it would be read
+    as padding, and the policy trained on other questions to the end."""
+    vocabulary = {token for token in tokenizer.get_vocab() if token not in tokenizer.all_special_tokens}
+    if vocabulary <= set(SYMBOLS):
         require_known(texts, vocabulary)
     return tokenizer(list(texts))["input_ids"]
 
