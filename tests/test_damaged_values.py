@@ -99,7 +99,7 @@ VALUES = [  # a reader, the place of a value in its file, what it may not be, an
     (finished, "log.steps.1.updates", ("2", -1, NAN), "delete it, and the run is made again"),
     (finished, "log.evaluations.0.accuracy", ("x", 1.5, -1, NAN), "delete it, and the run is made again"),
     (finished, "log.evaluations.0.diverged", ("no", 0, None), "delete it, and the run is made again"),
-    (finished, "log.evaluations.0.flops_train", (NAN, INFINITY, -1.0), "delete it, and the run goes on from its"),
+    (finished, "log.evaluations.0.flops_train", (NAN, INFINITY, -1.0), "delete it, and the run is made again"),
 ]
 OF_VERL_TOO = [
     (kept_best, "accuracy", (*NUMBERS, 2), "delete .*best, and the next best checkpoint is kept there"),

@@ -14,6 +14,7 @@ from repro.files import Unreadable, read_json, read_parquet
 from repro.settings.text import read_mapping
 from repro.stored import read_stored
 
+KEY = ("asks", "computes")  # columns of `runs`: what a run is found by (repro.runs.store)
 ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
 RATE = "engine.learning_rate"  # what the panels of tuning vary
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds", "selection", "rollouts")
@@ -116,7 +117,7 @@ def made(panels: Sequence[str], columns: Sequence[str] = ()) -> pd.DataFrame:
     if runs.empty:
         cures = f"`git checkout runs/panels`, or `make runs PANEL={panels[0]}`"
         raise NoRuns(f"runs/panels has no run of panel {panels[0]}: {cures}")
-    return runs
+    return runs.drop(columns=list(KEY), errors="ignore")  # the tables that are made of them say nothing of keys
 
 
 def whole(runs: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
