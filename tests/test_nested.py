@@ -12,9 +12,12 @@ from repro.stats.nested import Nested, moderate, nested
 from repro.stats.outcomes import compare, outcomes, paired
 
 
-def draw(rng, arms=11, policies=4, seeds=5, between=0.02, within=0.025):
-    """(differences_A_P_S of arms without an effect on average, a repetition on a new policy, one on the first)."""
+def draw(rng, arms=11, policies=4, seeds=5, between=0.02, within=0.025, of_baseline=0.0):
+    """(differences_A_P_S of arms without an effect on average, a repetition on a new policy, one on the first).
+    of_baseline: the scatter of the baseline between base policies, which the repetitions lack."""
     base_P_S = rng.normal(0, within, (policies, seeds))
+    if of_baseline:
+        base_P_S += rng.normal(0, of_baseline, (policies, 1))
     own_A_P = rng.normal(0, between, (arms, policies))
     d_A_P_S = own_A_P[..., None] + rng.normal(0, within, (arms, policies, seeds)) - base_P_S
     again_A = rng.normal(0, within, (arms, 5)).mean(1) - rng.normal(0, within, 5).mean()
@@ -55,6 +58,16 @@ def test_two_base_policies_that_agree_by_chance_make_no_interval_narrow(between)
         low_A, high_A = fit.interval(0.95)
         hits.append(((low_A < 0) & (high_A > 0)).mean())
     assert 0.93 < np.mean(hits) < 0.98
+
+
+@pytest.mark.parametrize(("arms", "policies", "share"), [(4, 2, 0.897), (11, 4, 0.937), (11, 8, 0.944)])
+def test_a_baseline_with_effects_of_its_own_lowers_coverage_as_the_docstring_says(arms, policies, share):
+    rng, hits = np.random.default_rng(0), []
+    for _ in range(1000):
+        low_A, high_A = nested(draw(rng, arms, policies, 5, 0.02, 0.015, of_baseline=0.02)[0]).interval(0.95)
+        hits.append(((low_A < 0) & (high_A > 0)).mean())
+    error = np.std(hits) / len(hits) ** 0.5
+    assert np.mean(hits) == pytest.approx(share, abs=4 * error) and 4 * error < 0.03
 
 
 def test_where_base_policies_differ_less_than_seeds_both_mean_squares_are_pooled():

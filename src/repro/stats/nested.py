@@ -16,13 +16,25 @@ of freedom. A mean square between base policies below that within them is chance
 restricted maximum is at τ² = 0, and both are pooled, with the degrees of freedom of both. With one base policy τ² is
 not known: intervals are then over its seeds alone.
 
-How often a 95% interval over five seeds contains δ, by simulation, σ = 0.015, each arm less the same baseline; in
-parentheses without the pooling, which was missing until this was measured:
+How often a 95% interval over five seeds contains δ, by simulation of 24,000 studies each (standard errors are at most
+0.13 points), σ = 0.015, each arm less the same baseline. Where base policies move the arms, each by its own τ, and the
+baseline not at all; in parentheses without the pooling, which was missing until this was measured:
 
-    τ                             0              0.005          0.01           0.02
-    4 arms, 2 base policies       97% (91%)      96% (91%)      94% (91%)      91% (90%)
-    9 arms, 2 base policies       97% (92%)      96% (93%)      93% (93%)      93% (94%)
-    11 arms, 4 base policies      97% (94%)      95% (94%)      95% (95%)      95% (95%)
+    τ                             0                0.005            0.01             0.02
+    4 arms, 2 base policies       96.7% (90.2%)    95.7% (90.7%)    93.5% (91.1%)    91.4% (91.6%)
+    9 arms, 2 base policies       96.4% (91.8%)    95.2% (92.5%)    93.5% (93.3%)    92.7% (93.8%)
+    11 arms, 4 base policies      96.1% (93.5%)    95.1% (94.0%)    94.6% (94.6%)    94.7% (94.7%)
+    11 arms, 8 base policies      95.9% (94.3%)    95.0% (94.6%)    94.8% (94.8%)    94.9% (94.9%)
+
+Where they move the baseline as much as an arm, as may be expected, the arms' mean squares between base policies agree
+partly because they share the baseline. They are then taken for better known than they are, and intervals are too
+narrow, the more so the fewer base policies there are:
+
+    τ, the baseline's too         0.005     0.01      0.02
+    4 arms, 2 base policies       94.5%     91.5%     89.7%
+    9 arms, 2 base policies       94.2%     91.7%     90.9%
+    11 arms, 4 base policies      94.4%     93.6%     93.7%
+    11 arms, 8 base policies      94.6%     94.4%     94.4%
 """
 
 from dataclasses import dataclass
