@@ -19,14 +19,11 @@ import repro.methods
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("samplers", "filters", "advantages", "rewards", "objectives", "plans")
-IN_GIT = subprocess.run(
-    ["git", "ls-files", "src/repro/methods"], cwd=ROOT, capture_output=True, text=True
-).stdout.split()
-METHODS = sorted(  # one's own needs no example before it is shared
+METHODS = sorted(
     f"repro.methods.{package}.{path.stem}"
     for package in PACKAGES
-    for path in map(Path, IN_GIT)
-    if path.parent.name == package and not path.stem.startswith("_") and path.stem != "aggregate"
+    for path in (ROOT / "src/repro/methods" / package).glob("*.py")
+    if not path.stem.startswith("_") and path.stem != "aggregate"
 )
 MODULES = [info.name for info in pkgutil.walk_packages(repro.methods.__path__, "repro.methods.")]
 SUFFICE = ("numpy", "torch", "pydantic")

@@ -29,7 +29,12 @@ from repro.methods.rollouts import Rollouts
 
 
 def shortest(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, share: float = 0.5) -> Rollouts:
-    """The `share` of rollouts with the fewest tokens."""
+    """The `share` of rollouts with the fewest tokens.
+
+    >>> same = dict(group_N=[0, 0], rewards_N=[1, 0], advantages_N=[1, -1], prompt_tokens_N=[4, 4])
+    >>> shortest(Rollouts.from_batch(**same, response_tokens_N=[9, 5]), 0.0, None).row_N
+    array([1])
+    """
     return rollouts.take(np.argsort(rollouts.costs_N, kind="stable")[: max(1, int(share * len(rollouts)))])
 '''
 ARM = """  shortest:

@@ -1,7 +1,9 @@
 """README and docs/: tables are the generated files' text, paths exist, the examples run."""
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, copy_project
 
 from repro import arms
 from repro import settings as settings_module
@@ -84,17 +86,16 @@ def test_paths_that_are_named_exist(page):
         assert placeholder or (ROOT / name).exists(), name
 
 
-def test_every_method_in_git_has_its_place_among_the_equations():
+def test_every_method_has_its_place_among_the_equations():
+    """Of those that git tracks: one that is being tried needs no equation yet. Without git, all of them."""
     text = (ROOT / "docs/methods.md").read_text()
+    listed = subprocess.run(["git", "ls-files", "src/repro/methods"], cwd=ROOT, capture_output=True, text=True)
+    tracked = {ROOT / name for name in listed.stdout.splitlines()}
     for package in ("plans", "rewards", "filters", "advantages", "samplers", "objectives"):
-        for path in in_git(package):
-            assert f"(../src/repro/methods/{package}/{path.name})" in text, path.name
-
-
-def in_git(package: str) -> list[Path]:
-    """The methods of a package that are in git: one's own needs no page before it is shared."""
-    command = ["git", "ls-files", f"src/repro/methods/{package}/[a-z]*.py"]
-    return [ROOT / line for line in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split()]
+        paths = set((ROOT / "src/repro/methods" / package).glob("[a-z]*.py"))
+        for path in paths & tracked if tracked else paths:
+            link = f"(../src/repro/methods/{package}/{path.name})"
+            assert link in text, f"docs/methods.md: add what {path.stem} does, with a link, {link}"
 
 
 def test_the_tree_names_packages_that_exist():
@@ -150,6 +151,48 @@ def test_the_example_works_as_a_file_with_its_entry():
     sampler = arms.bind("shortest", "samplers", names[name], parameters)
     assert sampler.keywords == {"share": 0.5}
     arms.check(settings_module.load(scale="smoke").with_arms({"shortest": {**entry, "samplers": [sampler]}}))
+
+
+COPIED_FOR_IT = ("README.md", "params.yaml", "dvc.yaml", "pyproject.toml", "docs", "src", "tests", "benchmarks")
+
+
+def type_the_recipe(folder: Path) -> None:
+    """The sampler's file and its entry as README prints them, in a copy of the project at `folder`."""
+    section = README.split("\n## Add a sampler\n")[1].split("\n## ")[0]
+    [(name, file)] = re.findall(r"as `(\S+)`:\n\n```python\n(.*?)```", section, re.DOTALL)
+    [entry] = re.findall(r"in `params.yaml`, under `arms`:\n\n```yaml\n(.*?)```", section, re.DOTALL)
+    (folder / name).write_text(file)
+    before, arms_line, after = (folder / "params.yaml").read_text().partition("\narms:\n")
+    (folder / "params.yaml").write_text(before + arms_line + entry + after)
+
+
+@pytest.mark.slow
+def test_the_example_typed_as_printed_passes_what_is_asked_of_it(tmp_path):
+    """And no equation is asked for until git tracks it."""
+    copy_project(tmp_path, COPIED_FOR_IT)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "GIT_"))}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "src"), str(tmp_path)])
+
+    def run(*command: str) -> subprocess.CompletedProcess:
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    run("git", "init", "-q")
+    run("git", "add", "src/repro/methods")
+    type_the_recipe(tmp_path)
+    asked = (
+        "test_readme.py::test_every_method_has_its_place_among_the_equations",
+        "test_library.py::test_every_method_has_an_example[repro.methods.samplers.shortest]",
+        "test_library.py::test_examples_give_what_they_show[repro.methods.samplers.shortest]",
+    )
+    module = (sys.executable, "-m")
+    tests = (*module, "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{test}" for test in asked))
+    for command in (tests, (*module, "ruff", "check", "src"), (*module, "ruff", "format", "--check", "src")):
+        done = run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "shortest" in settings_module.load(tmp_path / "params.yaml").arms
+    run("git", "add", "src/repro/methods")
+    done = run(*tests)
+    assert "1 failed, 2 passed" in done.stdout and "docs/methods.md: add what shortest does, with a" in done.stdout
 
 
 @pytest.mark.slow
