@@ -1,7 +1,6 @@
 """The update's gradient against plain autograd, and importance weighting against the full batch."""
 
 import copy
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -275,15 +274,24 @@ def test_an_objective_with_a_gradient_at_zero_advantage_reads_every_row(case):
     assert every_row(case, case.rollouts.take(np.array([12])), "sequence-mean", with_entropy_bonus).any()
 
 
-def test_a_push_against_unlikely_tokens_alone_is_a_gradient_at_zero_advantage():
-    """Of tokens of p < 0.01, which a trial of likely ones misses."""
-
-    def push(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda new, old: new < np.log(0.01),  # a push against unlikely tokens
+        lambda new, old: new < -15,
+        lambda new, old: new > -0.01,
+        lambda new, old: new - old > 4,
+        lambda new, old: new - old < -4,
+    ],
+)
+def test_a_gradient_at_zero_advantage_is_noticed_at_the_edges_too(where):
+    def pushed(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
         loss_N_T, clipped_N_T = grpo(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T)
-        return TokenLoss(loss_N_T + logprob_N_T * (logprob_N_T < math.log(0.01)), clipped_N_T)
+        return TokenLoss(loss_N_T + 0.1 * logprob_N_T * where(logprob_N_T, old_logprob_N_T), clipped_N_T)
 
     method = build("mine", Arm(title="mine", about="", group="x"))
-    assert not silent_without_advantage(replace(method, objective=push))
+    assert not silent_without_advantage(replace(method, objective=pushed))
+    assert silent_without_advantage(method)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -57,7 +57,7 @@ def test_a_single_policys_means_are_differences_over_its_seeds():
 
 
 @pytest.fixture
-def atlas_of_two(tmp_path, monkeypatch):
+def panels_of_two(tmp_path, monkeypatch):
     """Two panels: each run climbs from 0.2 by its seed's slope per share of the budget, to a share of 1.5."""
     monkeypatch.setattr(paths, "PANELS", tmp_path)
     for panel, varied in {"budget": {}, "tuned": {RATE: 1e-4}}.items():
@@ -77,7 +77,7 @@ def atlas_of_two(tmp_path, monkeypatch):
         pd.DataFrame(curves).to_parquet(tmp_path / panel / "curves.parquet")
 
 
-def test_runs_are_read_at_their_rate_and_at_the_budget(atlas_of_two):
+def test_runs_are_read_at_their_rate_and_at_the_budget(panels_of_two):
     shared, own = reached(["budget"], 2e-4), reached(["tuned"], 2e-4)
     assert set(shared["rate"]) == {2e-4} and set(own["rate"]) == {1e-4}
     zvf = shared.set_index("run").loc["budget/a/zvf/1"]
@@ -88,7 +88,7 @@ def test_runs_are_read_at_their_rate_and_at_the_budget(atlas_of_two):
     assert set(both.loc[both["arm"] == "zvf", "panel"]) == {"budget"}
 
 
-def test_the_difference_along_the_budget_grows_with_it(atlas_of_two):
+def test_the_difference_along_the_budget_grows_with_it(panels_of_two):
     both = compared.at_best(reached(["budget"], 2e-4), reached(["tuned"], 2e-4), {"grpo": 1e-4, "zvf": 2e-4})
     found = compared.along(both, ["zvf"], "grpo", [0.5, 1.5], 0.95)
     assert found["difference"].to_numpy() == pytest.approx([0.05, 0.15])
@@ -101,7 +101,7 @@ def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
-    """Of 30 atlases in which base policies differ by as much as five seeds' means or more."""
+    """Of 30 panels in which base policies differ by as much as five seeds' means or more."""
     rng, rows = np.random.default_rng(0), []
     for _ in range(30):
         own_A_P = rng.normal(0, 0.03, (11, 4))

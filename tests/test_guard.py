@@ -142,7 +142,7 @@ def replaces(rollouts, progress, rng):
         (real_rows, ["rows that the batch of 4 does not have"]),
         (too_many, ["401 rows of a batch of 4", "at most 100 times"]),
         (other_lengths, ["changed response_tokens_N"]),
-        (more_tokens, ["tokens that the responses do not have", "`with_mask`"]),
+        (more_tokens, ["tokens that the responses do not have, or no more", "`with_mask`"]),
         (half_a_step, ["asks for 0.5 mini-batches", "whole number"]),
         (writes, ["read-only", "copy the array first"]),
         (replaces, ["cannot assign to field 'weights_N'"]),

@@ -1,4 +1,4 @@
-"""Seeds nested in base policies: the closed form, its intervals' level, and what a run of the atlas reached."""
+"""Seeds nested in base policies: the closed form, its intervals' level, and what a run of a panel reached."""
 
 import warnings
 from dataclasses import replace

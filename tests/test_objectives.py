@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from repro.methods.advantages import groups_without_signal
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.objectives.aggregate import token_coefficients
-from repro.methods.objectives.cispo import cispo
 from repro.methods.objectives.grpo import grpo
-from repro.methods.objectives.gspo import gspo
 
 
 def test_one_group_by_hand():
@@ -206,14 +204,3 @@ def test_what_each_aggregation_makes_of_a_short_and_a_long_response(aggregation,
     assert float(total.detach()) == pytest.approx(-2 * share_N[0] + 3 * share_N[1])
     expected_N_T = [[-2 * share_N[0], 0, 0], [share_N[1]] * 3]
     assert logprob_N_T.grad.numpy() == pytest.approx(np.array(expected_N_T))
-
-
-def test_a_token_that_is_left_out_adds_nothing_however_far_its_ratio_has_gone():
-    """exp(200) is infinite in single precision, and 0 · ∞ is not 0."""
-    mask_N_T = torch.tensor([[True, False], [True, True]])
-    for objective in (grpo, cispo, gspo):
-        logprob_N_T = torch.tensor([[-0.5, -0.1], [-0.7, -0.4]], requires_grad=True)
-        old_N_T = torch.tensor([[-0.6, -200.0], [-0.6, -0.5]])
-        loss = (objective(logprob_N_T, old_N_T, torch.tensor([1.0, -1.0]), mask_N_T).loss_N_T * mask_N_T).sum()
-        loss.backward()
-        assert loss.isfinite() and logprob_N_T.grad.isfinite().all() and logprob_N_T.grad[0, 1] == 0, objective

@@ -177,6 +177,35 @@ def test_inside_the_clips_cispo_has_the_gradient_of_the_unclipped_ratio():
     torch.testing.assert_close(*gradients)
 
 
+def unmasked_grpo(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
+    """GRPO as it is written in the papers, with the ratio of every token."""
+    ratio_N_T, advantages_N_1 = (logprob_N_T - old_logprob_N_T).exp(), advantages_N[:, None]
+    free, held = ratio_N_T * advantages_N_1, ratio_N_T.clamp(1 - 0.2, 1 + 0.28) * advantages_N_1
+    return -free.minimum(held), (held < free) & mask_N_T
+
+
+def trained(objective, arrays, mask_N_T):
+    """(loss, its gradient, clipped) as the engine adds them up."""
+    loss_N_T, clipped_N_T = objective(*arrays, mask_N_T)
+    loss = (loss_N_T * token_coefficients(mask_N_T, "sequence-mean")).sum()
+    return loss, *torch.autograd.grad(loss, arrays[:1]), clipped_N_T
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("objective", [grpo, gspo, cispo])
+def test_a_deselected_token_adds_nothing_whatever_its_ratio(objective, dtype):
+    for seed in range(100):
+        *arrays, mask_N_T = batch(seed, spread=1.0, dtype=dtype)
+        mask_N_T &= torch.rand(mask_N_T.shape, generator=torch.Generator().manual_seed(seed)) < 0.7
+        expected = trained(objective, arrays, mask_N_T)
+        if objective is grpo:
+            assert all(map(torch.equal, expected, trained(unmasked_grpo, arrays, mask_N_T)))
+        for log_ratio in (800.0, 88.5, -800.0):
+            old_N_T = torch.where(mask_N_T, arrays[1], arrays[0].detach() - log_ratio)
+            found = trained(objective, [arrays[0], old_N_T, arrays[2]], mask_N_T)
+            assert all(map(torch.equal, found, expected)) and not found[1][~mask_N_T].any()
+
+
 ratios = st.lists(st.floats(0.01, 10), min_size=3, max_size=3)
 signed = st.floats(0.01, 5).flatmap(lambda size: st.sampled_from([size, -size]))
 

@@ -1,4 +1,4 @@
-"""Learning rates: which is best, and what the atlas must hold for it."""
+"""Learning rates: which is best, and what its panels must hold."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def test_the_best_rate_has_the_highest_mean_of_those_that_ran_on_every_policy():
     assert mean_areas(table).loc["pods"].tolist() == pytest.approx([0.5, 0.2, np.nan, np.nan], nan_ok=True)
 
 
-def test_the_atlas_in_git_names_rates_that_were_tried():
+def test_the_runs_in_git_names_rates_that_were_tried():
     table = sensitivity()
     best = best_rates(table)["best"].dropna()
     assert table["area"].between(0, 1).all() and len(best) and set(best) <= set(table["rate"])

@@ -27,16 +27,16 @@ GRPO, ZVF, PODS = [0.40, 0.42, 0.44, 0.41, 0.43], [0.41, 0.45, 0.45, 0.43, 0.43]
 
 
 def test_the_same_curves_have_the_same_bits():
-    atlas = curves({"grpo": GRPO, "zvf": ZVF})
-    table = repeated(atlas[atlas["seed"] < 3], atlas, SETTINGS)
+    stored = curves({"grpo": GRPO, "zvf": ZVF})
+    table = repeated(stored[stored["seed"] < 3], stored, SETTINGS)
     assert table[["arm", "seeds", "same_bits"]].values.tolist() == [["zvf", 3, 3]] and table["inside"].all()
     assert sentence(table, 0.95) == "All 3 runs made here have the bits of those in git"
 
 
 def test_other_runs_are_held_to_the_prediction_interval():
-    atlas = curves({"grpo": GRPO, "zvf": ZVF, "pods": PODS})
+    stored = curves({"grpo": GRPO, "zvf": ZVF, "pods": PODS})
     near, far = [value + 0.005 for value in ZVF], [value - 0.1 for value in PODS]
-    table = repeated(curves({"grpo": GRPO, "zvf": near, "pods": far}), atlas, SETTINGS).set_index("arm")
+    table = repeated(curves({"grpo": GRPO, "zvf": near, "pods": far}), stored, SETTINGS).set_index("arm")
     difference = np.subtract(ZVF, GRPO)
     half = 2.7764 * difference.std(ddof=1) * np.sqrt(1 / 5 + 1 / 5)  # t of four degrees of freedom
     assert table.loc["zvf", "low"] == pytest.approx(difference.mean() - half, abs=1e-4)

@@ -1,6 +1,7 @@
 """Samplers against their formulas: by hand, by enumeration of every draw, and by properties."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -251,6 +252,48 @@ def test_samplers_chain_in_order():
     assert left.weights_N == pytest.approx([{0: 1 / (2 * 0.8), 1: 1 / (2 * 0.2)}[row] for row in left.row_N])
 
 
+def first_two_tokens_apart(rollouts, progress, rng):
+    """Row 1 twice, its first token in one copy and its second in the other."""
+    copies = rollouts.take(np.array([1, 1]))
+    mask_2_T = np.zeros_like(copies.response_mask_N_T)
+    mask_2_T[[0, 1], [0, 1]] = True
+    return copies.with_mask(mask_2_T)
+
+
+def whole_again(rollouts, progress, rng):
+    return replace(rollouts, response_mask_N_T=HAND.response_mask_N_T[rollouts.row_N])
+
+
+def dropped_again(rollouts, progress, rng):
+    return HAND.take(np.array([1, 3]))
+
+
+@pytest.mark.parametrize(
+    ("chain", "said"),
+    [
+        (
+            [lambda r, *_: r.take(np.array([0, 1])), dropped_again],
+            "dropped_again .* batch of 4, or what an earlier sampler left",
+        ),
+        (
+            [first_two_tokens_apart, whole_again],
+            "whole_again selected tokens .* do not have, or no more",
+        ),
+    ],
+)
+def test_what_an_earlier_sampler_dropped_stays_dropped(chain, said):
+    with pytest.raises(MethodError, match=f"sampler {said}"):
+        apply_chain(chain, HAND, 0.0, np.random.default_rng(0))
+
+
+def test_a_copy_may_have_the_tokens_of_another_and_a_few_rows_be_drawn_often():
+    swapped = [first_two_tokens_apart, lambda r, *_: replace(r, response_mask_N_T=r.response_mask_N_T[::-1])]
+    left = apply_chain(swapped, HAND, 0.0, np.random.default_rng(0))
+    assert left.response_mask_N_T[:, :2].tolist() == [[False, True], [True, False]]
+    often = [lambda r, *_: r.take(np.array([3])), lambda r, *_: r.take(np.zeros(400, int))]
+    assert apply_chain(often, HAND, 0.0, np.random.default_rng(0)).row_N.tolist() == [3] * 400
+
+
 def only_zero(rollouts, progress, rng):
     return rollouts.take(np.array([2]))
 
@@ -279,22 +322,3 @@ def test_effective_sample_size_by_hand():
     assert effective_sample_size(np.array([1.0, 1.0, 1.0])) == pytest.approx(3.0)
     assert effective_sample_size(np.array([3.0, 1.0])) == pytest.approx(16 / 10)
     assert effective_sample_size(np.array([6.0, 2.0])) == pytest.approx(16 / 10)
-
-
-def test_a_sampler_of_a_chain_chooses_among_the_rows_that_the_one_before_has_left():
-    whole = Rollouts.from_batch(
-        group_N=[0, 0, 0, 0],
-        rewards_N=[1, 0, 1, 0],
-        advantages_N=[1.0, -1.0, 1.0, -1.0],
-        prompt_tokens_N=[8] * 4,
-        response_tokens_N=[10, 44, 16, 53],
-    )
-
-    def first_two(rollouts, progress, rng):
-        return rollouts.take(np.array([0, 1]))
-
-    def all_again(rollouts, progress, rng):
-        return whole
-
-    with pytest.raises(MethodError, match="all_again returned rows that the batch of 2 does not have"):
-        apply_chain([first_two, all_again], whole, 0.0, np.random.default_rng(0))

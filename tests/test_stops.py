@@ -130,7 +130,7 @@ def test_what_never_comes_to_its_end_is_ended():
 
 def test_it_is_told_of_during_the_imports_of_our_commands_and_of_no_others():
     stop = "import repro, signal; signal.raise_signal(15)"
-    done = alone(f"import sys; sys.orig_argv[1:] = ['-m', 'repro.atlas', 'run']; {stop}")
+    done = alone(f"import sys; sys.orig_argv[1:] = ['-m', 'repro.runs', 'run']; {stop}")
     assert (done.returncode, done.stderr) == (143, f"repro: terminated; {stops.TAKES_UP}\n")
     assert alone(stop).returncode == -signal.SIGTERM
     assert alone(f"import sys; sys.orig_argv[1:] = ['-m', 'pytest', '-k', 'repro']; {stop}").returncode == -15

@@ -3,14 +3,21 @@
 import random
 import statistics
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import tiny_run
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from repro.engine.backends.load import build_tiny
+from repro.policy.model import SHIPPED
 from repro.settings import Family, load
+from repro.tasks import demonstrations, queries
 from repro.tasks.demonstrations import Mixture, demonstrate
 from repro.tasks.queries import Query, compact_prompt, draw_family, draw_pool, extract_answer, make_pools, verify
-from repro.tasks.tokenizer import SYMBOLS, build_tokenizer
+from repro.tasks.tokenizer import SYMBOLS, UnknownSymbol, build_tokenizer, encode
 
 FAMILIES = load(scale="cpu").task.families
 
@@ -241,15 +248,50 @@ def test_the_tokenizer_pads_on_the_left_and_stops_at_its_end(tokenizer):
     assert tokenizer.decode(tokenizer("#7$")["input_ids"], skip_special_tokens=True) == "#7"
 
 
-def test_a_symbol_that_the_policy_has_no_token_for_is_a_sentence_and_never_padding():
-    from repro.policy.model import SHIPPED, load_policy
-    from repro.tasks.tokenizer import UnknownSymbol, build_tokenizer, encode, require_known
+@pytest.mark.parametrize("pool", ["train", "evaluation", "pretraining"])
+@pytest.mark.parametrize(
+    ("symbol", "said"),
+    [
+        ("l", r"tokenizer cannot write 'l' of the text 'l\d+,\d+=': add it at the end of SYMBOLS in repro/tasks/token"),
+        (" ", r"tokenizer cannot write ' ' of the text ' \d+,\d+=': add it"),
+        ("^", r"tokenizer cannot write '\^' of the text '\^\d+,\d+=': write it with another of SYMBOLS in"),
+    ],
+)
+def test_queries_that_the_tokenizer_cannot_write_are_refused(monkeypatch, pool, symbol, said):
+    usual = queries.compact_prompt
+    monkeypatch.setattr(queries, "compact_prompt", lambda *question: usual(*question).replace("g", symbol))
+    sizes = dict(train_queries=0, evaluation_queries=0, pretraining_queries=0) | {f"{pool}_queries": 60}
+    with pytest.raises(UnknownSymbol, match=said) as refusal:
+        make_pools(task(**sizes))
+    assert "\n" not in str(refusal.value)
 
-    for tokenizer in (build_tokenizer(), load_policy(SHIPPED)[1]):
-        assert encode(tokenizer, ["4-1=", "g12,6="]) == tokenizer(["4-1=", "g12,6="])["input_ids"]
-        with pytest.raises(
-            UnknownSymbol, match=r"no token for 'l' of 'l8,2=': write it with 0123.*SYMBOLS in src/repro"
-        ):
-            encode(tokenizer, ["4-1=", "l8,2="])
-    with pytest.raises(UnknownSymbol, match="':'"):
-        require_known(["1:2"])
+
+def test_a_demonstration_that_the_tokenizer_cannot_write_is_refused(monkeypatch):
+    monkeypatch.setattr(demonstrations, "_product_steps", lambda *_: (["2x3=6"], "6"))
+    with pytest.raises(UnknownSymbol, match="cannot write 'x' of the text '2x3=6#6': add it"):
+        demonstrate(some_query("products"), faultless("worked"), random.Random(0))
+
+
+def test_what_a_policy_would_not_read_is_refused_and_other_ids_stay(tokenizer, pools):
+    prompts = [query.prompt for query in pools.train]
+    for each in (tokenizer, AutoTokenizer.from_pretrained(SHIPPED, padding_side="left")):
+        assert encode(each, prompts) == tokenizer(prompts)["input_ids"]
+        for text, symbol in (("l8,2=", "'l'"), ("12\n", r"'\\n'"), ("1_2", "'_'"), ("#7$", r"'\$'")):
+            with pytest.raises(UnknownSymbol, match=f"cannot write {symbol} of the text"):
+                encode(each, ["1+2=", text])
+
+
+def test_the_tokenizer_of_a_language_model_is_left_alone():
+    _, over_bytes = build_tiny()
+    assert over_bytes.pad_token_id in encode(over_bytes, [over_bytes.pad_token])[0]
+    words = Tokenizer(models.WordLevel({"[X]": 0, "two": 1}, unk_token="[X]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    over_words = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[X]", unk_token="[X]")
+    assert encode(over_words, ["two three"]) == [[1, 0]]
+
+
+def test_training_refuses_prompts_that_its_policy_would_not_read():
+    pool = [*tiny_run.pools().train, replace(tiny_run.pools().train[0], prompt="l8,2=")]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnknownSymbol, match="'l' of the text 'l8,2='"):
+        patch.setattr(tiny_run, "pools", lambda: SimpleNamespace(train=pool, evaluation=[]))
+        tiny_run.new_trainer()

@@ -13,6 +13,7 @@ permutation, so gradients arrive in the model's own parameters. Forward hooks on
 
 import warnings
 from collections.abc import Callable
+from operator import is_not
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -40,13 +41,12 @@ class Weights(NamedTuple):
 
 
 def lean_of(model: Any) -> "Lean | None":
-    """The lean view of `model`, None if it does something that this file does not; compared with transformers once, and
-    again when a part of it has been replaced, such as its embeddings, its head or a projection."""
-    parts = tuple(map(id, model.modules())) if isinstance(model, torch.nn.Module) else ()
-    if model not in _known or _known[model][0] != parts:
+    """The lean view of `model`, None if it does something that this file does not; compared with transformers at first
+    use, and again once a part of the model has been replaced."""
+    if model not in _known or ((lean := _known[model]) and lean.replaced()):
         with torch.inference_mode(False):  # its tensors take part in training, even if first used in generation
-            _known[model] = parts, _compared(model) if _supported(model) else None
-    return _known[model][1]
+            _known[model] = _compared(model) if _supported(model) else None
+    return _known[model]
 
 
 def _compared(model: Any) -> "Lean | None":
@@ -97,6 +97,13 @@ class Lean:
         qk = (torch.arange(self.heads + self.key_heads)[:, None] * self.width + pairs).flatten()
         self.order = torch.cat([qk, torch.arange(len(qk), len(qk) + self.key_heads * self.width)])
         self.rotation_L_W = self._rotation(config.max_position_embeddings)
+        # What every module holds, and the objects themselves: the id of one that is gone may become another's.
+        held = [part for module in model.modules() for part in (module._modules, module._parameters)]
+        self.held = [(part, tuple(part.values())) for part in held]
+
+    def replaced(self) -> bool:
+        """Whether a module or a parameter was put in, taken out or exchanged since this view was made."""
+        return any(len(part) != len(was) or any(map(is_not, part.values(), was)) for part, was in self.held)
 
     def _rotation(self, length: int) -> torch.Tensor:
         cos, sin = self.body.rotary_emb(torch.zeros(1), torch.arange(length)[None])
@@ -152,7 +159,7 @@ class Lean:
     def agrees(self) -> bool:
         """Whether logits of three rows of sixteen tokens are those of transformers' own forward pass."""
         shape = (3, min(16, len(self.rotation_L_W)))
-        vocabulary = self.head.weight.shape[0]
+        vocabulary = min(len(self.head.weight), len(self.body.embed_tokens.weight))
         ids = torch.arange(shape[0] * shape[1]).view(shape) * 7919 % vocabulary
         position_S = torch.arange(shape[1]).repeat(shape[0])
         x_S_D = self.run(self.weights(), ids.flatten(), position_S, self.causal([shape]))

@@ -45,14 +45,26 @@ class UpdateSettings:
     every_row: bool = False
 
 
+# Log-probabilities (new, old) at which an objective is tried: log-ratios from -5 to 5, tokens from certain to unlikely.
+TRIED_N_T = torch.tensor(
+    [
+        [(-0.1, -0.3), (-1.0, -1.0), (-3.0, -1.0)],
+        [(-2.0, -1.9), (-0.5, -2.5), (-1.0, -0.1)],
+        [(-0.001, -5.001), (-0.001, -0.001), (-5.001, -0.001)],
+        [(-8.0, -13.0), (-8.0, -8.0), (-8.0, -3.0)],
+        [(-20.0, -25.0), (-20.0, -20.0), (-20.0, -15.0)],
+        [(-0.001, -0.3), (-8.0, -7.5), (-20.0, -20.5)],
+    ]
+)
+
+
 def silent_without_advantage(method: Method) -> bool:
-    """Whether a rollout with advantage 0 has no gradient under the method's objective, tried on likely and unlikely
-    tokens with ratios far below, at and far above 1; MethodError if the objective fails there."""
-    logprob, ratio = (-0.001, -0.1, -1.0, -3.0, -8.0, -20.0), (-5.0, -0.2, 0.0, 0.2, 5.0)
-    logprob_N_T = torch.tensor([logprob] * len(ratio), requires_grad=True)
-    old_N_T = (logprob_N_T.detach() - torch.tensor(ratio)[:, None]).clamp(max=0)
-    none_N, all_N_T = torch.zeros(len(ratio)), torch.ones_like(logprob_N_T, dtype=torch.bool)
-    loss_N_T, _ = method.token_loss(0, logprob_N_T, old_N_T, none_N, all_N_T)
+    """Whether a rollout with advantage 0 has no gradient under the method's objective at any point of `TRIED_N_T`;
+    MethodError if the objective fails there. A gradient that lies between these points alone is not noticed."""
+    logprob_N_T, old_N_T = TRIED_N_T.unbind(-1)
+    logprob_N_T, n = logprob_N_T.clone().requires_grad_(), len(logprob_N_T)
+    mask_N_T = torch.ones(logprob_N_T.shape, dtype=torch.bool)
+    loss_N_T, _ = method.token_loss(0, logprob_N_T, old_N_T, torch.zeros(n), mask_N_T)
     if not loss_N_T.requires_grad:
         return True
     [gradient_N_T] = torch.autograd.grad(loss_N_T.sum(), [logprob_N_T])

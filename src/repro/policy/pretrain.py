@@ -7,7 +7,7 @@ from typing import Any
 
 from repro.tasks.demonstrations import Mixture, demonstrate
 from repro.tasks.queries import Query
-from repro.tasks.tokenizer import EOS, SYMBOLS, require_known
+from repro.tasks.tokenizer import EOS, SYMBOLS
 
 
 def pretrain(
@@ -57,7 +57,6 @@ def _accumulate_gradients(model: Any, texts: list[tuple[str, str]]) -> float:
     """Backward through the mean loss over all response tokens of `texts`, in slices of similar length; returns it."""
     import torch
 
-    require_known(prompt + response for prompt, response in texts)
     code = {symbol: index for index, symbol in enumerate(SYMBOLS)}
     response_tokens = sum(len(response) for _, response in texts)
     total = 0.0

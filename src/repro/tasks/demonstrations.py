@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from repro.tasks.queries import END_OF_STEPS, Query
+from repro.tasks.tokenizer import check_symbols
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,14 @@ class Mixture:
 
 
 def demonstrate(query: Query, mixture: Mixture, rng: random.Random) -> str:
-    """One response to `query` in a random style, with random errors; ends in `#answer`."""
+    """One response to `query` in a random style, with random errors; ends in `#answer`. UnknownSymbol if it holds a
+    symbol that the tokenizer lacks."""
+    response = _response(query, mixture, rng)
+    check_symbols([response])
+    return response
+
+
+def _response(query: Query, mixture: Mixture, rng: random.Random) -> str:
     style = rng.random()
     if style < mixture.direct:
         return END_OF_STEPS + _direct(query, mixture, rng)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from repro.tasks.tokenizer import check_symbols
+
 END_OF_STEPS = "#"  # the answer is whatever follows the last one in a response
 
 
@@ -111,13 +113,16 @@ def make_pools(task: Any, *, pretraining: bool = True) -> QueryPools:
     """The pools of `params.yaml`'s `task`; evaluation is drawn first, so it does not depend on the training size.
 
     pretraining: whether the queries for pre-training are drawn too, many as they are; else there are none.
+    UnknownSymbol if a prompt holds a symbol that the tokenizer lacks.
     """
     taken: set[str] = set()
     evaluation = draw_pool(task.families, task.evaluation_queries, [task.seed, 0], taken)
     held_out = set(taken)
     train = draw_pool(task.families, task.train_queries, [task.seed, 1], taken)
     many = task.pretraining_queries if pretraining else 0
-    return QueryPools(train, evaluation, sample_with_repetition(task.families, many, [task.seed, 2], held_out))
+    pools = QueryPools(train, evaluation, sample_with_repetition(task.families, many, [task.seed, 2], held_out))
+    check_symbols(query.prompt for pool in vars(pools).values() for query in pool)
+    return pools
 
 
 def extract_answer(response: str) -> str | None:

@@ -3,34 +3,36 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from repro.errors import Refused
+from repro.errors import Refused, brief
 
-PAD, BOS, EOS = "_", "^", "$"
+PAD, BOS, EOS = MARKS = "_", "^", "$"
 SYMBOLS = PAD + BOS + EOS + "0123456789+-*,=;#g"
+WRITTEN = frozenset(SYMBOLS) - set(MARKS)  # what prompts and demonstrations are made of
 
 
 class UnknownSymbol(Refused, ValueError):
-    """One sentence: a symbol that the policy has no token for, where it stands, and the cure."""
+    """One sentence: the symbol, the text it stands in, and the cure."""
+
+
+def check_symbols(texts: Iterable[str], known: frozenset[str] = WRITTEN) -> None:
+    """UnknownSymbol if a text holds a symbol that is not `known`: the tokenizer would make padding of it, or leave it
+    out, and a mark of its own would begin or end the text."""
+    for text in texts:
+        if not known.issuperset(text):
+            symbol = next(symbol for symbol in text if symbol not in known)
+            cure = "write it with another" if symbol in MARKS else "add it at the end"
+            raise UnknownSymbol(
+                f"the policy's tokenizer cannot write {symbol!r} of the text {brief(text)}: {cure} of SYMBOLS in "
+                "repro/tasks/tokenizer.py, and pre-train a base policy on such texts"
+            )
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text. UnknownSymbol where the project's own tokenizer has none for a symbol: it would be read
-    as padding, and the policy trained on other questions to the end."""
-    vocabulary = {token for token in tokenizer.get_vocab() if token not in tokenizer.all_special_tokens}
-    if vocabulary <= set(SYMBOLS):
-        require_known(texts, vocabulary)
-    return tokenizer(list(texts))["input_ids"]
-
-
-def require_known(texts: Iterable[str], known: Iterable[str] = SYMBOLS) -> None:
-    """UnknownSymbol unless every symbol of the texts is `known`."""
-    known = set(known)
-    for text in texts:
-        if unknown := sorted(set(text) - known):
-            raise UnknownSymbol(
-                f"the policy has no token for {unknown[0]!r} of {text!r}: write it with {SYMBOLS[3:]}, or add it to "
-                "SYMBOLS in src/repro/tasks/tokenizer.py and pre-train a policy that knows it (`dvc repro policy`)"
-            )
+    """The ids of each text. UnknownSymbol as above, by the tokenizer's own vocabulary, if it is one of ours, made here
+    or loaded with a policy; the tokenizer of a language model knows what to do with any text."""
+    if tuple(getattr(tokenizer, f"{mark}_token", None) for mark in ("pad", "bos", "eos")) == MARKS:
+        check_symbols(texts, frozenset(tokenizer.get_vocab()).difference(MARKS))
+    return tokenizer(texts)["input_ids"]
 
 
 def build_tokenizer() -> Any:

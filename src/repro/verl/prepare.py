@@ -15,6 +15,7 @@ from repro.methods.plans import Queries
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
+from repro.tasks.tokenizer import encode
 from repro.verl.config import TEXT_AGENT, Files, compose, cpu_values
 from repro.verl.data import plan_table, planned_groups, query_rows
 from repro.verl.identity import identified, profiled
@@ -52,7 +53,7 @@ def prepare(
     )
     pools = make_pools(settings.task, pretraining=False)
     model, tokenizer = load_policy(policy)
-    prompts = tokenizer([query.prompt for query in [*pools.train, *pools.evaluation]])["input_ids"]
+    prompts = encode(tokenizer, [query.prompt for query in [*pools.train, *pools.evaluation]])
     known = Queries(np.array([len(prompt) for prompt in prompts[: len(pools.train)]]))
     if files.profile:
         run = Run(arm, seed, method, settings, Path(policy), None, folder, "", profiles)

@@ -20,7 +20,7 @@ Sampler = Callable[[Rollouts, float, np.random.Generator], Rollouts]
 
 def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
     """The output of the last sampler; NoSignal if it is empty or has no advantage other than zero. MethodError, with
-    the sampler's name, if one fails or returns what is no part of the batch. A sampler cannot write to its input.
+    the sampler's name, if one fails or returns what is no part of its input. A sampler cannot write to its input.
 
     >>> from repro.methods.samplers.cost_aware import cost_aware
     >>> from repro.methods.samplers.zero_variance import zero_variance
@@ -32,12 +32,13 @@ def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, r
     >>> apply_chain([zero_variance, cost_aware], batch, 0.0, np.random.default_rng(0)).row_N
     array([1, 0])
     """
+    batch = rollouts
     for sampler in chain:
         chosen = call("sampler", sampler, rollouts.frozen(), progress, rng, rng=rng)
         if not isinstance(chosen, Rollouts):
             said = f"returned {type(chosen).__name__}; it should return Rollouts, by `take`"
         else:
-            said = _wrong(chosen, rollouts)  # what came in: rows that one before has dropped do not come back
+            said = _wrong(chosen, rollouts, len(batch))
         if said:
             raise MethodError(f"sampler {name_of(sampler)} {said}")
         rollouts = chosen
@@ -46,25 +47,29 @@ def apply_chain(chain: Sequence[Sampler], rollouts: Rollouts, progress: float, r
     return rollouts
 
 
-def _wrong(chosen: Rollouts, batch: Rollouts) -> str:
-    """What of `chosen` is not of the batch, and the cure; "" if all is."""
+def _wrong(chosen: Rollouts, given: Rollouts, n: int) -> str:
+    """What of `chosen` is not of the sampler's input, `given`, and the cure; "" if all is. n: rows of the batch, which
+    bound what a chain may return, however few an earlier sampler has left."""
     try:
         chosen.check()
     except Exception as error:
         return f"returned what is no batch: {error}"
-    row_M, n = chosen.row_N, len(batch)
+    row_M = chosen.row_N
     if len(row_M) > MOST * n:
         return f"returned {len(row_M)} rows of a batch of {n}; take at most {MOST} times as many"
-    if row_M.dtype.kind not in "iu" or not np.isin(row_M, batch.row_N).all():
-        return f"returned rows that the batch of {n} does not have; choose among its rows, by `take`"
-    order = np.argsort(batch.row_N, kind="stable")
-    at_M = order[np.searchsorted(batch.row_N, row_M, sorter=order)]
+    order = np.argsort(given.row_N, kind="stable")
+    row_U, start_U = np.unique(given.row_N[order], return_index=True)
+    there = f"the batch of {n}" + (", or what an earlier sampler left of it," if len(row_U) < n else "")
+    if row_M.dtype.kind not in "iu" or not np.isin(row_M, row_U).all():
+        return f"returned rows that {there} does not have; choose among its rows, by `take`"
+    at_M = np.searchsorted(row_U, row_M)
     for name in ("prompt_tokens_N", "response_tokens_N"):
-        if (getattr(chosen, name) != getattr(batch, name)[at_M]).any():
+        if (getattr(chosen, name) != getattr(given, name)[order][start_U][at_M]).any():
             return f"changed {name}; choose among the batch's rows, by `take`, and leave their lengths as they are"
-    mask_M_T = batch.response_mask_N_T[at_M]
+    mask_U_T = np.logical_or.reduceat(given.response_mask_N_T[order], start_U)  # copies may be masked differently
+    mask_M_T = mask_U_T[at_M]
     if chosen.response_mask_N_T.shape != mask_M_T.shape or (chosen.response_mask_N_T & ~mask_M_T).any():
-        return "selected tokens that the responses do not have; narrow the mask, by `with_mask`"
+        return "selected tokens that the responses do not have, or no more; narrow the mask, by `with_mask`"
     steps = chosen.minibatches
     if steps is not None and not (isinstance(steps, int | np.integer) and 1 <= steps <= MOST * n):
         return f"asks for {brief(steps)} mini-batches; give a whole number of at least 1"
