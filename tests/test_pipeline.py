@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import time
 from html import unescape
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from conftest import ARMS, ON_VERL, PAGES_ON_PANELS, ROOT, Project, complaints
 
+from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.experiments.parity.summary import batches_agree
 from repro.policy.shipped import FOLDERS
 
@@ -80,15 +82,16 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
     )  # the title's answer
     assert re.search(r'<math [^>]*display="block"', (smoke.folder / "reports/arm-cost-aware.html").read_text())
     for arm in ARMS:
-        seeds = [0, 5] if arm == "grpo-again" else [0, 1]
-        steps = pd.read_parquet(smoke.folder / f"results/train/{arm}/steps.parquet")
-        assert steps.groupby("seed")["step"].apply(list).to_dict() == {seed: [0, 1, 2, 3] for seed in seeds}
-        rollouts = steps.groupby("seed")["rollouts"].last()
-        if arm not in ("zvf", "sgpo"):  # which refill, and fill steps with unequal groups
-            assert (rollouts == 4 * 32).all()
-        snapshots = {path.name for path in (smoke.folder / f"results/train/{arm}").glob("snapshots/*")}
-        wanted = {f"seed-{seed}-step-{step}.safetensors" for seed in seeds for step in (2, 4)}
-        assert snapshots == (wanted if arm in ("grpo", "zvf", "sgpo") else set())
+        runs = runs_of(smoke, arm)
+        assert set(runs) == ({0, 5} if arm == "grpo-again" else {0, 1})
+        for folder in runs.values():
+            steps = table(folder, "steps")
+            assert steps["step"].tolist() == [0, 1, 2, 3]
+            if arm not in ("zvf", "sgpo"):  # which refill, and fill steps with unequal groups
+                assert steps["rollouts"].iloc[-1] == 4 * 32
+            snapshots = {path.name for path in folder.glob("*.safetensors")}
+            wanted = {f"step-{step}.safetensors" for step in (2, 4)}
+            assert snapshots == (wanted if arm in ("grpo", "zvf", "sgpo") else set())
     metrics = json.loads((smoke.folder / "metrics.json").read_text())
     assert set(metrics["difference"]) == {"cost-aware", "zvf", "sgpo"} and metrics["baseline"]["final_accuracy"] > 0
     assert (smoke.folder / "figures/accuracy.svg").exists() and (smoke.folder / "tables/trained_tokens.md").exists()
@@ -101,12 +104,9 @@ def test_every_report_fits_a_phone_answers_and_complains_of_nothing(smoke, brows
 
 def test_the_same_seed_trained_under_another_name_gives_the_same_bits(smoke):
     """The noise floor's first half: `grpo-again` is GRPO, so on one machine with one seed nothing may differ."""
-    for table in ("steps", "evaluations", "questions", "rollouts", "selection"):
-        first, again = (
-            pd.read_parquet(smoke.folder / f"results/train/{arm}/{table}.parquet").query("seed == 0")
-            for arm in ("grpo", "grpo-again")
-        )
-        pd.testing.assert_frame_equal(first.reset_index(drop=True), again.reset_index(drop=True), check_exact=True)
+    for name in ("steps", "evaluations", "questions", "rollouts", "selection"):
+        first, again = (table(runs_of(smoke, arm)[0], name) for arm in ("grpo", "grpo-again"))
+        pd.testing.assert_frame_equal(first, again, check_exact=True)
 
 
 def test_stage_policy_leaves_the_shipped_weights(smoke):
@@ -119,10 +119,7 @@ def test_stage_policy_leaves_the_shipped_weights(smoke):
 
 
 def test_arms_start_from_the_same_evaluation(smoke):
-    first = {
-        arm: pd.read_parquet(smoke.folder / f"results/train/{arm}/evaluations.parquet").query("step == 0")
-        for arm in ("grpo", "cost-aware")
-    }
+    first = {arm: table(runs_of(smoke, arm)[0], "evaluations").query("step == 0") for arm in ("grpo", "cost-aware")}
     assert first["grpo"]["accuracy"].tolist() == first["cost-aware"]["accuracy"].tolist()
     base = pd.read_parquet(smoke.folder / "results/policy/rollouts.parquet")
     assert (first["grpo"]["accuracy"] == base["correct"].mean()).all()  # one measurement, the base policy's
@@ -141,14 +138,20 @@ def test_nothing_to_do_takes_under_five_seconds(smoke):
 def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_path):
     """Here for two arms; every arm is resumed in test_train_arms.py, and what is made of them made again below."""
     second = smoke.copy(tmp_path / "second")
+    for arm in ("cost-aware", "zvf"):
+        for folder in runs_of(second, arm).values():
+            shutil.rmtree(folder)
     again = ("dvc", "repro", "--force", "--single-item")  # forced: nothing comes from the cache
-    kept = _left_by_a_kill(second, *again, "train@cost-aware")
-    assert kept and not list(second.folder.rglob("results/train/cost-aware/*.parquet"))
-    stages = ("manifest", "theory@sgd", "policy", "profile", "train@cost-aware", "train@zvf")
-    assert stages_in(second.run(*again, *stages)) == set(stages)  # zvf begins while cost-aware ends
+    assert _left_by_a_kill(second, *again, "train")
+    stages = ("manifest", "theory@sgd", "policy", "profile", "train")
+    assert stages_in(second.run(*again, *stages)) == set(stages)
     assert second.data_hashes() == smoke.data_hashes()
-    for arm in ("cost-aware", "zvf"):  # safe in results/, so let go
-        assert not (second.folder / f"build/checkpoints/train-{arm}").exists()
+    for arm in ("cost-aware", "zvf"):
+        for seed, folder in runs_of(smoke, arm).items():
+            made_again = runs_of(second, arm)[seed]
+            assert not list(made_again.glob("state.pt"))  # it is finished, so let go
+            for name in ("steps", "evaluations", "questions"):
+                pd.testing.assert_frame_equal(table(folder, name), table(made_again, name), check_exact=True)
 
 
 def test_summaries_made_again_are_the_same_bits(smoke):
@@ -165,7 +168,7 @@ def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
     assert not re.search(r"Running stage '(train|policy|theory)", output), output
     why = ("python", "-m", "repro.pipeline", "why")
     assert "runs again because src/repro/plots/training.py changed" in smoke.run(*why, "results")
-    assert "will not run for its settings or code" in smoke.run(*why, "train@grpo")
+    assert "will not run for its settings or code" in smoke.run(*why, "train")
     smoke.edit("src/repro/plots/training.py", '"held-out accuracy"', '"held-out accuracy (pass@1)"')
     assert "up to date" in smoke.run("dvc", "repro")
 
@@ -188,20 +191,18 @@ def test_a_misspelt_arm_stops_before_anything_runs(smoke):
 
 
 def test_a_failing_notebook_fails_its_stage_and_leaves_the_error_to_read(smoke):
-    data = smoke.folder / "results/train/grpo/evaluations.parquet"
-    whole = data.read_bytes()
-    data.write_bytes(whole[:100])
+    log = runs_of(smoke, "grpo")[0] / FINISHED
+    whole = log.read_bytes()
+    log.write_bytes(whole[:100])
     output = smoke.run("python", "-m", "repro.pipeline", "run", "report", "grpo", ok=False)
-    data.write_bytes(whole)
-    assert (
-        "cannot be read" in output and "dvc repro train@grpo" in output and "Traceback" not in output.splitlines()[-1]
-    )
-    assert "cannot be read" in (smoke.folder / "build/executed/report-grpo.ipynb").read_text()
+    log.write_bytes(whole)
+    assert log.name in output and "delete it" in output and "Traceback" not in output.splitlines()[-1]
+    assert "delete it" in (smoke.folder / "build/executed/report-grpo.ipynb").read_text()
 
 
 def test_the_usual_dvc_commands_work(smoke):
     smoke.commit("smoke results")
-    assert "train@grpo" in smoke.run("dvc", "dag")  # the others are tried on a clone, in test_dvc.py
+    assert "report@grpo" in smoke.run("dvc", "dag")  # the others are tried on a clone, in test_dvc.py
     assert "everything is up to date" in smoke.run("python", "-m", "repro.pipeline", "plan")
 
 
@@ -210,35 +211,26 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     assert len((SAMPLER + ARM).splitlines()) <= 30
     (smoke.folder / "src/repro/methods/samplers/shortest.py").write_text(SAMPLER)
     smoke.edit("params.yaml", "\nmore_arms:", "\n" + ARM)
-    output = smoke.run("dvc", "repro", "manifest", "train@shortest", "report@shortest")
-    assert stages_in(output) == {"manifest", "train@shortest", "report@shortest"}
+    output = smoke.run("dvc", "repro", "manifest", "report@shortest")
+    assert stages_in(output) == {"manifest", "report@shortest"}
     studies = {
-        "fidelity",
-        "drift",
-        "dynamics",
-        "language_model_trained",
-        "mixes",
-        "longer",
-        "sharpening",
-        "exploratory",
-        "planner",
-        "rates",
-        "equal_cost",
-        "results",
-    }  # of all arms
-    assert stages_in(smoke.run("dvc", "repro", "--dry")) == studies
+        *("dynamics", "language_model_trained", "mixes", "longer", "sharpening", "exploratory"),
+        *("planner", "rates", "equal_cost", "results"),
+    }  # of all arms; fidelity and drift name theirs
+    assert stages_in(smoke.run("dvc", "repro", "--dry")) - {"manifest", "train"} == studies
     assert stages_in(smoke.run("dvc", "repro", "--single-item", "results")) == {"results"}
     assert "Shortest half" in (smoke.folder / "tables/trained_tokens.md").read_text()
     assert "Shortest half" in (smoke.folder / "reports/results.html").read_text()
-    steps = pd.read_parquet(smoke.folder / "results/train/shortest/steps.parquet")
-    assert (steps["selected_rollouts"].dropna() == 16).all() and not steps["skipped"].all()
+    for folder in runs_of(smoke, "shortest").values():
+        steps = table(folder, "steps")
+        assert (steps["selected_rollouts"].dropna() == 16).all() and not steps["skipped"].all()
 
 
 @pytest.fixture(scope="module")
 def on_verl(tmp_path_factory) -> Project:
     """A project after stage `parity`: one step of every arm, and one arm trained here and by verl's own loop."""
     project = Project(tmp_path_factory.mktemp("on_verl"), arms=ON_VERL_TOO)
-    first = ("manifest", "policy", "profile", "train@cost-aware")
+    first = ("manifest", "policy", "profile")
     project.run("dvc", "repro", "--single-item", *first, *ON_VERL)
     return project
 
@@ -252,6 +244,17 @@ def test_verl_and_trl_do_with_every_arm_what_the_embedded_engine_does(on_verl):
     evaluations = pd.read_parquet(on_verl.folder / "timings/parity/evaluations.parquet")
     assert evaluations.groupby("seed")["step"].apply(list).to_dict() == {seed: [2, 4] for seed in (0, 1)}
     assert (on_verl.folder / "reports/parity.html").exists()
+
+
+def runs_of(project: Project, arm: str) -> dict[int, Path]:
+    """{seed: the folder of its run}, of those that the project made."""
+    folders = (project.folder / "runs/here").glob(f"{arm}-*")
+    named = ((re.match(rf"{arm}-(\d+)-[0-9a-f]{{16}}-", folder.name), folder) for folder in folders)
+    return {int(match[1]): folder for match, folder in named if match}
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.DataFrame(getattr(Checkpoints(folder, None).finished(), name))
 
 
 def stages_in(output: str) -> set[str]:
@@ -273,8 +276,8 @@ def _left_by_a_kill(project: Project, *command: str) -> list[Path]:
     """Checkpoints that the command's training leaves when it is killed after the first, once all processes are gone. A
     worker may end its few steps before it sees that its owner is gone: then the run is finished."""
     process = project.start(*command)
-    checkpoints = project.folder / "build/checkpoints/train-cost-aware"
-    _wait_for(lambda: any(checkpoints.rglob("state.pt")), process, project)
+    here = project.folder / "runs/here"
+    _wait_for(lambda: any(here.glob("cost-aware-*/state.pt")), process, project)
     os.killpg(process.pid, signal.SIGKILL)
     # The kernel has a session of its own, and may be through with the stage before it sees that its owner is gone.
     for kernel in psutil.process_iter():
@@ -286,7 +289,7 @@ def _left_by_a_kill(project: Project, *command: str) -> list[Path]:
     while left := _processes_in(project.folder):
         assert time.monotonic() - started < 120, f"still running after the kill: {left}"
         time.sleep(0.2)
-    return [*checkpoints.rglob("state.pt"), *checkpoints.rglob("finished.json")]
+    return [*here.glob("cost-aware-*/state.pt"), *here.glob(f"cost-aware-*/{FINISHED}")]
 
 
 def _wait_for(condition, process, project: Project, seconds: float = 240) -> None:
