@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+import test_edits
 from conftest import ARMS, ON_VERL, PAGES_ON_PANELS, ROOT, Project, complaints
 
 from repro.engine.checkpoint import FINISHED, Checkpoints
@@ -171,6 +172,11 @@ def test_an_edit_to_plotting_trains_nothing_and_says_why(smoke):
     assert "will not run for its settings or code" in smoke.run(*why, "train")
     smoke.edit("src/repro/plots/training.py", '"held-out accuracy"', '"held-out accuracy (pass@1)"')
     assert "up to date" in smoke.run("dvc", "repro")
+
+
+def test_an_edited_learning_rate_is_followed_through(smoke, tmp_path):
+    """Here, where the pipeline is made already; the other edits are in test_edits.py."""
+    test_edits.test_an_edit_is_followed_through(smoke, tmp_path, "learning rate")
 
 
 def test_theory_and_training_run_by_themselves_with_their_defaults(smoke):
