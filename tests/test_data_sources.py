@@ -202,12 +202,12 @@ def test_a_file_cut_short_and_rows_without_an_answer(mirror, tmp_path):
     cut.write_bytes(whole.read_bytes()[:-100])
     with pytest.raises(DataBroken, match=r"cut\.parquet cannot be read .*download math-ai/aime24 again"):
         prepare(["aime24"], tmp_path, files={"aime24": cut})
-    bad = [rows[0] | {"solution": answer, "problem": f"{answer}?"} for answer in ("", None, "\\boxed{}")]
+    bad = [rows[0] | {"solution": answer, "problem": f"{answer}?"} for answer in ("", None, "\\boxed{}", "}")]
     some = write_rows(tmp_path / "some.parquet", [*rows, *bad])
     (manifest,) = prepare(["aime24"], tmp_path / "out", files={"aime24": some})
-    assert (manifest["rows"]["unusable"], manifest["rows"]["written"]) == (3, 1)
+    assert (manifest["rows"]["unusable"], manifest["rows"]["written"]) == (4, 1)
     lines = tmp_path / "nan.jsonl"
-    lines.write_text('{"problem": "a?", "answer": NaN, "id": 1}\n{"problem": "b?", "answer": 5.0, "id": 2}\n')
+    lines.write_text('\ufeff{"problem": "a?", "answer": NaN, "id": 1}\n{"problem": "b?", "answer": 5.0, "id": 2}\n')
     (manifest,) = prepare(["aime25"], tmp_path / "out", files={"aime25": lines})
     assert (manifest["rows"]["unusable"], manifest["rows"]["written"]) == (1, 1)
 

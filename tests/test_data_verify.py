@@ -8,9 +8,11 @@ import time
 
 import psutil
 import pytest
+from answer_tables import FORMS, NUMBERS, OTHERS, WORDS
 
 from repro.data import sandbox as sandbox_module
 from repro.data import verify
+from repro.data.answers import matchable
 from repro.data.sandbox import Sandbox, SandboxFailed
 from repro.data.verify import TAIL, Verdict, Verifier, compute_score
 
@@ -394,14 +396,56 @@ def verifier():
         ("\\boxed{0.00001}", "1e-5", "equal"),
         ("\\boxed{4.6 \\times 10^{33}}", "4.5e33", "different"),
         ("\\boxed{5}", "6", "different"),
-        ("\\boxed{5 \\text{ cm}}", "5 \\text{ m}", "equal"),  # units do not count, nor do bases: docs/cluster.md
-        ("\\boxed{4343_6}", "4343_7", "equal"),
+        ("\\boxed{5 \\text{ cm}}", "5 \\text{ m}", "equal"),  # units do not count: docs/cluster.md
+        ("The answer is $\\text{Evelyn}$.", "Evelyn", "equal"),
+        ("The answer is $CBA$.", "BCA", "different"),
+        ("The answer is $4343_6$.", "4343_7", "different"),
         ("I do not know.", "6", "no answer"),
+        ("First \\boxed{7}. No: \\boxed{8", "7", "no answer"),  # a last box that is cut off or empty decides
+        ("First \\boxed{8}. No: \\boxed{8", "8", "no answer"),
+        ("First \\boxed{7}. No: \\boxed", "7", "no answer"),
+        ("There are 7 of them: \\boxed{", "7", "no answer"),
+        ("There are 7 of them: \\boxed{\\ \\text{ }}", "7", "no answer"),
+        ("There are 7 of them: \\fbox{}", "7", "no answer"),
+        ("\\boxed{\\{7\\", "7", "no answer"),
+        ("\\boxed{1, \\text{so} \\boxed{7}", "7", "equal"),
+        ("\\boxed{\\{1, 7\\}}", "\\{7, 1\\}", "equal"),
         ("", "6", "no answer"),
     ],
 )
 def test_math_verifys_word(verifier, response, truth, found):
     assert verifier.check(response, truth) == Verdict(found)
+
+
+def verdicts(verifier, table):
+    pairs = [(f"So \\boxed{{{each}}}.", truth) for truth, answers in table.items() for each in answers]
+    found = verifier.check_all(*zip(*pairs, strict=True))
+    return [(*pair, verdict.found) for pair, verdict in zip(pairs, found, strict=True)]
+
+
+@pytest.mark.verl
+def test_forms_of_an_answer(verifier):
+    assert [each for each in verdicts(verifier, FORMS) if each[2] != "equal"] == []
+    assert [each for each in verdicts(verifier, {truth: [truth] for truth in FORMS}) if each[2] != "equal"] == []
+    assert [each for each in verdicts(verifier, OTHERS) if each[2] != "different"] == []
+    assert verifier.check("So it is 20%.", "20").correct and not verifier.check("So it is 20%.", "0.2").correct
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize("table", [NUMBERS, WORDS], ids=["numbers relative to their size", "text and numerals"])
+def test_what_equals_a_truth_and_what_does_not(verifier, table):
+    equal, different = ({truth: both[place] for truth, both in table.items()} for place in (0, 1))
+    assert [each for each in verdicts(verifier, equal) if each[2] != "equal"] == []
+    assert [each for each in verdicts(verifier, {truth: [truth] for truth in table}) if each[2] != "equal"] == []
+    assert [each for each in verdicts(verifier, different) if each[2] != "different"] == []
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize(
+    "truth", ["", " ", ".", "}", "{", "\\boxed{}", "\\text{ }", "7\\", "a}{b", "7", "$7$", "{7}", "%", "see above"]
+)
+def test_a_truth_is_refused_exactly_where_the_judge_does_not_find_it_equal_to_itself(verifier, truth):
+    assert matchable(truth) == verifier.check(f"So \\boxed{{{truth}}}.", truth).correct
 
 
 GARBAGE = [  # on the second math-verify alone hangs, whatever its own time limit

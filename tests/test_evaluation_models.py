@@ -190,6 +190,18 @@ def test_questions_are_read_as_they_were_prepared(prepared, tmp_path):
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(QuestionsMissing, match="not in the format"):
         load_questions(tmp_path / "other.parquet")
+    rows = pd.read_parquet(prepared)
+    for truth, why in (
+        ("", "no response can match the answer ''"),
+        (" ", "no response"),
+        (["1"], "ground_truth is text"),
+    ):
+        other = [*rows["reward_model"][:2], {"style": "rule", "ground_truth": truth}]
+        if isinstance(truth, list):
+            other = [{**each, "ground_truth": truth} for each in other]
+        rows.assign(reward_model=other).to_parquet(tmp_path / "blank.parquet")
+        with pytest.raises(QuestionsMissing, match=rf"blank\.parquet is not in .*row [02]: {why}"):
+            load_questions(tmp_path / "blank.parquet")
 
 
 def test_a_tiny_model_from_end_to_end(prepared):

@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from repro.data.answers import matchable
+
 OPERATORS = frozenset("+-*/=<>^!|%.")
 MINUS = str.maketrans("−–—", "---")
 # Commands that only affect layout. A following letter would make it another command, as in \leftarrow.
@@ -27,7 +29,7 @@ class Item:
 class Count:
     """Numbers of rows, each counted once: read = unusable + repeats + contradictory + evaluated + written.
 
-    unusable       without a question or an answer
+    unusable       without a question or an answer that a response can match
     repeats        of an earlier question, with the same answer
     contradictory  of a question with different answers; none of them is kept
     evaluated      of a question in an evaluation set, apart from repeats; `by_set` counts them for each set, and a
@@ -57,7 +59,7 @@ def usable(items: Iterable[Item], count: Count) -> list[Item]:
     kept = []
     for item in items:
         count.read += 1
-        if item.question and item.answer:
+        if item.question and matchable(item.answer):
             kept.append(item)
         else:
             count.unusable += 1
@@ -76,7 +78,7 @@ def cleaned(items: Iterable[Item], evaluation: Mapping[str, frozenset[str]], cou
     rows: dict[str, int] = {}
     for item in items:
         count.read += 1
-        if not (item.question and item.answer):
+        if not (item.question and matchable(item.answer)):
             count.unusable += 1
             continue
         key = keys.get(item.question) or keys.setdefault(item.question, normalise(item.question))

@@ -127,7 +127,7 @@ def _parquet(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _lines(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         for line in lines:
             if line.strip():
                 yield _row(json.loads(line))
@@ -135,7 +135,7 @@ def _lines(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
 
 def _json(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
     """A list of rows, or one row per line under the same extension."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         yield from map(_row, json.loads(text))
     else:

@@ -8,6 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from repro.data.answers import matchable
+from repro.errors import brief
+
 DAPO_BEFORE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
@@ -66,6 +69,16 @@ def after_hashes(answer: Any) -> str:
     """GSM8K: the number after the last `####`, without thousands commas; "" without the mark."""
     _, mark, number = plain(answer).rpartition("####")
     return number.strip().replace(",", "") if mark else ""
+
+
+def truth(value: Any) -> str:
+    """A correct answer as text; from GSM8K's whole working the number after `####`. TypeError or ValueError for what no
+    response can match."""
+    text = plain(value)
+    text = after_hashes(text) if "####" in text else text
+    if not matchable(text):
+        raise ValueError(f"no response can match the answer {brief(text)}")
+    return text
 
 
 def bare_dapo_question(prompt: Sequence[Mapping[str, str]]) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from repro.data.answers import cleaned, finished, is_text, same_base, same_text, unboxed, with_variable
 from repro.data.sandbox import Sandbox
 from repro.errors import Refused
 
@@ -21,36 +22,15 @@ TAIL = 10_000  # characters of a response that are examined: the answer comes at
 JUDGE = "repro.data.verify:math_verify_judge"
 INSTALL = "`make extra-verl` installs it"
 SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?![\w.])")  # 4.5e33, as MinervaMath writes powers of ten
-KINDS = (  # of answers: math-verify's grammar is slow for each that a process sees first
-    "7",
-    "-0.5",
-    "1,242",
-    "\\frac{1}{2}",
-    "\\frac{3\\sqrt{2}}{5}",
-    "2\\pi",
-    "x^2+2x+1",
-    "(3, \\frac{\\pi}{2})",
-    "2, -7",
-    "\\{1, 2\\}",
-    "[0, 1)",
-    "(-\\infty, 3] \\cup (7, \\infty)",
-    "\\text{Evelyn}",
-    "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}",
-    "4.5 \\times 10^{33}",
-    "120^\\circ",
-    "50\\%",
-    "y = 2x + 1",
-    "x \\ge 3",
-    "\\binom{10}{3}",
-    "\\log_2 8",
-    "3 + 4i",
-    "e^{2}",
-    "5!",
-    "\\sqrt[3]{4}",
-    "\\sin 30^\\circ",
-    "14.7 \\text{ inches}",
-    "\\sum_{k=1}^n k",
+# Of answers: math-verify's grammar is slow for each that a process sees first.
+# fmt: off
+KINDS = (
+    "7", "-0.5", "1,242", r"\frac{1}{2}", r"\frac{3\sqrt{2}}{5}", r"2\pi", "x^2+2x+1", r"(3, \frac{\pi}{2})", "2, -7",
+    r"\{1, 2\}", "[0, 1)", r"(-\infty, 3] \cup (7, \infty)", r"\text{(E)}", "5!", r"\log_2 8", "3 + 4i", "e^{2}",
+    r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"4.5 \times 10^{33}", r"120^\circ", "y = 2x + 1", r"x \ge 3",
+    r"\binom{10}{3}", r"\sqrt[3]{4}", r"\sin 30^\circ", r"14.7 \text{ inches}", r"\sum_{k=1}^n k",
 )
+# fmt: on
 _lock, _verifiers = threading.Lock(), []
 
 
@@ -113,29 +93,48 @@ class Verifier:
 def math_verify_judge() -> Callable[[str, str], str]:
     """Called in the child: math-verify's comparison, as a value of `Verdict.found`; it has seen an answer of each kind.
 
-    Boxed answers take precedence over others and the last one over earlier ones, but adjacent boxes count as one set of
-    answers; without any, math-verify takes the last formula or number. An answer like 4.5e33, which math-verify parses
-    as a product with the letter e, is also accepted as 4.5 · 10³³. Its own time limits are off: they need signals, and
+    The last box is the answer, adjacent ones are one set of answers, and a last box that is empty or cut off is no
+    answer. Without any, math-verify takes the last formula or number. An answer like 4.5e33, which it parses as a
+    product with the letter e, is also read as 4.5 · 10³³. Its own time limits are off: they need signals, and
     cannot interrupt a single long operation.
     """
     try:
-        from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+        from latex2sympy2_extended.math_normalization import extract_boxed_content
+        from math_verify import ExprExtractionConfig, LatexExtractionConfig, grader, parse, verify
+
+        from repro.data import tolerance
     except ImportError as error:
         raise NoVerifier(f"math-verify is not installed ({error}): {INSTALL}") from error
+    grader.sympy_numeric_eq = tolerance.equal  # which the comparisons of sets, intervals and matrices call as well
 
-    in_truth = [LatexExtractionConfig()]
-    in_response = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    latex, anywhere = [LatexExtractionConfig()], [LatexExtractionConfig(), ExprExtractionConfig()]
+
+    def read(answer: str) -> list:
+        if not answer:
+            return []
+        wordings = dict.fromkeys((answer, SCIENTIFIC.sub(r"\1 \\times 10^{\2}", answer)))
+        return [each for one in wordings for each in parse(f"\\boxed{{{one}}}", latex, parsing_timeout=None)]
 
     def judge(response: str, truth: str) -> str:
-        wordings = dict.fromkeys((truth, SCIENTIFIC.sub(r"\1 \\times 10^{\2}", truth)))
-        gold = [each for one in wordings for each in parse(f"\\boxed{{{one}}}", in_truth, parsing_timeout=None)]
-        if not gold:
+        boxed = finished(response)
+        right = cleaned(extract_boxed_content(f"\\boxed{{{truth}}}"))
+        answer = cleaned(extract_boxed_content(response)) if boxed else ""
+        right, answer = with_variable(right, answer)
+        if not (gold := read(right)):
             return "no truth"
-        answers = parse(response, in_response, parsing_timeout=None)
+        answers = parse(unboxed(response), anywhere, parsing_timeout=None) if boxed is None else read(answer)
         if not answers:
             return "no answer"
-        return "equal" if verify(gold, answers, timeout_seconds=None) else "different"
+        answer = answer or cleaned(str(answers[-1]))
+        answers = [each for each in answers if not tolerance.untrue(each)]
+        same = answer == right or same_base(right, answer)
+        if same is None and is_text(right):
+            same = same_text(right, answer)
+        elif same is None:
+            same = verify(gold, answers, timeout_seconds=None, allow_set_relation_comp=True)
+        return "equal" if same else "different"
 
+    judge("The answer is $7$.", "7")
     for kind in KINDS:
         for answer in ("7", kind):
             judge(f"So \\boxed{{{answer}}}.", kind)

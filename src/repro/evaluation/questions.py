@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.data.formats import truth
 from repro.errors import Refused
 
 BLANK = "\n\n"
@@ -48,13 +49,13 @@ def load_questions(path: Path) -> list[Question]:
                 row["extra_info"]["id"],
                 row["data_source"],
                 row["extra_info"]["question"],
-                row["reward_model"]["ground_truth"],
+                _truth(row["reward_model"]["ground_truth"], number),
                 messages(row["prompt"]),
             )
-            for row in rows
+            for number, row in enumerate(rows)
         ]
-        if any(not isinstance(part, str) for each in questions for part in (each.id, each.data_source, each.answer)):
-            raise TypeError("id, data_source and ground_truth are text")
+        if any(not isinstance(part, str) for each in questions for part in (each.id, each.data_source)):
+            raise TypeError("id and data_source are text")
     except (OSError, ArrowException, KeyError, TypeError, ValueError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise QuestionsMissing(
@@ -63,6 +64,15 @@ def load_questions(path: Path) -> list[Question]:
     if len({question.id for question in questions}) != len(questions) or not questions:
         raise QuestionsMissing(f"{path} has no questions, or a duplicate id: prepare it again")
     return questions
+
+
+def _truth(value: Any, row: int) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"row {row}: ground_truth is text, not {type(value).__name__}")
+    try:
+        return truth(value)
+    except ValueError as error:
+        raise ValueError(f"row {row}: {error}") from error
 
 
 def plain(chat: Iterable[Mapping[str, str]]) -> str:

@@ -31,7 +31,7 @@ def evaluate(chosen: argparse.Namespace, defaults: argparse.Namespace) -> None:
         raise SettingsError(f"{folder} holds no run with a {FILE}: name the folder of one, such as runs/own/zvf/seed-0")
     how = as_begun(folder, Begun(0, (), 1024, 1.0, 1.0, {}))
     output = (chosen.output or folder / "evaluation").resolve()
-    files = _named(chosen.validation, output) if chosen.validation else _held_out(folder, how.files)
+    files = _named(chosen.validation, output, not how.reward) if chosen.validation else _held_out(folder, how.files)
     cpu = chosen.device == "cpu" or (chosen.device is None and ready.gpus_here() == 0)
     processes = chosen.ranks if cpu else chosen.gpus or ready.gpus_here()
     if processes < 1:
@@ -78,11 +78,11 @@ def _unlike_the_small_policys(files: list[Path]) -> None:
             )
 
 
-def _named(sources: list[str], output: Path) -> list[Path]:
+def _named(sources: list[str], output: Path, ours: bool) -> list[Path]:
     """--validation as files in verl's format."""
     files = [output / "questions" / f"{Path(source).stem}.parquet" for source in sources]
     if len(set(files)) < len(files):
         raise SettingsError("--validation: two files have the same name, so their results would share a folder")
     for source, file in zip(sources, files, strict=True):
-        write_parquet(pd.DataFrame(questions.load(source)), file)
+        write_parquet(pd.DataFrame(questions.load(source, ours)), file)
     return files

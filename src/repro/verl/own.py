@@ -113,12 +113,13 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
             f"arms.{own.arm} plans from a profile of the model: `{_with_profile(own)} --measure` makes it, and the "
             "same without --measure trains from it"
         )
-    train = questions.load(own.data)
-    held_out = [row for source in own.validation for row in questions.load(source)]
-    if not held_out:
-        train, held_out = questions.split(train)
     told = [*_told(own, entry, method), *own.overrides]
     sizes = compose(told)
+    ours = sizes.reward.custom_reward_function.path == OURS
+    train = questions.load(own.data, ours)
+    held_out = [row for source in own.validation for row in questions.load(source, ours)]
+    if not held_out:
+        train, held_out = questions.split(train)
     limit = sizes.data.max_prompt_length
     if tokenizer is not None:
         train = questions.short_enough(train, tokenizer, limit, template_of(sizes))

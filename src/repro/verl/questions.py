@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.data.clean import normalise
+from repro.data.formats import truth
 from repro.evaluation.questions import Question, messages, prompt_ids
 from repro.files import read_parquet
 from repro.settings import SettingsError
@@ -15,9 +17,10 @@ HELD_OUT = 0.05  # of the training questions, where no validation data are given
 MOST_HELD_OUT = 64
 
 
-def load(source: str) -> list[dict[str, Any]]:
+def load(source: str, ours: bool = True) -> list[dict[str, Any]]:
     """The rows of a file, or the sums. SettingsError, with the line, where one is in neither format. Every row gets its
-    place as `extra_info.index`, by which the tables name it."""
+    place as `extra_info.index`, by which the tables name it. `ours`: no reward function of one's own judges, so an
+    answer is text or a number that a response can match; of GSM8K's whole working it is what follows `####`."""
     if source == sums.SOURCE:
         return sums.rows()
     path = Path(source)
@@ -27,33 +30,41 @@ def load(source: str) -> list[dict[str, Any]]:
         rows = read_parquet(path, "your own pipeline").to_dict("records")
         if not rows:
             raise SettingsError(f"{path} has no rows: give it one for each question")
-        return [_parquet_row(row, index, path) for index, row in enumerate(rows)]
+        return [_parquet_row(row, index, path, ours) for index, row in enumerate(rows)]
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         lines = [line for line in text.split("\n") if line.strip()]  # JSON's texts may hold what splitlines splits at
     except ValueError as error:
         raise SettingsError(f"{path} is neither parquet nor UTF-8: {error}") from None
-    rows = [_json_row(line, index, path) for index, line in enumerate(lines)]
+    rows = [_json_row(line, index, path, ours) for index, line in enumerate(lines)]
     if not rows:
         raise SettingsError(f"{path} is empty: give it a line for each question")
     return rows
 
 
-def _parquet_row(row: dict[str, Any], index: int, path: Path) -> dict[str, Any]:
-    truth, given = row.get("reward_model"), row.get("extra_info")
+def _parquet_row(row: dict[str, Any], index: int, path: Path, ours: bool) -> dict[str, Any]:
+    judged, given = row.get("reward_model"), row.get("extra_info")
     try:
         prompt = messages(row.get("prompt"))
     except TypeError:
         prompt = ()
-    if not isinstance(truth, Mapping) or truth.get("ground_truth") is None or not prompt:
+    if not isinstance(judged, Mapping) or judged.get("ground_truth") is None or not prompt:
         raise SettingsError(
             f"{path}, row {index}: verl's format has `prompt` (messages) and `reward_model.ground_truth` in every row"
         )
+    if ours:
+        try:
+            text = truth(judged["ground_truth"])
+            judged = {**judged, "ground_truth": text} if isinstance(judged["ground_truth"], str) else judged
+        except (TypeError, ValueError) as error:
+            raise SettingsError(
+                f"{path}, row {index}: `reward_model.ground_truth` is text or a number ({error}): mend or drop the row"
+            ) from None
     extra = {**(given if isinstance(given, Mapping) else {}), "index": index}
-    return {"data_source": path.stem, **row, "prompt": list(prompt), "extra_info": extra}
+    return {"data_source": path.stem, **row, "reward_model": judged, "prompt": list(prompt), "extra_info": extra}
 
 
-def _json_row(line: str, index: int, path: Path) -> dict[str, Any]:
+def _json_row(line: str, index: int, path: Path, ours: bool) -> dict[str, Any]:
     try:
         entry = json.loads(line)
         prompt, answer, source = entry["prompt"], entry["answer"], entry.get("data_source", path.stem)
@@ -62,11 +73,12 @@ def _json_row(line: str, index: int, path: Path) -> dict[str, Any]:
             raise TypeError("`answer` is text or a number")
         if isinstance(answer, float) and not math.isfinite(answer):
             raise ValueError("`answer` is no finite number")
+        answer = truth(str(answer)) if ours else str(answer)
         if not asked[-1]["content"].strip():
             raise ValueError("`prompt` is empty")
         if not isinstance(source, str):
             raise TypeError("`data_source` is text")
-        line.encode(), asked[-1]["content"].encode(), str(answer).encode()  # half a character cannot be written
+        line.encode(), asked[-1]["content"].encode(), answer.encode()  # half a character cannot be written
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"[:200]
         raise SettingsError(
@@ -76,19 +88,28 @@ def _json_row(line: str, index: int, path: Path) -> dict[str, Any]:
         "data_source": source,
         "prompt": list(asked),
         "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": str(answer)},
+        "reward_model": {"style": "rule", "ground_truth": answer},
         "extra_info": {"index": index, "id": f"{path.stem}-{index}", "question": asked[-1]["content"]},
     }
 
 
 def split(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(training, held out): every n-th question is held out, `HELD_OUT` of them and at most `MOST_HELD_OUT`."""
-    count = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(rows))))
-    every = max(2, len(rows) // count)
-    held = {place for place in range(0, len(rows), every)}
-    held = set(sorted(held)[:count])
-    train = [row for place, row in enumerate(rows) if place not in held]
-    return _numbered(train), _numbered([rows[place] for place in sorted(held)])
+    """(training, held out): every n-th question is held out, `HELD_OUT` of them and at most `MOST_HELD_OUT`. A question
+    is its normalised text (repro.data.clean), so that one that is asked in several rows is on one side: held out, its
+    first row stands for it."""
+    keys: dict[str, str] = {}  # by verbatim question, so that many repeats are normalised only once
+    asked = [row["prompt"][-1]["content"] for row in rows]
+    keys_N = [keys.get(text) or keys.setdefault(text, normalise(text)) for text in asked]
+    first = {key: place for place, key in reversed(list(enumerate(keys_N)))}
+    distinct = sorted(first, key=first.__getitem__)
+    count = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(distinct))))
+    held = set(distinct[:: max(2, len(distinct) // count)][:count])
+    train = [row for row, key in zip(rows, keys_N, strict=True) if key not in held]
+    if repeats := len(rows) - len(train) - len(held):
+        print(f"{repeats} of {len(rows)} rows ask a held-out question once more and are left out")
+    if not train:
+        raise SettingsError("the data ask one question, and none is left to train on: give more, or --validation FILE")
+    return _numbered(train), _numbered([rows[place] for place in sorted(first[key] for key in held)])
 
 
 def short_enough(

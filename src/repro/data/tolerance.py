@@ -1,0 +1,60 @@
+"""Numbers compared relative to their size, in place of math-verify's six decimal places."""
+
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+from latex2sympy2_extended.logic import And
+from math_verify import grader
+from sympy import Float, Integer, N, Rational
+from sympy.core.relational import Equality
+from sympy.matrices import MatrixBase, MatrixExpr
+
+DIGITS = 6  # of a decimal that stands for another number, as 0.333333 for 1/3
+MOST = 14  # digits that the arithmetic of decimals leaves right
+EXACT = Rational(1, 10**25)  # relative, for numbers without decimals
+ZERO = Rational(1, 10**50)  # more than is left of an exact zero
+by_places = grader.sympy_numeric_eq
+
+
+def near(truth: Any, given: Any, least: int = DIGITS) -> bool:
+    """Whether two numbers are equal: rational numbers exactly; where there is a decimal, to half a unit in the truth's
+    sixth significant digit and, if the truth is itself an integer or a decimal, in its sixth decimal place and in the
+    last of its own digits. `least`: in place of the six."""
+    if isinstance(truth, Rational) and isinstance(given, Rational):
+        return truth == given
+    size, difference = abs(N(truth, 30)), abs(N(truth - given, 30))
+    if not size.is_finite:
+        return truth == given
+    if not (truth.has(Float) or given.has(Float)) or not size:
+        return bool(difference <= EXACT * size + ZERO)
+    written = Decimal(str(N(size, MOST))).normalize()
+    digits, first = least, written.adjusted() + 1
+    if truth.has(Float) or isinstance(truth, Integer):
+        own = len(written.as_tuple().digits)
+        digits = min(MOST, max(own, least, first + least))
+    return bool(difference <= Rational(10) ** (first - digits) / 2)
+
+
+def equal(truth: Any, given: Any, *places: int) -> bool:
+    """math-verify's numeric comparison: numbers by `near`, formulas by its own and, since it drops what is below 1e-15,
+    by `near` at a point; matrices by entry."""
+    matrices = (MatrixBase, MatrixExpr)
+    if isinstance(truth, matrices) or isinstance(given, matrices):
+        return by_places(truth, given, *places)
+    symbols = sorted(truth.free_symbols | given.free_symbols, key=str)
+    if symbols and not by_places(truth, given, *places):
+        return False
+    point = {symbol: Rational(7391 + 1777 * number, 5003) for number, symbol in enumerate(symbols)}
+    with suppress(TypeError, ValueError, ArithmeticError, AttributeError):  # no numbers after all
+        return near(*(grader.safe_sympy_doit(each.subs(point)) for each in (truth, given)))
+    return bool(symbols)
+
+
+def untrue(answer: Any) -> bool:
+    """Whether an answer contains an equation of numbers that does not hold, as 7 = 8 does not."""
+    parts = answer._unsorted_args if isinstance(answer, And) else [answer]
+    numbers = [each.args for each in parts if isinstance(each, Equality) and not each.free_symbols]
+    with suppress(TypeError, ValueError, ArithmeticError, AttributeError):  # sets, for instance
+        return any(not near(*map(grader.safe_sympy_doit, (right, left)), least=0) for left, right in numbers)
+    return False
