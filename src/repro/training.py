@@ -10,7 +10,7 @@ import pandas as pd
 from repro.paper_scale import SCALES
 from repro.policy.shipped import policy_for
 from repro.runs import store
-from repro.runs.key import Asked
+from repro.runs.key import Asked, every_seed
 from repro.runs.seconds import seconds_of
 from repro.runs.store import Need
 from repro.settings import Settings
@@ -24,9 +24,7 @@ TABLES = ("steps", "evaluations", "questions", "rollouts", "selection", "seconds
 
 def asked(settings: Settings, names: Sequence[str] | None = None, policy: Path | None = None) -> list[Asked]:
     """Every seed of the arms `names` (default: those that are trained here) from the base policy of the settings."""
-    folder = policy or policy_for(settings)
-    names = settings.arms if names is None else names
-    return [Asked(settings, name, seed, folder) for name in names for seed in settings.seeds_of(name)]
+    return every_seed(settings, settings.arms if names is None else names, policy or policy_for(settings))
 
 
 def made_ready(

@@ -8,7 +8,7 @@ from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.stage import Stage
 from repro.policy.shipped import made_with, policy_for
 from repro.runs import golden, resting, store
-from repro.runs.key import Asked, digest
+from repro.runs.key import digest, every_seed
 from repro.settings import WORDS, Settings, SettingsError
 from repro.training import sample
 
@@ -31,7 +31,7 @@ def asked_by(stage: Stage, asks: Sequence[str], settings: Settings) -> dict[str,
     present = _present(settings, [arm for arm in arms if arm in settings.more_arms])
     for arm in arms:
         if arm in settings.arms or arm in present:
-            runs = [Asked(settings, arm, seed, Path()) for seed in settings.seeds_of(arm)]
+            runs = every_seed(settings, [arm], Path())
             computes = golden.computes(runs[:1])
             found[arm] = digest([run.depends_on for run in runs], computes, made, settings.snapshots_of(arm))
     return found
@@ -47,8 +47,7 @@ def _present(settings: Settings, names: Sequence[str]) -> set[str]:
         policy = policy_for(settings)
     except (SettingsError, OSError):  # it is to be made first
         return set()
-    runs = [Asked(settings, name, seed, policy) for name in names for seed in settings.seeds_of(name)]
-    return set(names) - {run.arm for run in store.find(runs).absent}
+    return set(names) - {run.arm for run in store.find(every_seed(settings, names, policy)).absent}
 
 
 def _at_paper_scale(settings: Settings, arm: str) -> str:

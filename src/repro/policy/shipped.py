@@ -12,6 +12,7 @@ ships what the stage has pre-trained, at the scale that params.yaml names.
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,17 @@ def policy_for(settings: Settings) -> Path:
     )
 
 
+def changes(then: dict[str, dict], now: dict[str, dict]) -> Iterator[tuple[str, str, Any, Any]]:
+    """(section, key, then, now) of each setting that is not what it was."""
+    for section, values in now.items():
+        for key, value in values.items():
+            if (before := then.get(section, {}).get(key)) != value:
+                yield section, key, before, value
+
+
 def _differing(wanted: dict[str, Any], known: dict[str, Any]) -> str:
     """Where the settings differ from those of the weights that are there."""
-    places = [
-        f"{section}.{key}"
-        for section, values in wanted.items()
-        for key, value in values.items()
-        if known.get(section, {}).get(key) != value
-    ]
+    places = [f"{section}.{key}" for section, key, _, _ in changes(known, wanted)]
     return (
         f"{', '.join(places)} {'differs' if len(places) == 1 else 'differ'} from those of the weights that are here"
         if places

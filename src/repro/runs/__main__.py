@@ -31,7 +31,7 @@ from repro.runs import design as designs
 from repro.runs import golden, language_model, store
 from repro.runs import panels as of_panels
 from repro.runs.again import as_markdown
-from repro.runs.key import Asked
+from repro.runs.key import every_seed
 from repro.runs.make import made_ready
 from repro.settings import SettingsError
 from repro.stats import panels
@@ -100,8 +100,7 @@ def _train(design: designs.Design, chosen: argparse.Namespace) -> int:
         for name in names:
             print(f"{name}: {train_arm(name, settings)['evaluations']['seed'].nunique()} runs")
         return 0
-    folder = policy_for(settings)
-    asked = [Asked(settings, name, seed, folder) for name in names for seed in settings.seeds_of(name)]
+    asked = every_seed(settings, names, policy_for(settings))
     missing = len(store.find(asked, say=say).absent)
     made_ready(asked, say=say)
     print(f"{len(asked) - missing} of {len(asked)} runs were there, {missing} have been made")

@@ -111,6 +111,12 @@ class Cell:
         return "/".join([self.panel, self.policy, *varied, self.arm, str(self.seed)])
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What the table `runs` says of it, whoever has made it."""
+        own = {"panel": self.panel, "policy": self.policy, "arm": self.arm, "seed": self.seed}
+        return {"run": self.name, **own, "varied": json.dumps(dict(self.varied))}
+
+    @property
     def setting(self) -> tuple:
         """What runs with equal settings and base policy share."""
         return self.panel, self.policy, self.varied

@@ -123,16 +123,15 @@ def _code(modules: tuple[str, ...]) -> str:
 @cache
 def kind() -> str:
     """The kind of CPU, its instructions and the version of torch."""
-    known = f"{hardware()['cpu']}, torch {packages(['torch'])['torch']}"
+    cpu, version = hardware()["cpu"], packages(["torch"])["torch"]
     path, limited = paths.SCRATCH / "kind.json", os.environ.get("ATEN_CPU_CAPABILITY", "")
     stored = read_json(path, "delete it") if path.exists() else {}
-    if stored.get("known") != [known, limited]:
+    if stored.get("known") != [cpu, version, limited]:
         import torch  # seconds, which what only reads need not wait for
 
-        stored = {"known": [known, limited], "instructions": torch.backends.cpu.get_cpu_capability()}
+        stored = {"known": [cpu, version, limited], "instructions": torch.backends.cpu.get_cpu_capability()}
         write_json(stored, path)
-    cpu, torch_ = known.split(", torch ")
-    return f"{cpu}, {stored['instructions']}, torch {torch_}"
+    return f"{cpu}, {stored['instructions']}, torch {version}"
 
 
 def computes(asked: Sequence[Asked], say: Callable[[str], Any] = print) -> list[str]:

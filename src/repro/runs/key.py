@@ -8,7 +8,7 @@ checkpoints, and the other arms are no part of it, so that an edit asks for othe
 import hashlib
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -56,6 +56,11 @@ class Asked:
     def asks(self) -> str:
         """The hash of `depends_on` and of the base policy."""
         return digest(self.depends_on, policy_of(self.policy))
+
+
+def every_seed(settings: Settings, names: Iterable[str], policy: Path) -> list[Asked]:
+    """The runs of the arms `names`, with each of their seeds."""
+    return [Asked(settings, name, seed, policy) for name in names for seed in settings.seeds_of(name)]
 
 
 def digest(*parts: Any) -> str:

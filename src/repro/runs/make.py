@@ -1,8 +1,7 @@
 """Make the runs that the store lacks: what each needs to know before it starts, then all of them in one pool."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +52,9 @@ def make(
     runs = _runs(asked, say)
     for run in runs:
         checkpoints_of(run).reopen()  # one that has ended lacks what is needed of it now
-    few_shot = [run for one, run in zip(asked, runs, strict=True) if one.few_shot]
-    if few_shot:
+    if few_shot := [run for one, run in zip(asked, runs, strict=True) if one.few_shot]:
         language_model.train_runs(few_shot, say)
-    if others := [run for run in runs if run not in few_shot]:
+    if others := [run for one, run in zip(asked, runs, strict=True) if not one.few_shot]:
         if on_ray:
             from repro.runs.on_ray import train_runs as train
         else:
@@ -67,7 +65,8 @@ def make(
 def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
     made = {"cpu": hardware()["cpu"], **commit(), "torch": packages(["torch"])["torch"]}
     made["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    runs, names = [], dict(zip(asked, golden.computes(asked, say), strict=True))
+    runs: dict[Asked, Run] = {}
+    names = dict(zip(asked, golden.computes(asked, say), strict=True))
     for group in _alike(asked):
         settings, policy = group[0].settings, group[0].policy
         arms.check(settings, dict.fromkeys(one.arm for one in group))
@@ -80,20 +79,16 @@ def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
             profile = (profiles, profile_seconds()) if entry.profile else (None, 0.0)
             method = arms.build(one.arm, entry)
             place = (kept.folder, kept.fingerprint)
-            runs.append(Run(one.arm, one.seed, method, settings, policy, start, *place, *profile, known))
-    order = {one: index for index, one in enumerate(asked)}
-    flat = [one for group in _alike(asked) for one in group]
-    return [run for _, run in sorted(zip(flat, runs, strict=True), key=lambda pair: order[pair[0]])]
+            runs[one] = Run(one.arm, one.seed, method, settings, policy, start, *place, *profile, known)
+    return [runs[one] for one in asked]
 
 
-def _alike(asked: Sequence[Asked]) -> Iterator[list[Asked]]:
+def _alike(asked: Sequence[Asked]) -> list[list[Asked]]:
     """Those with the same settings and base policy together."""
-    first: dict[tuple, int] = {}
-    for index, one in enumerate(asked):
-        first.setdefault((id(one.settings), one.policy), index)
-    key = lambda one: first[id(one.settings), one.policy]  # noqa: E731
-    for _, group in groupby(sorted(asked, key=key), key=key):
-        yield list(group)
+    groups: dict[tuple, list[Asked]] = {}
+    for one in asked:
+        groups.setdefault((id(one.settings), one.policy), []).append(one)
+    return list(groups.values())
 
 
 def start_of(settings: Settings, policy: Path, *, few_shot: bool = False) -> dict[str, float] | None:

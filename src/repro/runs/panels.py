@@ -50,9 +50,10 @@ def asked_of(design: Design, of: Sequence[Cell], say: Callable = print) -> dict[
 
 def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell], Settings]]:
     """The cells with equal settings together, and their settings."""
-    order = {cell.setting: index for index, cell in reversed(list(enumerate(of)))}
-    for _, group in groupby(sorted(of, key=lambda cell: order[cell.setting]), key=lambda cell: cell.setting):
-        cells = list(group)
+    alike: dict[tuple, list[Cell]] = {}
+    for cell in of:
+        alike.setdefault(cell.setting, []).append(cell)
+    for cells in alike.values():
         yield cells, settings_of(design, cells[0])
 
 
@@ -177,12 +178,7 @@ def _append_all(
         append(frame, panel, table, part)
     facts = [
         {
-            "run": cell.name,
-            "panel": panel,
-            "policy": cell.policy,
-            "arm": cell.arm,
-            "seed": cell.seed,
-            "varied": json.dumps(dict(cell.varied)),
+            **cell.facts,
             **kept[cell].made(),
             **{panels.ROWS + table: (frame["run"] == cell.name).sum() for table, frame in tables.items()},
         }
@@ -220,9 +216,8 @@ def scored(
 
 def append(frame: pd.DataFrame, panel: str, table: str, part: str = "", root: Path | None = None) -> None:
     path = (root or paths.PANELS) / panel / f"{table}{part}.parquet"
-    exact = table in ("selection", "rollouts")  # of which the planner's and the claims' figures are made
-    single = [name for name in frame.select_dtypes("float64") if not (exact or name.startswith("flops"))]
-    frame = frame.astype(dict.fromkeys(single, "float32"))
+    if table not in ("selection", "rollouts"):  # of which the planner's and the claims' figures are made
+        frame = panels.as_stored(frame)
     if path.exists():
         # a kill between two tables leaves rows of runs that are added again
         before = read_parquet(path, "git checkout runs/panels")  # rows of runs listed as made are not made again

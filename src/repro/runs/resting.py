@@ -15,6 +15,7 @@ import pandas as pd
 
 from repro import paths
 from repro.files import write_json
+from repro.policy.shipped import changes
 from repro.runs import design as designs
 from repro.runs import golden, store
 from repro.runs.design import Cell, Design, cells, settings_of
@@ -73,7 +74,7 @@ def _settled(design: Design, panel: str, say: Callable[[str], Any]) -> dict[str,
 
 def _assemble(panel: str, asked: dict[Cell, Asked], places: dict[Asked, store.Place]) -> None:
     """The panel's tables of the runs that today's settings ask for, wherever they are."""
-    root, facts = paths.BUILD / "panels", []
+    root = paths.BUILD / "panels"
     of_log = {cell: one for cell, one in asked.items() if places[one].folder}
     if of_log:
         logs = {cell: store.log_of(places[one]) for cell, one in of_log.items()}
@@ -84,18 +85,7 @@ def _assemble(panel: str, asked: dict[Cell, Asked], places: dict[Asked, store.Pl
         if place.panel:
             for table in ("curves", "steps", "questions", "seconds", "batches"):
                 append(store.rows_in_git(place, table).assign(run=cell.name), panel, table, root=root)
-        varied = json.dumps(dict(cell.varied))
-        facts.append(
-            {
-                "run": cell.name,
-                "panel": panel,
-                "policy": cell.policy,
-                "arm": cell.arm,
-                "seed": cell.seed,
-                "varied": varied,
-            }
-        )
-    append(pd.DataFrame(facts), panel, "runs", root=root)
+    append(pd.DataFrame([cell.facts for cell in asked]), panel, "runs", root=root)
     design, first = designs.load(strict=False), next(iter(asked))
     write_json(made_with(settings_of(design, Cell(panel, first.policy, "", 0))), root / panel / "settings.json")
     (root / panel / "asks.json").write_text(json.dumps([one.asks for one in asked.values()]))
@@ -109,10 +99,7 @@ def _changed(design: Design, panel: str) -> list[str]:
     then = read_stored(path, "git checkout it", panels.MADE_WITH)["sections"]
     now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))["sections"]
     return [
-        f"{section}.{key} {_short(then.get(section, {}).get(key))}, now {_short(value)}"
-        for section, values in now.items()
-        for key, value in values.items()
-        if then.get(section, {}).get(key) != value
+        f"{section}.{key} {_short(before)}, now {_short(value)}" for section, key, before, value in changes(then, now)
     ]
 
 

@@ -25,7 +25,6 @@ from repro.runs.key import Asked
 from repro.stats import panels
 from repro.stats.panels import ROWS
 
-TABLES = {"evaluations": "curves"}  # names of the log's tables that panels call otherwise
 PLAIN = ("evaluations", "steps", "questions")  # tables that every run has
 RUN = ["arm", "seed"]
 
@@ -87,21 +86,14 @@ def tables(places: Iterable[tuple[Asked, Place]], names: Sequence[str] = PLAIN) 
 def _table(places: Sequence[tuple[Asked, Place]], name: str) -> pd.DataFrame:
     parts, single = [], any(place.panel for _, place in places)
     for one, place in places:
-        part = _rows(place, name) if place.panel else pd.DataFrame(getattr(log_of(place), name))
+        part = rows_in_git(place, name) if place.panel else pd.DataFrame(getattr(log_of(place), name))
         part = part.drop(columns=[column for column in (*RUN, "run") if column in part])
-        if single and not place.panel:
-            rounded = [column for column in part.select_dtypes("float64") if not column.startswith("flops")]
-            part = part.astype(dict.fromkeys(rounded, "float32")).astype(dict.fromkeys(rounded, "float64"))
+        part = panels.widened(panels.as_stored(part) if single and not place.panel else part)
         part.insert(0, "arm", one.arm)
         part.insert(1, "seed", one.seed)
         parts.append(part)
     whole = pd.concat(parts, ignore_index=True)
     return whole.drop(columns="prompt", errors="ignore") if name == "questions" else whole
-
-
-def _rows(place: Place, name: str) -> pd.DataFrame:
-    part = rows_in_git(place, TABLES.get(name, name)).reset_index(drop=True)
-    return part.astype(dict.fromkeys(part.select_dtypes("float32"), "float64"))
 
 
 @cache
@@ -118,7 +110,7 @@ def made(place: Place) -> dict:
 
 def rows_in_git(place: Place, table: str) -> pd.DataFrame:
     """A panel's rows of one run, as they are stored."""
-    return _by_run(place.panel, table)[place.run]
+    return _by_run(place.panel, panels.NAMES.get(table, table))[place.run]
 
 
 def log_of(place: Place) -> Log:
@@ -134,7 +126,7 @@ def _committed(asked: Asked, computes: str, need: Need) -> Place | None:
     if need.snapshots or need.here:
         return None
     for row in _index().get((asked.asks, computes), ()):
-        if all(row.get(f"{ROWS}{TABLES.get(name, name)}", 0) > 0 for name in need.tables):
+        if all(row.get(f"{ROWS}{panels.NAMES.get(name, name)}", 0) > 0 for name in need.tables):
             return Place(panel=row["panel"], run=row["run"])
     return None
 
@@ -164,9 +156,8 @@ def _made_here(asked: Asked, computes: str, need: Need) -> Place | None:
     own = checkpoints_for(asked, computes).folder
     others = () if need.here else sorted(paths.HERE.glob(f"{_stem(asked, computes)}-*"))
     for folder in (own, *others):
-        kept = {int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.safetensors")}
         wanted = set(asked.settings.snapshots_of(asked.arm)) if need.snapshots else set()
-        if (folder / FINISHED).exists() and wanted <= kept:
+        if (folder / FINISHED).exists() and wanted <= set(Checkpoints(folder, None).snapshots()):
             return Place(folder)
     return None
 

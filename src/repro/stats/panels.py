@@ -18,6 +18,7 @@ KEY = ("asks", "computes")  # columns of `runs`: what a run is found by (repro.r
 ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
 RATE = "engine.learning_rate"  # what the panels of tuning vary
 TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds", "selection", "rollouts")
+NAMES = {"evaluations": "curves"}  # what tables of the engine's log are called here, where it is otherwise
 MADE_WITH = {"sections": dict[str, dict], "arms": dict[str, dict]}  # settings.json of a panel: what its runs depend on
 RESTING = paths.BUILD / "panels.json"  # {panel: what its pages rest on}, which `dvc repro` writes
 
@@ -162,7 +163,7 @@ def of_seeds(
     if len(lacking):
         arm, seed = lacking[0]
         raise Unreadable(f"panel {panel} has no run of {arm} with seed {seed}: `make runs PANEL={panel}`")
-    rows = load({"evaluations": "curves"}.get(table, table), panel).set_index("run")
+    rows = load(NAMES.get(table, table), panel).set_index("run")
     names = made.loc[wanted]
     if names.duplicated().any() or not names.isin(rows.index).all():
         raise Unreadable(f"panel {panel} has runs twice, or without {table}: `git checkout runs/panels`")
@@ -170,5 +171,14 @@ def of_seeds(
     key = names.reset_index().set_index("run")
     frame.insert(0, "arm", frame["run"].map(key["arm"]))
     frame.insert(1, "seed", frame["run"].map(key["seed"]))
-    single = frame.select_dtypes("float32")
-    return frame.drop(columns="run").astype(dict.fromkeys(single, "float64"))
+    return widened(frame.drop(columns="run"))
+
+
+def as_stored(frame: pd.DataFrame) -> pd.DataFrame:
+    """In the precision of git: single, but for FLOPs."""
+    return frame.astype({name: "float32" for name in frame.select_dtypes("float64") if not name.startswith("flops")})
+
+
+def widened(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same values in double precision, to be computed with."""
+    return frame.astype(dict.fromkeys(frame.select_dtypes("float32"), "float64"))
