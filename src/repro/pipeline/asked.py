@@ -29,11 +29,10 @@ def asked_by(stage: Stage, asks: Sequence[str], settings: Settings) -> dict[str,
         return found | {arm: _at_paper_scale(settings, arm) for arm in arms if arm in settings.arms}
     made = digest(made_with(settings))
     present = _present(settings, [arm for arm in arms if arm in settings.more_arms])
-    for arm in arms:
-        if arm in settings.arms or arm in present:
-            runs = every_seed(settings, [arm], Path())
-            computes = golden.computes(runs[:1])
-            found[arm] = digest([run.depends_on for run in runs], computes, made, settings.snapshots_of(arm))
+    wanted = {arm: every_seed(settings, [arm], Path()) for arm in arms if arm in settings.arms or arm in present}
+    names = golden.computes([runs[0] for runs in wanted.values()])
+    for (arm, runs), computes in zip(wanted.items(), names, strict=True):
+        found[arm] = digest([run.depends_on for run in runs], [computes], made, settings.snapshots_of(arm))
     return found
 
 
