@@ -56,6 +56,8 @@ def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there
     wider = settings.model_copy(update={"policy": settings.policy.model_copy(update={"hidden": 128})})
     for other in (fresh, wider):
         assert shipped.base_policy(other) == ("pre-trained", other.policy)
+    turned = settings.task.model_copy(update={"families": dict(reversed(settings.task.families.items()))})
+    assert shipped.fitting(settings.model_copy(update={"task": turned})) is None  # its queries are others
     described = settings.policy.model_copy(update={"describe_groups": 1})
     assert shipped.fitting(settings.model_copy(update={"policy": described})) == shipped.SHIPPED
     small = shipped.fitting(settings_module.load(scale="smoke"))

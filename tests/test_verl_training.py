@@ -2,7 +2,6 @@
 with replacement, a token mask, a KL term; and leaves the tables that the embedded engine leaves."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,14 @@ import pytest
 import yaml
 from tiny_run import new_trainer, run
 
+from repro import settings as settings_module
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.train import stream_seed
+from repro.files import write_json
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware
+from repro.policy import shipped
+from repro.policy.model import ensure_tokenizer, save_policy
 from repro.verl.version import UnsupportedVerl, require_plugin, require_verl
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow]
@@ -63,6 +66,15 @@ def small_project(folder: Path) -> None:
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False, allow_unicode=True))
 
 
+def pretrain(folder: Path) -> None:
+    """The base policy of these settings, where stage `policy` leaves it."""
+    settings = settings_module.load(folder / "params.yaml")
+    policy = folder / "results" / "policy"
+    model, _ = shipped.base_policy(settings)
+    save_policy(model, ensure_tokenizer(settings.policy.source), policy / "model")
+    write_json(shipped.made_with(settings), policy / shipped.MADE_WITH)
+
+
 def verl(folder: Path, *arguments: str) -> str:
     """`python -m repro.verl` in a project of its own; its output."""
     return python(folder, "repro.verl", "--arm", "everything", "--seed", str(SEED), *arguments)
@@ -85,6 +97,7 @@ def project(tmp_path_factory) -> Path:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("verl")
     small_project(folder)
+    pretrain(folder)
     verl(folder, "--ranks", "2")
     return folder
 
@@ -177,18 +190,3 @@ def test_the_ledger_adds_up(tables, project):
     assert steps["generated_tokens"][0] >= steps["profile_tokens"][0] + kept_tokens  # what the filter threw away too
     tokens = selection.groupby("step")["response_tokens"].sum()
     assert (steps["loss_tokens"] <= 0.5 * tokens.to_numpy() * 2 + 1).all()
-
-
-def test_the_arm_report_reads_them(project, tables):
-    """Held against itself under the baseline's name, since nothing else was trained here."""
-    made = project / "build" / "verl" / "everything"
-    for arm in ("everything", "grpo"):
-        shutil.copytree(made, project / "results" / "train" / arm)
-        (project / "timings" / "train" / arm).mkdir(parents=True)
-        shutil.copy(made / "seconds.parquet", project / "timings" / "train" / arm)
-    for name in ("dvc.yaml", "notebooks", "src"):
-        (project / name).symlink_to(ROOT / name)
-    python(project, "repro.pipeline", "run", "report", "everything")
-    page = (project / "reports" / "arm-everything.html").read_text()
-    final = tables["evaluations"]["accuracy"].iloc[-1]
-    assert f"{final:.3f}" in page and "dvc repro report@everything" in page

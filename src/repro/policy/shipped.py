@@ -42,7 +42,7 @@ def fitting(settings: Settings) -> Path | None:
     """The folder of the shipped weights that these settings made; None if there is none, or none is wanted."""
     wanted = made_with(settings) if settings.policy.shipped else None
     stored = (folder for folder in FOLDERS.values() if (folder / MADE_WITH).exists())
-    return next((folder for folder in stored if read_json(folder / MADE_WITH, "git checkout it") == wanted), None)
+    return next((folder for folder in stored if same(read_json(folder / MADE_WITH, "git checkout it"), wanted)), None)
 
 
 def base_policy(settings: Settings) -> tuple[Any, pd.DataFrame]:
@@ -62,7 +62,7 @@ def policy_for(settings: Settings) -> Path:
     stored = (
         read_json(paths.POLICY / MADE_WITH, "run `dvc repro policy`") if (paths.POLICY / MADE_WITH).exists() else {}
     )
-    if (made / "config.json").exists() and stored == wanted:
+    if (made / "config.json").exists() and same(stored, wanted):
         return made
     known = stored or read_json(FOLDERS["cpu"] / MADE_WITH, "git checkout it")
     raise SettingsError(
@@ -71,11 +71,16 @@ def policy_for(settings: Settings) -> Path:
     )
 
 
+def same(then: Any, now: Any) -> bool:
+    """Whether two settings are the same, the order of families included: queries are drawn in that order."""
+    return json.dumps(then) == json.dumps(now)
+
+
 def changes(then: dict[str, dict], now: dict[str, dict]) -> Iterator[tuple[str, str, Any, Any]]:
     """(section, key, then, now) of each setting that is not what it was."""
     for section, values in now.items():
         for key, value in values.items():
-            if (before := then.get(section, {}).get(key)) != value:
+            if not same(before := then.get(section, {}).get(key), value):
                 yield section, key, before, value
 
 
