@@ -1,10 +1,9 @@
-"""`python -m repro.data prepare NAME… --out FOLDER [--from [NAME=]FILE] [--mirror FOLDER|URL]`, `… list`, `… held`."""
+"""`python -m repro.data prepare NAME… --out FOLDER [--from [NAME=]FILE] [--mirror FOLDER|URL]`, `… list`."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from repro.data.confined import prepare as prepare_confinement
 from repro.data.prepare import PROMPTS, prepare, sentence
 from repro.data.sources import SOURCES, SUITES, names_of
 from repro.errors import Refused, command
@@ -16,7 +15,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m repro.data", description="The papers' data sets in verl's format.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list data sets and suites")
-    commands.add_parser("held", help="say what code in an answer could not do on this machine")
     preparing = commands.add_parser("prepare", help="write NAME.parquet and its manifest NAME.json")
     preparing.add_argument("names", nargs="+", metavar="NAME", help="a data set, or the suite of a paper")
     preparing.add_argument("--out", type=Path, required=True, metavar="FOLDER")
@@ -36,9 +34,6 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.command == "list":
         print(listing())
         return 0
-    if chosen.command == "held":
-        print(held_here())
-        return 0
     names = names_of(chosen.names)
     files = local_files(chosen.files, names)
     how = {"mirror": chosen.mirror, "prompt": chosen.prompt, "keep_evaluated": chosen.keep_evaluated}
@@ -46,14 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
     for manifest in manifests:
         print(sentence(manifest))
     return 0
-
-
-def held_here() -> str:
-    """One sentence: what the sandbox of answers holds on this machine."""
-    held = prepare_confinement().held
-    lacking = {"files": "Landlock", "network": "libseccomp", "processes": "libseccomp"}
-    lines = [f"{what}: {'held' if what in held else f'open, without {by}'}" for what, by in lacking.items()]
-    return "beyond time, memory and writing, " + ", ".join(lines)
 
 
 class WrongFile(Refused, ValueError):

@@ -1,32 +1,30 @@
-"""One function in a child process, with limits on the time, the memory and the size of the result of each call.
+"""One function in a process of its own for each call, with limits on its time and its memory.
 
-For code that may hang, exhaust memory, crash or be made to do something else by a language model's output. The child
-(repro.data.sandboxed) runs each call in a process of its own, which cannot write files, sees no environment, and ends
-with all that it has started. On Linux it cannot read files, use the network or start processes either, where the
-kernel and libseccomp allow that (repro.data.confined; `Sandbox.held` says what holds here). Code that takes over its
-process from within decides the result of its own call, and of no other.
+For code that may hang, exhaust memory or crash on a language model's output. A keeper, started once, does the slow
+imports and forks a process for each call: what hangs or crashes costs its own call, and each call begins from the same
+state. That is a process with limits, not a jail: on what its user may read, and on the network, it has no hold.
 """
 
+import gc
+import importlib
 import json
 import os
-import selectors
+import resource
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, Literal
-
-import psutil
 
 from repro.errors import Refused
 
-START_SECONDS = 120.0  # for the child's imports, even on a busy machine
-MORE_SECONDS = 5.0  # that the child may take to end a call whose time is up
-MOST = 1 << 20  # bytes of one call's arguments
-TOO_LONG = f"the arguments are longer than {MOST >> 20} MiB and were not examined"
+START_SECONDS = 120.0  # for the keeper's imports, even on a busy machine
+MORE_SECONDS = 5.0  # that the keeper may take to end a call whose time is up
 Outcome = Literal["value", "error", "timeout", "memory", "crash"]
 
 
@@ -43,42 +41,28 @@ class Answer:
     error: str = ""
 
 
-SOURCES = os.path.realpath(Path(__file__).parents[2])  # where `repro` is imported from
-
-
 class Sandbox:
     """Calls one function, sequentially; safe to share between threads.
 
-    `factory`: "module:function"; called in the child, it does slow imports and returns the function to call, whose
-    arguments and value must be JSON, of at most 1 MiB and 64 KiB; it may have an attribute `rehearse`, a call of ours
-    that touches what most calls need. Each call begins from what the factory left: nothing that a call changes lasts.
-    `seconds`: wall time limit per call. `megabytes`:
-    limit on the function's address space. A child that was stopped or has died is replaced before the next call, and a
-    call whose process died is retried once, since the cause may lie elsewhere, for instance in the kernel running out
-    of memory.
-
-    `held`: what else a call cannot do here, of "files" (read them), "network", "processes" (start or signal them);
-    known after the first call.
+    `factory`: "module:function"; called in the keeper, it does slow imports and returns the function to call, whose
+    arguments and value must be JSON. `seconds`: wall time limit per call. `megabytes`: limit on the address space of
+    the process of a call, where the system has such a limit. A call sees neither the caller's environment nor its
+    standard streams, and writes no file. A keeper that has died is replaced before the next call, and a call whose
+    process died is made once more, since the cause may lie elsewhere, as in the kernel running out of memory.
     """
 
     def __init__(self, factory: str, *, seconds: float, megabytes: int):
         self.factory, self.seconds, self.megabytes = factory, seconds, megabytes
-        self._lock, self._child, self._owner, self._worked = threading.Lock(), None, None, False
-        self.held: tuple[str, ...] = ()
+        self._lock, self._keeper, self._owner, self._worked = threading.Lock(), None, None, False
 
     def call(self, *arguments: Any) -> Answer:
-        """Never raises because of the function; SandboxFailed if no child could ever be started."""
-        if max((len(each) for each in arguments if isinstance(each, str)), default=0) > MOST:
-            return Answer("error", error=TOO_LONG)
-        request = json.dumps(arguments).encode() + b"\n"
-        if len(request) > MOST:
-            return Answer("error", error=TOO_LONG)
+        """Never raises because of the function; SandboxFailed if no keeper could ever be started."""
         with self._lock:
-            answer = self._attempt(request)
-            return self._attempt(request) if answer.outcome == "crash" else answer
+            answer = self._attempt(arguments)
+            return self._attempt(arguments) if answer.outcome == "crash" else answer
 
     def close(self) -> None:
-        """End the child."""
+        """End the keeper."""
         with self._lock:
             self._stop()
 
@@ -88,7 +72,7 @@ class Sandbox:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def _attempt(self, request: bytes) -> Answer:
+    def _attempt(self, arguments: tuple) -> Answer:
         try:
             self._start()
         except SandboxFailed as error:
@@ -96,87 +80,107 @@ class Sandbox:
                 raise
             return Answer("crash", error=str(error))  # a problem of the machine should not end a long run
         try:
-            self._child.stdin.write(request)
-            self._child.stdin.flush()
-        except OSError:
-            self._stop()
-            return Answer("crash", error="the child process had ended")
-        line = self._line(self.seconds + MORE_SECONDS)
-        if line:
-            return Answer(*json.loads(line))
+            self._connection.send_bytes(json.dumps(arguments).encode())
+            if self._connection.poll(self.seconds + MORE_SECONDS):
+                return Answer(*json.loads(self._connection.recv_bytes()))
+            answer = Answer("timeout", error=f"no answer within {self.seconds:g} s")
+        except (EOFError, OSError):
+            answer = Answer("crash", error="the child process ended")
         self._stop()
-        if line is None:
-            return Answer("timeout", error=f"no answer within {self.seconds:g} s")
-        return Answer("crash", error="the child process ended")
+        return answer
 
     def _start(self) -> None:
-        if self._child is not None and self._owner == os.getpid() and self._child.poll() is None:
+        if self._keeper is not None and self._owner == os.getpid() and self._keeper.poll() is None:
             return
         self._stop()
         try:
-            self._child = self._spawn()
-        except OSError as error:  # no memory, no more processes
-            raise SandboxFailed(f"the child process for {self.factory} does not start: {error}") from error
-        self._owner = os.getpid()
-        if hello := self._line(START_SECONDS):
-            answer = Answer(*json.loads(hello))
-            if answer.outcome == "value":
-                self._worked, self.held = True, tuple(answer.value)
-                return
-        else:
-            answer = Answer("crash", error="it ended" if hello == b"" else f"not ready after {START_SECONDS:g} s")
-        self._stop()
-        raise SandboxFailed(f"the child process for {self.factory} does not start: {answer.error}")
+            self._connection, theirs = Pipe()
+            with theirs:
+                self._keeper, self._owner = self._spawn(theirs.fileno()), os.getpid()
+            if self._connection.poll(START_SECONDS):
+                answer = Answer(*json.loads(self._connection.recv_bytes()))
+            else:
+                answer = Answer("timeout", error=f"not ready after {START_SECONDS:g} s")
+        except (EOFError, OSError) as error:  # it has ended; no memory, no more processes
+            answer = Answer("crash", error=str(error) or "it ended")
+        if answer.outcome != "value":
+            self._stop()
+            raise SandboxFailed(f"the child process for {self.factory} does not start: {answer.error}")
+        self._worked = True
 
-    def _spawn(self) -> subprocess.Popen:
-        here = os.path.realpath(os.curdir)  # on sys.path by `python -m` alone: a home folder, perhaps
-        kept = [each for each in sys.path if each and (os.path.realpath(each) != here or here == SOURCES)]
-        path = os.pathsep.join(kept)
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "repro.data.sandboxed", self.factory, str(self.seconds), str(self.megabytes)],
-            env={
-                "PATH": os.defpath,
-                "PYTHONPATH": path,
-                "PYTHONDONTWRITEBYTECODE": "1",  # the parent has compiled what it shares with the child
-                "LANG": "C.UTF-8",
-                "OMP_NUM_THREADS": "1",
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def _line(self, seconds: float) -> bytes | None:
-        """The child's next line; empty if the child has ended, None if none came in time."""
-        deadline, read = time.monotonic() + seconds, b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._child.stdout, selectors.EVENT_READ)
-            while not read.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    return None
-                more = os.read(self._child.stdout.fileno(), 1 << 16)
-                if not more:
-                    return b""
-                read += more
-        return read
-
-    @staticmethod
-    def _started(child: subprocess.Popen) -> list[psutil.Process]:
-        """What a call under way has started, in whatever session: the child is the reaper of all of it."""
-        with suppress(psutil.Error):
-            return psutil.Process(child.pid).children(recursive=True)
-        return []
+    def _spawn(self, descriptor: int) -> subprocess.Popen:
+        environment = {
+            "PATH": os.defpath,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONDONTWRITEBYTECODE": "1",  # the parent has compiled what it shares with the keeper
+            "LANG": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",
+        }
+        told = [self.factory, str(self.seconds), str(self.megabytes), str(descriptor)]
+        command = [sys.executable, "-P", "-c", "from repro.data.sandbox import keep; keep()", *told]
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        return subprocess.Popen(command, env=environment, pass_fds=[descriptor], start_new_session=True, **quiet)
 
     def _stop(self) -> None:
-        child, self._child = self._child, None
-        if child is None or self._owner != os.getpid():  # in a forked process, the child belongs to the parent
-            return
-        for process in self._started(child):
-            with suppress(psutil.Error):
-                process.kill()
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):  # buffered data has no reader any more
-                pipe.close()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None and self._owner == os.getpid():  # in a forked process, the keeper is the parent's
+            self._connection.close()
+            keeper.kill()
+            keeper.wait()
+
+
+def keep() -> None:
+    """The keeper: answers arguments with [outcome, value, error], until the caller is gone."""
+    factory, seconds, megabytes, descriptor = sys.argv[1:]
+    caller = Connection(int(descriptor))
+    module, _, name = factory.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)()
+    except Exception as error:
+        return _send(caller, "error", None, " ".join((str(error) or type(error).__name__).split()))
+    gc.freeze()  # so that the memory of what is loaded stays shared
+    _send(caller, "value", None, "")
+    with suppress(EOFError, OSError):
+        while True:
+            _send(caller, *_forked(function, json.loads(caller.recv_bytes()), float(seconds), int(megabytes), caller))
+
+
+def _forked(function: Callable, arguments: list, seconds: float, megabytes: int, caller: Connection) -> list:
+    """[outcome, value, error] of one call."""
+    fork = get_context("fork")
+    receiving, sending = fork.Pipe(duplex=False)
+    process = fork.Process(target=_call, args=(function, arguments, seconds, megabytes, sending, caller))
+    process.start()
+    sending.close()
+    try:
+        if receiving.poll(seconds):
+            return json.loads(receiving.recv_bytes())
+        return ["timeout", None, f"no answer within {seconds:g} s"]
+    except (EOFError, OSError):
+        return ["crash", None, "the process of the call ended without a result"]
+    finally:
+        process.kill()
+        process.join()
+        receiving.close()
+
+
+def _call(
+    function: Callable, arguments: list, seconds: float, megabytes: int, keeper: Connection, caller: Connection
+) -> None:
+    """In the process of its own."""
+    caller.close()
+    most = {"CPU": int(time.process_time() + seconds) + 2, "AS": megabytes << 20, "FSIZE": 0, "CORE": 0}
+    for name, limit in most.items():
+        with suppress(ValueError, OSError):  # macOS has no limit on address space
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+    try:
+        result = ["value", function(*arguments), ""]
+    except MemoryError:
+        result = ["memory", None, f"more than {megabytes} MB"]
+    except BaseException as error:
+        result = ["error", None, f"{type(error).__name__}: {error}"[:500]]
+    _send(keeper, *result)
+
+
+def _send(connection: Connection, *content: Any) -> None:
+    connection.send_bytes(json.dumps(content).encode())

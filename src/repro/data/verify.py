@@ -91,7 +91,7 @@ class Verifier:
 
 
 def math_verify_judge() -> Callable[[str, str], str]:
-    """Called in the child: math-verify's comparison, as a value of `Verdict.found`; it has seen an answer of each kind.
+    """Called in the keeper: math-verify's comparison, a value of `Verdict.found`; it has seen an answer of each kind.
 
     The last box is the answer, adjacent ones are one set of answers, and a last box that is empty or cut off is no
     answer. Without any, math-verify takes the last formula or number. An answer like 4.5e33, which it parses as a
@@ -138,7 +138,6 @@ def math_verify_judge() -> Callable[[str, str], str]:
     for kind in KINDS:
         for answer in ("7", kind):
             judge(f"So \\boxed{{{answer}}}.", kind)
-    judge.rehearse = lambda: judge("So \\boxed{8}.", "7")
     return judge
 
 
