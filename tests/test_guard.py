@@ -1,11 +1,8 @@
 """Functions of others in an arm: each wrong one is a sentence with the arm, the step, the function and the cure."""
 
 import random
-import runpy
-import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +10,11 @@ import torch
 
 from repro import arms
 from repro.engine.update import silent_without_advantage
-from repro.methods import guard
 from repro.methods.guard import MethodError
 from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
 from repro.settings import Arm, SettingsError, load
-from repro.tour.sampler import sampler_in
 
 COUNTED = {
     "group_N": [0, 0, 1, 1],
@@ -185,47 +180,6 @@ def test_every_array_that_a_sampler_puts_in_is_held_to_its_form(put, name, chang
     with pytest.raises(MethodError) as error:
         select(lambda rollouts, progress, rng: put(rollouts, **{name: change(vars(rollouts)[name])}))
     assert str(error.value).startswith("arm mine, step 3: sampler <lambda>") and said in str(error.value)
-
-
-def test_a_sampler_that_takes_too_long_is_stopped(monkeypatch):
-    monkeypatch.setattr(guard, "SECONDS", 0.2)
-
-    def slow(rollouts, progress, rng):
-        while True:
-            pass
-
-    with pytest.raises(MethodError, match=r"arm mine, step 3: sampler slow took more than 0 s for one batch: make it"):
-        select(slow)
-
-
-ESCAPES = """
-import sys
-sys.path.insert(0, sys.argv[2])
-import stubborn
-from repro import arms
-from repro.settings import load
-
-stubborn.hurry()
-arms.check(load(scale="smoke").with_arms({"mine": {"samplers": [getattr(stubborn, sys.argv[1])]}}))
-"""
-
-
-@pytest.mark.parametrize("name", ["deaf", "unsignalled"])
-def test_a_sampler_that_escapes_its_limit_ends_the_process_in_a_sentence(name):
-    ended = subprocess.run(
-        [sys.executable, "-c", ESCAPES, name, str(Path(__file__).parent)], capture_output=True, text=True, timeout=100
-    )
-    said = f"repro: sampler {name} goes on after its 0 s, though it was interrupted: let it end, catch no BaseException"
-    assert ended.returncode == 1 and ended.stderr.strip().startswith(said) and ended.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("read", [sampler_in, lambda file: arms.run_file(str(file), lambda: runpy.run_path(str(file)))])
-def test_a_file_that_does_not_end_when_it_is_imported_is_a_sentence(read, tmp_path, monkeypatch):
-    monkeypatch.setattr(guard, "SECONDS", 0.2)
-    file = tmp_path / "loops.py"
-    file.write_text("while True:\n    pass\n")
-    with pytest.raises(SettingsError, match=rf"^{file} took more than 0 s to be imported: move the work out of it"):
-        read(file)
 
 
 def test_what_a_sampler_reads_must_have_been_measured():

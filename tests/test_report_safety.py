@@ -11,7 +11,6 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from repro.report.depth import most_open
 from repro.report.html import render
 from repro.report.index import write_index
 from repro.report.markdown import markdown_to_html
@@ -114,39 +113,6 @@ def test_a_table_of_responses_is_whole_and_each_is_as_it_was_written(reports):
             assert squeezed(text) == squeezed(visible(response))
             assert table is in_markdown or text == visible(response)
     assert soup.header.h1.get_text() == soup.title.get_text() == TITLE
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "<div>" * 5000,
-        "".join(f"<p><b class=c{number}>x</p>" for number in range(2000)),  # 40 MB, once it is parsed
-        "<div><!--</div>-->" * 2000,
-        "<table><td><b></td></b></table>" * 1000,
-        "<a b='" * 4000,
-    ],
-)
-def test_html_that_nests_too_deeply_to_be_parsed_is_shown_as_text(tmp_path, piece):
-    output = new_output("display_data", data={"text/html": piece})
-    nbformat.write(new_notebook(cells=[new_code_cell("shown", outputs=[output])]), tmp_path / "n.ipynb")
-    render(tmp_path / "n.ipynb", tmp_path / "page.html", "Title", {})
-    shown = BeautifulSoup((tmp_path / "page.html").read_text(), "html.parser").find_all("pre")
-    assert piece in [each.get_text() for each in shown]
-
-
-@pytest.mark.parametrize(
-    ("html", "most"),
-    [
-        ("<table>" + "<tr><td class='a'>x<br></td></tr>" * 1000 + "</table>", 3),
-        ("<style>td > p {}</style><script>if (a <b) { '</p>' }</script>" + "<p>x</p><!-- y -->" * 1000, 1),
-        ("<mark></mar\u212a>" * 9, 18),  # a Kelvin is no k to HTML, though it is to Python
-        ("<div\v></div>" * 9, 18),
-        ("<iframe><iframe></iframe></iframe>" * 9, 36),
-        ("a < b, 3<4 and <", 0),
-    ],
-)
-def test_a_tag_is_closed_only_where_it_is_certain(html, most):
-    assert most_open(html) == most
 
 
 SIGNS = st.text(alphabet=list("\\`*_{}[]()<>#+-.!|$~&:;=\"'/ \n\tab1^x"), max_size=14)

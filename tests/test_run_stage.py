@@ -1,8 +1,6 @@
 """Running a stage: a kernel that does not start is tried again, a notebook that fails is not."""
 
-import contextlib
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,28 +69,6 @@ def test_a_failing_cell_is_not_tried_again(attempts):
     with pytest.raises(run.StageFailed, match="ZeroDivisionError: division by zero"):
         run.run_stage(stage("report", SETTINGS, "grpo"), SETTINGS)
     assert len(calls) == 1
-
-
-@pytest.fixture
-def heard():
-    """Ctrl-C raises, whoever started the tests: the children of a background shell ignore it."""
-    found = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, found)
-
-
-def test_ctrl_c_is_heeded_though_its_exception_was_swallowed(attempts, heard, monkeypatch, capsys):
-    calls, _ = attempts
-    before = signal.getsignal(signal.SIGINT)
-
-    def swallows(*arguments, **options):
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(papermill, "execute_notebook", swallows)
-    assert main(["run", "report", "grpo"]) == 130
-    assert "interrupted; the same command goes on" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is before and not calls
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-import stubborn
 import torch
 from tiny_run import comparable
 
@@ -172,23 +171,6 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
         crew.terminate()
     assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
     assert "grpo, seed 0, was killed (out of memory?)" in str(received[0].value)
-
-
-def deaf(rollouts, progress, rng):
-    stubborn.hurry()  # in the worker
-    stubborn.deaf(rollouts, progress, rng)
-
-
-def test_a_worker_whose_sampler_escapes_its_limit_fails_its_run_and_is_replaced(policy, tmp_path):
-    doomed, next_one = new_run("grpo", policy, tmp_path, steps=2), new_run("gspo", policy, tmp_path, steps=2)
-    doomed = replace(doomed, method=replace(doomed.method, samplers=[deaf]))
-    crew = Crew(1, [as_job(doomed), as_job(next_one)])
-    try:
-        received = ends_of(crew)
-    finally:
-        crew.terminate()
-    assert [(event.job.name.split(",")[0], event.kind) for event in received] == [("grpo", "failed"), ("gspo", "done")]
-    assert str(received[0].value).startswith("arm grpo, seed 0: sampler deaf goes on after its 0 s, though it was")
 
 
 def test_weights_are_not_trained_in_eight_bits():

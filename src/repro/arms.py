@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
-from repro.methods import guard, overdue
+from repro.methods import guard
 from repro.methods.guard import MethodError
 from repro.methods.method import Method
 from repro.methods.plans import Queries
@@ -81,7 +81,6 @@ def _some_queries(count: int, arm: Arm) -> Queries:
 def try_out(method: Method, progress: float) -> None:
     """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice, since a
     run can be repeated and resumed only if the same batch and generator give the same."""
-    overdue.watch()
     first, second = (_outcome(method, progress) for _ in range(2))
     if first != second:
         raise MethodError(
@@ -156,16 +155,12 @@ def _find(where: str, package: str, name: str) -> Callable:
 
 
 def run_file(place: str, run: Callable[[], Any]) -> Any:
-    """run(), which runs a file of somebody's as it is imported; SettingsError with `place` if it fails, or takes longer
-    than a call of its functions may."""
-    overdue.watch()
+    """run(), which runs a file of somebody's as it is imported; SettingsError with `place` if it fails."""
     try:
         return guard.call("the file", run, name=place)
     except MethodError as error:
         cause = error.__cause__
-        if cause is None:
-            why = f"took more than {guard.SECONDS:.0f} s to be imported: move the work out of it, or into the function"
-        elif isinstance(cause, SyntaxError):
+        if isinstance(cause, SyntaxError):
             why = (
                 f"cannot be run: SyntaxError: {cause.msg} ({Path(str(cause.filename)).name}:{cause.lineno}); correct it"
             )

@@ -67,7 +67,7 @@ def command(
     def told(*arguments: Any, **options: Any) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="backslashreplace")  # a screen of ASCII, as stderr has it
-        with stops.listening(lambda number: say(stopped(number))):
+        with stops.listening():
             try:
                 return main(*arguments, **options) or 0
             except (Exception, KeyboardInterrupt, SystemExit) as error:

@@ -104,8 +104,7 @@ class _Worker:
         self.job = job
 
     def receive(self) -> Event:
-        """The next event of the running job; a worker that has died, or will not come back, counts as a failed job and
-        is replaced."""
+        """The next event of the running job; a worker that has died counts as a failed job and is replaced."""
         job = self.job
         try:
             kind, value = self.connection.recv()
@@ -116,11 +115,6 @@ class _Worker:
             said = f"the worker that trained {job.name} {how}; its last checkpoint is kept: run the same again to go on"
             kind, value = "failed", WorkerLost(said)
             self._start()
-        if kind == "overdue":  # it does not come back to its loop
-            self.process.kill()
-            self.process.join()
-            self._start()
-            kind = "failed"
         if kind != "step":
             self.job = None
         return Event(job, kind, value)
@@ -130,8 +124,6 @@ def _work(connection: Connection) -> None:
     """A worker's main loop: train each job received and report the outcome."""
     set_up_worker()
     from repro.engine.run import train_one
-    from repro.methods import overdue
-    from repro.methods.guard import MethodError
 
     def tell(kind: str, value: Any = None) -> None:
         try:
@@ -139,8 +131,6 @@ def _work(connection: Connection) -> None:
         except OSError:  # whom it worked for is gone
             os._exit(1)
 
-    job: Job | None = None
-    overdue.watch(lambda error: tell("overdue", MethodError(error.said, f"arm {job.name.rstrip(',')}")))
     while True:
         try:
             job = connection.recv()

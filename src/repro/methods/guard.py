@@ -4,10 +4,7 @@ put back afterwards.
 """
 
 import random
-import signal
 import sys
-import threading
-import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,7 +16,6 @@ import numpy as np
 from repro.errors import Refused, brief
 from repro.methods.rollouts import NoSignal
 
-SECONDS = 120.0  # of one call, on one batch
 _NUMPYS = np.random.MT19937()  # numpy's global generator during a call
 
 
@@ -34,29 +30,21 @@ class MethodError(Refused, RuntimeError):
         return f"{self.where}: {self.said}" if self.where else self.said
 
 
-class TooSlow(BaseException):  # a function that catches every Exception does not catch it
-    """A call took longer than SECONDS."""
-
-
 def name_of(function: Callable) -> str:
     """The function's name, without what is bound to it."""
     return str(getattr(getattr(function, "func", function), "__name__", type(function).__name__))
 
 
 def call(part: str, function: Callable, *arguments: Any, rng: np.random.Generator | int = 0, name: str = "") -> Any:
-    """function(*arguments), its arrays read-only; MethodError if it fails or does not end. NoSignal passes. `rng`: the
+    """function(*arguments), its arrays read-only; MethodError if it fails. NoSignal passes. `rng`: the
     generator from whose state the global ones are seeded, or their seed."""
     name = name or name_of(function)
     arguments = tuple(_read_only(argument) for argument in arguments)
     try:
-        with _limited(SECONDS), _own_random_numbers(rng):
+        with _own_random_numbers(rng):
             return function(*arguments)
     except (NoSignal, MethodError):
         raise
-    except TooSlow:
-        raise MethodError(
-            f"{part} {name} took more than {SECONDS:.0f} s for one batch: make it faster, or move the work out of it"
-        ) from None
     except (Exception, SystemExit) as error:  # an exit would end the run, with status 0 perhaps, without a word
         raise MethodError(f"{part} {name}: {_told(error)}") from error
 
@@ -84,28 +72,6 @@ def _told(error: BaseException) -> str:
 def _short(path: str) -> str:
     """The end of a path, enough to find the file."""
     return "/".join(path.replace("\\", "/").split("/")[-3:])
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """TooSlow inside the context after `seconds`. Only the main thread can be interrupted, and only between two
-    instructions of Python; elsewhere a call may take its time."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def late(*_: Any) -> None:
-        raise TooSlow
-
-    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, late)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
-        if left:  # somebody else's timer goes on
-            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - began)), interval)
 
 
 @contextmanager

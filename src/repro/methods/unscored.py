@@ -4,11 +4,8 @@ Most samplers do not, and the pass that computes them reads every rollout of the
 sampler says what it needs by reading it.
 """
 
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -41,8 +38,7 @@ class Unscored(Rollouts):
             return super().__getattribute__(name)
         if sys._getframe(1).f_code is replace.__code__:  # it copies every field, and reads none
             return self.scores
-        with _not_timed():
-            return self.scores()[name][self.row_N]
+        return self.scores()[name][self.row_N]
 
     @property
     def plain(self) -> Rollouts:
@@ -54,17 +50,3 @@ class Unscored(Rollouts):
 
     def with_mask(self, response_mask_N_T: np.ndarray):
         return Unscored.of(self.plain.with_mask(response_mask_N_T), self.scores)
-
-
-@contextmanager
-def _not_timed() -> Iterator[None]:
-    """The pass is the engine's: its time, minutes for a large model, is not the sampler's (repro.methods.guard)."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-    try:
-        yield
-    finally:
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, left)

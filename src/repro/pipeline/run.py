@@ -47,11 +47,9 @@ def run_stage(stage: Stage, settings: Settings) -> None:
         place = f"{around}; " if around else ""
         print(f"{stage.name}: {place}{reason(stage, now)}", flush=True)
         _execute(stage, executed, stage.parameters(settings), output)
-        stops.heed()
         seconds = time.monotonic() - started
         if stage.report:
             _render(stage, settings, now, executed, seconds)
-        stops.heed()
     _remember(stage, now)
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)

@@ -11,12 +11,10 @@ report that would load something from elsewhere, or exceeds the size limit, is r
 import json
 import re
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.files import write_whole
-from repro.report.depth import DEEPEST, most_open
 from repro.report.figures import as_data, take_figures
 from repro.report.library import ensure_library
 from repro.report.markdown import first_sentence, markdown_to_html
@@ -193,12 +191,10 @@ def _last_line(source: str) -> str:
 
 
 def _cleaned(html: str) -> str:
-    """A piece of the page, inert; as text if it nests too deeply to be parsed. ValueError if it would load something,
+    """A piece of the page, inert. ValueError if it would load something,
     which is a mistake to be told of."""
     from bs4 import BeautifulSoup
 
-    if most_open(html) > DEEPEST:
-        return f'<pre class="stream" tabindex="0">{escape(html, quote=False)}</pre>'
     refuse_loading(BeautifulSoup(html, "html.parser"))
     return clean(html)
 
