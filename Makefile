@@ -62,7 +62,7 @@ lint: setup ## ruff: lint and format; import-linter: the layers of src/repro
 	ruff check && ruff format --check && lint-imports --no-cache
 
 tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SAMPLER=file.py, else examples/own_sampler.py
-	@exec python -m repro.tour $(if $(SAMPLER),"$(SAMPLER)")
+	@exec python -m repro.pipeline tour $(if $(SAMPLER),"$(SAMPLER)")
 
 docs: extra-docs ## the documentation site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict && echo build/site/index.html
@@ -70,7 +70,7 @@ docs: extra-docs ## the documentation site, in build/site; warnings are errors
 readme: setup ## put the measured tables into README.md and docs/, and draw README's pictures
 	python -m repro.runs again another-cpu
 	python -m repro.report.front_page
-	python -m repro.tour.drawing
+	python -m repro.report.picture
 
 reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.pipeline index --open

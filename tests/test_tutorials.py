@@ -38,23 +38,6 @@ def test_the_tutorials_are_these():
 
 
 @pytest.mark.slow
-def test_the_tour_ends_in_a_sampler_of_ones_own(monkeypatch):
-    """At scale `smoke`; its first cell finds the package, and would ask where to install it from."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    path = ROOT / "notebooks" / "tutorials" / "tour.ipynb"
-    tour = nbformat.read(path, as_version=4)
-    assert "pip" in tour.cells[1].source and "def mine(rollouts, progress, rng):" in tour.cells[-1].source
-    [scale] = [cell for cell in tour.cells if "parameters" in cell.metadata.get("tags", [])]
-    scale.source = 'scale = "smoke"'
-    client = NotebookClient(tour, timeout=900, kernel_name="python3", resources={"metadata": {"path": path.parent}})
-    client.execute(env={**os.environ, "REPRO_ROOT": str(ROOT)})
-    shown = "".join(output.get("text", "") for output in tour.cells[-1].outputs)
-    assert "mine  seed 1  step   4/4  accuracy 0." in shown and "Mine ends" in shown and "on seed 1" in shown
-    forms = {form for output in tour.cells[-1].outputs for form in output.get("data", {})}
-    assert forms & {"image/svg+xml", "image/png"}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TOLERANCES)
 def test_a_tutorial_runs_and_prints_its_stored_numbers(name, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""`python -m repro.pipeline COMMAND`: check, manifest, plan, run STAGE, why STAGE, verify, index, seconds.
+"""`python -m repro.pipeline COMMAND`: check, manifest, plan, run STAGE, why STAGE, verify, index, seconds, tour.
 
 The code that runs is that of the project in the working directory, also in a worktree or in a temporary copy of DVC's:
 where another copy of the package is installed, this starts again with the project's own `src` in front.
@@ -7,6 +7,7 @@ where another copy of the package is installed, this starts again with the proje
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from repro import paths
 from repro import settings as settings_module
@@ -32,10 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
     indexing.add_argument("--open", action="store_true", help="open it in the browser, if there is a display")
     planning = commands.add_parser("plan", help="print which stages `dvc repro` will run, and how long that takes")
     planning.add_argument("targets", nargs="*", help="as for dvc repro; default: every stage")
+    touring = commands.add_parser("tour", help="train the sampler of a file beside GRPO and ZVF, and show a page of it")
+    touring.add_argument("file", nargs="?", type=Path, default=paths.ROOT / "examples" / "own_sampler.py")
     commands.add_parser("seconds", help="keep what stages took here in configs/seconds.json, for estimates elsewhere")
     options = parser.parse_args(arguments)
     if options.command == "verify":
         return _verify(options.revision)
+    if options.command == "tour":
+        return _tour(options.file)
     settings = settings_module.load()
     if options.command == "check":
         return _check(settings)
@@ -101,17 +106,27 @@ def _seconds() -> int:
 
 
 def _index(settings: settings_module.Settings, show: bool) -> int:
-    import webbrowser
-
     from repro.pipeline.pages import sections
     from repro.report.index import write_index
 
-    path = write_index(sections=sections(settings)).resolve()
-    print(path)
-    # Without a display `webbrowser` would start a text browser and wait.
-    if show and (sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        webbrowser.open(path.as_uri())
+    _show(write_index(sections=sections(settings)), show)
     return 0
+
+
+def _tour(file: Path) -> int:
+    from repro.pipeline.tour import tour
+
+    _show(tour(file))
+    return 0
+
+
+def _show(page: Path, show: bool = True) -> None:
+    """Print where the page is, and open it where there is a display: else a text browser would start, and wait."""
+    import webbrowser
+
+    print(page.resolve())
+    if show and (sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        webbrowser.open(page.resolve().as_uri())
 
 
 def _verify(revision: str) -> int:

@@ -46,7 +46,7 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     with told(stage, settings) as around, Heartbeat(stage.name, around) as output:
         place = f"{around}; " if around else ""
         print(f"{stage.name}: {place}{reason(stage, now)}", flush=True)
-        _execute(stage, executed, stage.parameters(settings), output)
+        execute(stage.name, stage.notebook, executed, stage.parameters(settings), output)
         seconds = time.monotonic() - started
         if stage.report:
             _render(stage, settings, now, executed, seconds)
@@ -91,7 +91,8 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
     return "runs again because " + "; ".join(changes[:4]) + more
 
 
-def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: Any) -> None:
+def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any], output: Any) -> None:
+    """Run `notebook`; what it prints goes to `output`. StageFailed with `name` and the error of a cell."""
     # Importing papermill imports jsonschema, which builds a grammar of internationalised addresses if it can: three
     # quarters of a second in every stage, for a format that no notebook uses.
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -102,7 +103,7 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
     for attempt in range(1, KERNEL_STARTS + 1):
         try:
             papermill.execute_notebook(
-                str(stage.notebook),
+                str(notebook),
                 str(executed),
                 parameters=parameters,
                 kernel_name="python3",
@@ -118,19 +119,19 @@ def _execute(stage: Stage, executed: Path, parameters: dict[str, Any], output: A
             return
         except KeyboardInterrupt as stop:
             word = stops.WORDS[stops.number_of(stop)]
-            raise type(stop)(f"{stage.name}: {word}; {TAKES_UP}") from None
+            raise type(stop)(f"{name}: {word}; {TAKES_UP}") from None
         except papermill.PapermillExecutionError as error:
             said = of_system(error.ename, error.evalue) or f"{error.ename}: {error.evalue}"
             raise StageFailed(
-                f"{stage.name}: {said} (cell {error.exec_count} of "
+                f"{name}: {said} (cell {error.exec_count} of "
                 f"{os.path.relpath(executed, paths.ROOT)}, which has the full traceback)"
             ) from None
         except (RuntimeError, DeadKernelError) as error:
             if "Kernel died" not in str(error) and "Kernel didn't respond" not in str(error):
                 raise
             if _ran_a_cell(executed) or attempt == KERNEL_STARTS:
-                raise StageFailed(f"{stage.name}: its kernel died: {error}; see {executed}") from None
-            print(f"{stage.name}: the kernel did not start, trying again ({attempt})", flush=True)
+                raise StageFailed(f"{name}: its kernel died: {error}; see {executed}") from None
+            print(f"{name}: the kernel did not start, trying again ({attempt})", flush=True)
 
 
 def _say_left(stage: str) -> None:

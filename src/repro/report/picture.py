@@ -1,4 +1,4 @@
-"""`python -m repro.tour.drawing`: the picture at the top of README.md, one group of real responses being chosen from.
+"""`python -m repro.report.picture`: the picture at the top of README.md, one group of real responses being chosen from.
 
 The base policy shipped with the project answers training queries, eight times each; the picture shows the group with
 the most different lengths, as cost-aware sampling draws from it.

@@ -1,1 +1,0 @@
-"""`make tour`: a sampler of one's own beside GRPO and ZVF, two seeds each, in about a minute on two cores."""
