@@ -114,8 +114,6 @@ def _sentence(error: ValidationError) -> str:
         return f"{given} in {where}: {NAMES}"
     if first["type"] == "string_pattern_mismatch":
         return f"{place} is {given}: it should be one line of text, without a blank at its start"
-    if first["type"] == "float_type" and isinstance(first["input"], str) and "e" in first["input"]:
-        message += ", which YAML reads from 1.0e-4 but not from 1e-4"
     return f"{place} is {given}: {' '.join((message[0].lower() + message[1:]).split())[:150]}"
 
 
