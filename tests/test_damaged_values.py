@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_damaged_files import SETTINGS, counted, kept_best, language, panel, profile, recorded, seconds, started
+from test_damaged_files import counted, kept_best, language, panel, profile, recorded, seconds, started
 
 from repro import paths
 from repro.engine.checkpoint import FINISHED, Checkpoints
@@ -24,7 +24,6 @@ from repro.evaluation.model import stops_of
 from repro.evaluation.store import PARTS, Store
 from repro.experiments.profile import measure
 from repro.files import Unreadable, write_json
-from repro.pipeline import progress
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -151,29 +150,3 @@ def test_a_profile_with_a_wrong_value_is_refused_in_one_sentence(value, tmp_path
         with pytest.raises(ProfileError) as told:
             load().check(Source("p", "q", 1.0, 8, 0))
         assert "repro profile`" in sentence(told.value), key
-
-
-@pytest.mark.parametrize("value", [NAN, INFINITY, -1.0, "x", None, True, [1]])
-def test_what_are_no_seconds_of_a_stage_are_left_out_and_do_not_stop_it(value, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "OWN", tmp_path / "own.json")
-    monkeypatch.setattr(progress, "TABLE", tmp_path / "table.json")
-    (tmp_path / "own.json").write_text(
-        json.dumps({"cpu": {"policy": value, "profile": 3.0}, "smoke": {"policy": value}})
-    )
-    (tmp_path / "table.json").write_text(json.dumps({"cpu": {"policy": 14.0}, "smoke": value}))
-    assert progress.known_seconds("cpu") == {"policy": 14.0, "profile": 3.0}
-    progress._note("cpu", "train-grpo", 2.04)
-    assert json.loads((tmp_path / "own.json").read_text())["cpu"] == {"profile": 3.0, "train-grpo": 2.0}
-
-
-@pytest.mark.parametrize("key", ["began", "last", "plan", "done", "before"])
-@pytest.mark.parametrize("value", [None, "x", -1, [1], {"a": "x", "b": None}])
-def test_a_wrong_state_of_a_pipeline_begins_anew(key, value, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "UNDER_WAY", tmp_path)
-    state = {"began": 1.0, "last": 2.0, "plan": ["policy"], "done": {"policy": 3.0}, "before": {"a": "b"}}
-    monkeypatch.setattr(progress.Repro, "_begin", lambda self, owner: state)
-    write_json({**state, key: value}, tmp_path / "1.json")
-    assert progress.Repro(1, SETTINGS).state == state
-    monkeypatch.setattr(progress.Repro, "_begin", lambda self, owner: None)
-    write_json(state, tmp_path / "1.json")
-    assert progress.Repro(1, SETTINGS).state == state

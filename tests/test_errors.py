@@ -110,7 +110,7 @@ CELLS = {
     ),
     "from repro.notebook import check; check('A B', True)": "ValueError: check 'A B': a name is lower-case letters",
     "open('nowhere.csv')": None,
-    "from repro.pipeline.progress import in_words; in_words(float('nan'))": None,
+    "from repro.pipeline.seconds import in_words; in_words(float('nan'))": None,
 }
 
 

@@ -1,13 +1,11 @@
-"""What is told while things run: events of training, metrics by verl's names, stage n of N, a heartbeat, the code."""
+"""What is told while things run: events of training, metrics by verl's names, what will run, the code."""
 
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +18,7 @@ from repro import settings as settings_module
 from repro.engine import live
 from repro.engine.crew import Event
 from repro.engine.progress import Lines, Silence, Step, follow
-from repro.pipeline import plan, progress, run
+from repro.pipeline import plan, run, seconds
 from repro.pipeline.lock import md5
 from repro.pipeline.stage import Stage, all_stages
 
@@ -112,19 +110,23 @@ def test_without_dvclive_it_is_one_sentence(monkeypatch):
         live.Record("live")
 
 
-def test_time_left_is_what_stages_took_before_at_the_pace_of_those_that_have_run():
-    known = {"policy": 10.0, "train-grpo": 40.0, "train-zvf": 60.0}
-    assert progress.seconds_left(list(known), {}, known) == (110.0, True)
-    assert progress.seconds_left(["train-zvf"], {"policy": 20.0, "train-grpo": 80.0}, known) == (120.0, True)
-    # an arm that has never run takes what others take; a kind that has not is not known
-    assert progress.seconds_left(["train-new"], {"train-grpo": 80.0, "train-zvf": 40.0}, {}) == (60.0, True)
-    assert progress.seconds_left(["train-zvf", "drift"], {}, known) == (60.0, False)
-    assert [progress.in_words(seconds) for seconds in (89, 100, 3600, 4860)] == [
-        "89 s",
-        "2 min",
-        "1 h 0 min",
-        "1 h 21 min",
-    ]
+def test_a_plan_takes_what_its_stages_took_and_those_that_never_ran_what_their_kind_takes():
+    known = {"policy": 10.0, "report-grpo": 4.0, "report-zvf": 6.0}
+    assert seconds.needed_by(["policy", "report-zvf"], known) == (16.0, True)
+    assert seconds.needed_by(["policy", "report-new"], known) == (15.0, True)
+    assert seconds.needed_by(["report-zvf", "drift"], known) == (6.0, False)
+    words = [seconds.in_words(each) for each in (89, 100, 3600, 4860)]
+    assert words == ["89 s", "2 min", "1 h 0 min", "1 h 21 min"]
+
+
+def test_what_a_stage_took_here_stands_before_what_it_took_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(seconds, "OWN", tmp_path / "own.json")
+    monkeypatch.setattr(seconds, "TABLE", tmp_path / "table.json")
+    (tmp_path / "table.json").write_text(json.dumps({"cpu": {"policy": 14.0, "drift": 3.0}}))
+    seconds.note("cpu", "policy", 2.04)
+    seconds.note("smoke", "policy", 1.0)
+    assert seconds.known_seconds("cpu") == {"policy": 2.0, "drift": 3.0}
+    assert seconds.keep_seconds() == {"cpu": 2, "smoke": 1} and seconds.known_seconds("smoke") == {"policy": 1.0}
 
 
 @pytest.fixture
@@ -132,15 +134,11 @@ def project(tmp_path, monkeypatch):
     """Three stages, a chain, as dvc.lock has them; (stages, manifests)."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(paths, "MANIFESTS", tmp_path / "manifests")
-    monkeypatch.setattr(progress, "UNDER_WAY", tmp_path / "progress")
-    monkeypatch.setattr(progress, "OWN", tmp_path / "seconds.json")
-    monkeypatch.setattr(progress, "TABLE", tmp_path / "table.json")
     stages = [
         Stage("report", "zvf", ("results/train/zvf",), ("reports/arm-zvf.html",), {}),
         Stage("train", "zvf", ("results/policy/model",), ("results/train/zvf",), {}),
         Stage("policy", None, (), ("results/policy",), {}),
     ]
-    monkeypatch.setattr(progress, "all_stages", lambda settings: stages)
     for out in ("reports", "results/train/zvf", "results/policy", "manifests"):
         (tmp_path / out).mkdir(parents=True)
     (tmp_path / "reports/arm-zvf.html").touch()
@@ -170,55 +168,6 @@ def test_the_plan_is_what_changed_what_is_missing_and_what_follows_from_them(pro
     assert plan.will_run(stages, manifests) == ["report-zvf", "train-zvf", "policy"]
     assert [stage.name for stage in plan.needed_for(["train@zvf"], stages)] == ["train-zvf", "policy"]
     assert plan.needed_for([], stages) == stages
-
-
-def test_the_stages_of_one_repro_count_on_from_each_other(project, tmp_path, monkeypatch):
-    """Each in a process of its own: here an object of its own. What DVC will skip leaves the count."""
-    stages, _ = project
-    (tmp_path / "manifests/policy.json").write_text("edited")
-    owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        first = progress.Repro(owner.pid, SMOKE)
-        first.start(stages[2])
-        assert re.fullmatch(r"stage 1 of 3, \d+ s gone", str(first))
-        (tmp_path / "seconds.json").write_text(json.dumps({"smoke": {"train-zvf": 20.0, "report-zvf": 5.0}}))
-        first.end(stages[2])
-        lock(tmp_path, stages, policy="other")
-        second = progress.Repro(owner.pid, SMOKE)
-        second.start(stages[1])
-        assert re.fullmatch(r"stage 2 of 3, \d+ s gone, about 2[45] s left", str(second))
-        second.end(stages[1])
-        lock(tmp_path, stages, policy="other")  # the same bits as before: the report will be skipped
-        third = progress.Repro(owner.pid, SMOKE)
-        assert third._skipped() == {"report-zvf"}
-    finally:
-        owner.kill()
-        owner.wait()
-
-
-def test_a_clock_that_is_put_back_takes_no_time_from_what_is_gone_or_left(project, tmp_path, monkeypatch):
-    stages, _ = project
-    (tmp_path / "manifests/policy.json").write_text("edited")
-    (tmp_path / "seconds.json").write_text(json.dumps({"smoke": {"train-zvf": 20.0, "report-zvf": 5.0}}))
-    around = progress.Repro(os.getpid(), SMOKE)
-    around.start(stages[2])
-    before = time.time() - 86_400.0
-    monkeypatch.setattr(progress.time, "time", lambda: before)
-    assert str(around) == "stage 1 of 3, 0 s gone, more than 25 s left"
-    around.end(stages[2])
-    assert str(around) == "stage 2 of 3, 0 s gone, about 25 s left" and around.state["done"] == {"policy": 0.0}
-
-
-def test_a_heartbeat_sounds_in_silence_alone():
-    out = io.StringIO()
-    with progress.Heartbeat("profile", "stage 2 of 3", silence=0.2, stream=out) as stream:
-        for _ in range(4):
-            time.sleep(0.05)
-            stream.write("a line\n")
-        time.sleep(0.5)
-    lines = out.getvalue().splitlines()
-    assert lines[:4] == ["a line"] * 4
-    assert lines[4] == "profile: at work for 0 s; stage 2 of 3" and 5 <= len(lines) <= 6
 
 
 def test_a_stage_starts_without_torch():

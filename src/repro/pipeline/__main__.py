@@ -79,7 +79,7 @@ def _manifest(settings: settings_module.Settings) -> int:
 def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
     from repro.pipeline.manifest import manifest, manifest_text
     from repro.pipeline.plan import needed_for, will_run
-    from repro.pipeline.progress import in_words, known_seconds, seconds_left
+    from repro.pipeline.seconds import in_words, known_seconds, needed_by
     from repro.pipeline.stage import all_stages
 
     declared = all_stages(settings)
@@ -92,14 +92,14 @@ def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
     for stage in stages:
         if stage.name in names:
             print(stage.address, f"({in_words(known[stage.name])})" if stage.name in known else "")
-    seconds, whole = seconds_left(names, {}, known)
+    seconds, whole = needed_by(names, known)
     time = f"{'about' if whole else 'more than'} {in_words(seconds)}" if seconds else "time unknown at this scale"
     print(f"{len(names)} of {len(stages)} stages, {time}" if names else "everything is up to date")
     return 0
 
 
 def _seconds() -> int:
-    from repro.pipeline.progress import TABLE, keep_seconds
+    from repro.pipeline.seconds import TABLE, keep_seconds
 
     print(TABLE, *(f"{scale}: {count} stages" for scale, count in keep_seconds().items()), sep="\n")
     return 0

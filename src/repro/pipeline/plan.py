@@ -7,10 +7,10 @@ from repro.pipeline.lock import md5, recorded_stages
 from repro.pipeline.stage import Stage
 
 
-def will_run(stages: Sequence[Stage], manifests: Mapping[str, str], force: bool = False) -> list[str]:
+def will_run(stages: Sequence[Stage], manifests: Mapping[str, str]) -> list[str]:
     """The names of those of `stages` that are out of date, in their order: whose manifest (given as text) is not that
     of dvc.lock, of which an output is not there, or whose data another one of them makes again."""
-    stale = {stage.name for stage in stages} if force else out_of_date(stages, manifests)
+    stale = out_of_date(stages, manifests)
     above = makers(stages)
     while more := {stage.name for stage in stages if stage.name not in stale and above[stage.name] & stale}:
         stale |= more

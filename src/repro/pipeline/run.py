@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from repro.engine.workers import end_with
 from repro.errors import Refused, of_system
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, read_manifest
-from repro.pipeline.progress import Heartbeat, pipeline_process, told
+from repro.pipeline.seconds import note
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
@@ -43,13 +44,12 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     started = time.monotonic()
     executed = paths.EXECUTED / f"{stage.name}.ipynb"
     executed.parent.mkdir(parents=True, exist_ok=True)
-    with told(stage, settings) as around, Heartbeat(stage.name, around) as output:
-        place = f"{around}; " if around else ""
-        print(f"{stage.name}: {place}{reason(stage, now)}", flush=True)
-        execute(stage.name, stage.notebook, executed, stage.parameters(settings), output)
-        seconds = time.monotonic() - started
-        if stage.report:
-            _render(stage, settings, now, executed, seconds)
+    print(f"{stage.name}: {reason(stage, now)}", flush=True)
+    execute(stage.name, stage.notebook, executed, stage.parameters(settings))
+    seconds = time.monotonic() - started
+    if stage.report:
+        _render(stage, settings, now, executed, seconds)
+    note(settings.scale, stage.name, time.monotonic() - started)
     _remember(stage, now)
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
@@ -68,6 +68,19 @@ def starter(stage: str) -> int:
         if all(parent.name() in SHELLS for parent in above):  # init has taken them over
             raise LeftAlone(f"{stage}: {LEFT}")
     return stops.PARENT
+
+
+def pipeline_process() -> int | None:
+    """The id of the `dvc` process that this one runs under; None outside a pipeline."""
+    if "DVC_STAGE" not in os.environ:
+        return None
+    import psutil
+
+    for parent in psutil.Process().parents():
+        with suppress(psutil.Error):
+            if any(Path(word).name in ("dvc", "dvc.exe") for word in parent.cmdline()[:3]):
+                return parent.pid
+    return None
 
 
 def check_code() -> None:
@@ -91,8 +104,8 @@ def reason(stage: Stage, now: dict[str, Any]) -> str:
     return "runs again because " + "; ".join(changes[:4]) + more
 
 
-def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any], output: Any) -> None:
-    """Run `notebook`; what it prints goes to `output`. StageFailed with `name` and the error of a cell."""
+def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any]) -> None:
+    """Run `notebook`, and print what it prints. StageFailed with `name` and the error of a cell."""
     # Importing papermill imports jsonschema, which builds a grammar of internationalised addresses if it can: three
     # quarters of a second in every stage, for a format that no notebook uses.
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -110,7 +123,7 @@ def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any
                 cwd=str(paths.ROOT),
                 progress_bar=False,
                 request_save_on_cell_execute=False,  # twice a cell, the whole notebook: two seconds of a stage
-                stdout_file=output,
+                stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 start_timeout=120,
                 shutdown_kernel="immediate",  # a graceful shutdown takes half a second per stage

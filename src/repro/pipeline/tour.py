@@ -1,6 +1,5 @@
 """`make tour`: the notebook of the tour, executed with the sampler of a file, and a page of it."""
 
-import sys
 from pathlib import Path
 
 from repro import arms, paths
@@ -19,6 +18,6 @@ def tour(file: Path, scale: str = "tutorial") -> Path:
     arms.check(load(scale=scale).with_arms({"mine": {"samplers": [sampler]}}))
     FOLDER.mkdir(parents=True, exist_ok=True)
     executed, page = FOLDER / "tour.ipynb", FOLDER / "index.html"
-    execute("tour", NOTEBOOK, executed, {"scale": scale, "sampler": str(file.resolve())}, sys.stdout)
+    execute("tour", NOTEBOOK, executed, {"scale": scale, "sampler": str(file.resolve())})
     render(executed, page, "Is your sampler worth it?", {"sampler": str(file)})
     return page
