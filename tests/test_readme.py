@@ -122,17 +122,12 @@ def test_the_headline_agrees_with_the_committed_tables():
 
 
 def test_citations_agree():
-    """CITATION.bib and README name the papers of CITATION.cff; the version is pyproject's."""
+    """README links to the papers of CITATION.cff; the version is pyproject's."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    bibliography = re.sub(r"[{}]", "", (ROOT / "CITATION.bib").read_text())
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert citation["version"] == version and f"Version {version}" in bibliography
-    assert citation["title"] in bibliography
+    assert citation["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for paper in citation["references"]:
         [[number]] = [re.findall(r"[\d.]+", entry["value"]) for entry in paper["identifiers"]]
-        authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
-        assert number in bibliography and f"arxiv.org/abs/{number}" in README
-        assert paper["title"] in bibliography and authors in bibliography
+        assert f"arxiv.org/abs/{number}" in README and paper["title"] and paper["authors"]
 
 
 def test_the_example_sampler_is_the_one_that_the_pipeline_trains():

@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
-    "changelog.md": "CHANGELOG.md",
     "runs.md": "runs/README.md",
     "environments.md": "environments/README.md",
     "launch.md": "launch/README.md",
