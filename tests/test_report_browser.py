@@ -324,10 +324,3 @@ def test_a_legend_below_a_figure_fits_a_phone():
     box, whole = legend.get_window_extent(), column.bbox
     assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and len(legend.get_texts()) == 3
     assert column.get_figheight() == pytest.approx(6.0 + 3 * 0.24) and len(figure.legends) == 1
-
-
-def test_a_drawing_that_would_load_something_is_refused(tmp_path):
-    output = new_output("display_data", data={"image/png": "AAAA", FIGURE: {"interactive": {"data": {"url": "x.csv"}}}})
-    nbformat.write(new_notebook(cells=[new_code_cell("x", outputs=[output])]), tmp_path / "n.ipynb")
-    with pytest.raises(ValueError, match=r"n\.ipynb: a figure's drawing has 'url': a report loads nothing"):
-        render(tmp_path / "n.ipynb", tmp_path / "r.html", "Title", {})

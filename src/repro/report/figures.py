@@ -12,21 +12,15 @@ from repro.report.library import library_name
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-# Keys by which a drawing could fetch something or lead somewhere; the page's policy forbids the first as well.
-LOADING = ("url", "href")
-
 
 def take_figures(cells: "list[NotebookNode]") -> dict[str, Any]:
-    """{id: drawing} of the figures that answer, whose outputs then hold their `id`, and that of a `narrow` picture.
-
-    ValueError if a drawing would load something."""
+    """{id: drawing} of the figures that answer, whose outputs then hold their `id`, and that of a `narrow` picture."""
     drawings: dict[str, Any] = {}
     outputs = (output for cell in cells for output in cell.get("outputs", []) if FIGURE in output.get("data", {}))
     for number, output in enumerate(outputs, 1):
         more = output.data.pop(FIGURE)
         kept = {"narrow": more["narrow"]} if more.get("narrow") else {}
         if drawing := more.get("interactive"):
-            _refuse_loading(drawing)
             kept["id"] = f"figure-{number}"
             drawings[kept["id"]] = drawing
         output.metadata["repro"] = kept
@@ -37,14 +31,3 @@ def as_data(drawings: dict[str, Any]) -> str:
     """The drawings and the library's file as JSON for a page's head, in which no text can end the element."""
     text = json.dumps({"script": library_name(), "figures": drawings}, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
-
-
-def _refuse_loading(value: Any) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key in LOADING:
-                raise ValueError(f"a figure's drawing has {key!r}: a report loads nothing, so give it its rows")
-            _refuse_loading(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            _refuse_loading(inner)

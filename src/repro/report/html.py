@@ -5,7 +5,7 @@ library, which is a file beside them.
 
 nbconvert renders the notebook with the template in `template/`; formulas become MathML. What cells printed may quote a
 model, a data set or params.yaml: it is cleaned, piece by piece and at the end as a whole (`repro.report.safe`). A
-report that would load something from elsewhere, or exceeds the size limit, is rejected.
+report that exceeds the size limit is rejected.
 """
 
 import json
@@ -21,14 +21,13 @@ from repro.report.markdown import first_sentence, markdown_to_html
 from repro.report.mathml import add_font
 from repro.report.parts import Part, split
 from repro.report.safe import DATA, clean, with_policy
-from repro.report.tidy import refuse_loading, tidy
+from repro.report.tidy import tidy
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 TEMPLATE = Path(__file__).with_name("template")
 LIMIT = 1_000_000  # bytes of one page
-HOPELESS = 3 * LIMIT  # an output of which so much is shown is not made into a page first, which takes seconds per MB
 LABEL = 60  # characters of a folded cell's last line
 DROPPED_TAG = "hide"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -64,8 +63,8 @@ def render(
     notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file and title of the `previous` and the
     `next` report, to link to. `links`: {words: file}, to which a cell of a table with just these words leads. The
     answer comes first: the outputs of cells tagged `summary` and `answer`. Cells tagged `hide` are left out; error
-    outputs are shown. ValueError with the place and the remedy if the report would load something from elsewhere,
-    contains a formula that cannot be rendered or has a page over `LIMIT` bytes.
+    outputs are shown. ValueError with the place and the remedy if the report contains a formula that cannot be
+    rendered or has a page over `LIMIT` bytes.
     """
     import nbformat
 
@@ -76,8 +75,6 @@ def render(
     cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
     texts: dict[Path, str] = {}
     try:
-        if _biggest(cells)[0] > HOPELESS:
-            raise ValueError(_too_large(html.name, f"more than {HOPELESS / 1e6:g}", cells))
         parts = split(cells)
         files = {part.name: (_file(html, part).name, part.title or title) for part in parts}
         for part in parts:
@@ -149,7 +146,7 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
         @pass_context
         def markdown2html(self, context, source):
             html = markdown_to_html(source, context.get("cell", {}).get("attachments"), folder)
-            return _cleaned(SHOUTING.sub('<span class="notice">', html))
+            return clean(SHOUTING.sub('<span class="notice">', html))
 
     exporter = Exporter(
         template_name=TEMPLATE.name,
@@ -163,9 +160,9 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
         ),
         filters={
             "as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip(),
-            "printed_html": _cleaned,
+            "printed_html": clean,
             "last_line": _last_line,
-            "printed_markdown": lambda source: _cleaned(markdown_to_html(source, authored=False)),
+            "printed_markdown": lambda source: clean(markdown_to_html(source, authored=False)),
         },
     )
     drawings = take_figures(notebook.cells)
@@ -188,15 +185,6 @@ def _last_line(source: str) -> str:
     line = (whole or lines or [""])[-1].strip()
     line += {"(": "…)", "[": "…]", "{": "…}"}.get(line[-1:], "")  # a call over several lines
     return line if len(line) <= LABEL else line[: LABEL - 1] + "…"
-
-
-def _cleaned(html: str) -> str:
-    """A piece of the page, inert. ValueError if it would load something,
-    which is a mistake to be told of."""
-    from bs4 import BeautifulSoup
-
-    refuse_loading(BeautifulSoup(html, "html.parser"))
-    return clean(html)
 
 
 def _too_large(page: str, megabytes: str, cells: list["NotebookNode"]) -> str:

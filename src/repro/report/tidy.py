@@ -1,12 +1,9 @@
-"""HTML post-processing: tables that scroll, align and have scopes and captions, numbered figures, a list of contents,
-and a check that nothing is loaded."""
+"""HTML post-processing: tables that scroll, align, have scopes and captions; numbered figures, a list of contents."""
 
 import re
 from collections.abc import Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING
-
-from repro.report.captions import add_captions, words_of
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
@@ -18,7 +15,6 @@ IN_CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")  # a column's name, which a
 INTERVAL = re.compile(r"\[\S{1,40}, \S{1,40}\]")
 NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place of one, as the baseline's
 LONG = 32  # characters of a row's head that is broken into lines
-LOADING = ("src", "srcset", "poster", "data", "background", "href", "xlink:href")
 INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 ARMS = ("arm", "against", "other", "")  # heads of columns whose cells may name arms; rows' heads may have none
 LISTED = 3  # a page with so many headings has a list of contents
@@ -26,7 +22,7 @@ LISTED = 3  # a page with so many headings has a list of contents
 
 def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
     """The page with tables in scrolling containers, numbered tables and figures under the words of their heading, and a
-    list of contents; a cell that reads as one of `links` leads to it. ValueError if the page loads anything."""
+    list of contents; a cell that reads as one of `links` leads to it."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
@@ -37,24 +33,14 @@ def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
     _answer_first(soup)
     for number, image in enumerate(soup.find_all("img"), 1):
         image["alt"] = image.get("alt") or _numbered("Figure", number, image)
-    tables = soup.find_all("table")
-    for table in tables:
+    for number, table in enumerate(soup.find_all("table"), 1):
         _tidy_table(table)
         _scope(table)
         _link(table, links or {})
-    add_captions(soup)
-    for table in tables:
+        _caption(table, number)
         box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": table.caption.get_text()}
         table.wrap(soup.new_tag("div", attrs=box))
-    refuse_loading(soup)
     return str(soup)
-
-
-def refuse_loading(soup: "BeautifulSoup") -> None:
-    """ValueError names an element that would fetch something; those that are dropped anyway do not count."""
-    for element in soup.find_all(lambda tag: tag.name not in INERT):
-        if place := _loads(element):
-            raise ValueError(f"<{element.name}> loads {place[:80]!r}: a report is one file, so embed it or link to it")
 
 
 def _tidy_table(table: "Tag") -> None:
@@ -142,6 +128,16 @@ def _scope(table: "Tag") -> None:
         head["scope"] = ("row" if head.find_parent("tbody") else "col") + "group" * many
 
 
+def _caption(table: "Tag", number: int) -> None:
+    """`Table 3: …`, by the table's own caption, else by the heading above it."""
+    from bs4 import BeautifulSoup
+
+    own = table.caption or BeautifulSoup("", "html.parser").new_tag("caption")
+    words = words_of(own)
+    own.string = f"Table {number}: {words}" if words else _numbered("Table", number, table)
+    table.insert(0, own)
+
+
 def _numbered(what: str, number: int, element: "Tag") -> str:
     """`Table 3: How it ends`, by the last heading above `element`, else the page's; those of lists of links do not
     count."""
@@ -203,12 +199,12 @@ def _answer_first(soup: "BeautifulSoup") -> None:
         answer.insert_after(parts.extract()) if found else soup.main.insert(0, parts.extract())
 
 
-def _loads(element: "Tag") -> str | None:
-    """What `element` would fetch when the page is opened; links that a reader may follow do not count."""
-    for name in LOADING:
-        value = str(element.get(name, "")).strip()
-        if value and not (element.name == "a" or value.startswith(("data:", "#"))):
-            return value
-    styles = element.get("style", "") + (element.get_text() if element.name == "style" else "")
-    match = re.search(r"url\((?!['\"]?(?:data:|#))[^)]*\)|@import[^;]*", styles)
-    return match[0] if match else None
+def words_of(element: "Tag") -> str:
+    """An element's text, without a heading's link to itself and with formulas as their TeX."""
+    parts = []
+    for node in element.children:
+        if getattr(node, "name", None) == "math":
+            parts.append(node.get("alttext", ""))
+        elif "anchor-link" not in (getattr(node, "attrs", None) or {}).get("class", []):
+            parts.append(node.get_text())
+    return " ".join("".join(parts).split())
