@@ -79,12 +79,6 @@ def locked(place: Path) -> tuple[Path, Callable]:
     return place / "dvc.lock", lambda: (lock.recorded_dependencies(), lock.recorded_outputs())
 
 
-def held(place: Path) -> tuple[Path, Callable]:
-    path = place / lock.HELD
-    write_json({"a": {"write": {"pid": 1, "cmd": "dvc repro"}}}, path)
-    return path, lock.check
-
-
 def declared(place: Path) -> tuple[Path, Callable]:
     shutil.copy(paths.ROOT / "dvc.yaml", place)
     return place / "dvc.yaml", lambda: (stage._declared.cache_clear(), stage.all_stages(SETTINGS))
@@ -163,22 +157,23 @@ def damaged(good: bytes) -> dict[str, bytes]:
     pd.DataFrame({"other": [1]}).to_parquet(other)
     contents = {"half": good[: len(good) // 2], "nothing": b"", "noise": bytes(range(255, 0, -1))}
     contents |= {"another table": other.getvalue()}
-    return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", "[" * 100_000, '"x"')}
+    return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", '"x"')}
 
 
-READERS = (run, seconds, profile, asked, own, evaluation, locked, held, declared, notebook)
+READERS = (run, seconds, profile, asked, own, evaluation, locked, declared, notebook)
 READERS += (table_of_a_paper, dumped, tokenizer, panel, started, facts, counted, language)
 OF_VERL = [pytest.param(made, marks=pytest.mark.verl) for made in (kept_best, recorded)]
 NO_OBJECTS = {"half": '{"owner": 1, "add', "nothing": "", "[]": "[]", "3": "3", "null": "null", "{}": "{}"}
-NO_OBJECTS |= {"a number for a key": '{"owner": 1, "address": "a", "key": 3}', "brackets": "[" * 100_000}
+NO_OBJECTS |= {"a number for a key": '{"owner": 1, "address": "a", "key": 3}'}
 
 
 @pytest.mark.parametrize("made", [*READERS, *OF_VERL], ids=lambda made: made.__name__)
 def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     path, read = made(tmp_path)
-    if made in (locked, held, declared):
+    if made in (locked, declared):
         monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(paths, "PANELS", tmp_path)
+    monkeypatch.setattr(lock, "WRITTEN", 0.0)
     read()
     refused = 0
     for name, content in damaged(path.read_bytes()).items():
@@ -190,7 +185,7 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
             assert said and "\n" not in said and len(said) < 900, (name, said)
             assert path.parent.name in said or path.stem in said, (name, said)
             refused += 1
-    assert refused >= (5 if made is held else 6)  # an empty object is nothing held
+    assert refused >= 6
     stage._declared.cache_clear()
 
 
@@ -200,22 +195,6 @@ def test_a_stages_last_run_and_seconds_that_are_none_are_forgotten(content, tmp_
     path = tmp_path / "last.json"
     path.write_text(content)
     assert read_manifest("last", tmp_path) is None
-
-
-def test_what_a_crash_leaves_of_dvcs_files_is_named_with_its_cure_before_dvc_meets_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "ROOT", tmp_path)
-    path, check = held(tmp_path)
-    check()
-    path.write_text('{"a')
-    with pytest.raises(Unreadable, match=r"rwlock cannot be read \(.*\): delete it, unless another DVC runs here"):
-        check()
-    path.unlink()
-    (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n  policy:\n    cmd: python -m")
-    with pytest.raises(Unreadable, match=r"its last line is cut\): restore it, as with `git checkout dvc\.lock`"):
-        check()
-    (tmp_path / "dvc.lock").write_text("")
-    with pytest.raises(Unreadable, match=r"it is empty\): restore it, as with `git checkout dvc\.lock`"):
-        check()
 
 
 @pytest.mark.parametrize(
@@ -273,15 +252,18 @@ def test_a_table_or_an_object_that_lacks_what_is_read_is_another_one(tmp_path):
 
 def test_a_lock_that_another_dvc_is_writing_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ROOT", tmp_path)
-    write_json({"dvc.lock": {"write": {"pid": 1}}}, tmp_path / lock.HELD)
     path = tmp_path / "dvc.lock"
     path.write_text("")  # as DVC begins
     Timer(0.3, path.write_text, ["schema: '2.0'\nstages: {}\n"]).start()
     assert lock.recorded_stages() == {}
-    path.write_text("")
     monkeypatch.setattr(lock, "WRITTEN", 0.2)
-    with pytest.raises(Unreadable, match="it is empty"):
-        lock.recorded_stages()
+    for text, said in {
+        "": "it is empty",
+        "schema: '2.0'\nstages:\n  policy:\n    cmd: x": "its last line is cut",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(Unreadable, match=rf"{said}\): restore it, as with `git checkout dvc\.lock`"):
+            lock.recorded_stages()
 
 
 def test_a_line_of_json_may_hold_what_ends_a_line_elsewhere(tmp_path):

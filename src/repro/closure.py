@@ -11,7 +11,6 @@ from typing import Any
 
 from repro.files import Unreadable, read_json
 from repro.paths import SOURCE
-from repro.stored import regular
 
 APART = ("settings", "errors.py", "stops.py")  # a manifest has the values of the settings; the others word endings
 # What trains is named by the keys of runs (repro.runs.key), so a stage that asks for runs need not name its code too.
@@ -76,7 +75,7 @@ def _naming(place: Path | str) -> Iterator[None]:
 def _cells(notebook: Path) -> list[dict[str, Any]]:
     """The cells of a notebook, at least one."""
     remedy = "restore the notebook, as with `git checkout`"
-    content = read_json(regular(notebook, remedy), remedy)
+    content = read_json(notebook, remedy)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list) or not cells or not all(map(_is_cell, cells)):
         raise Unreadable(f"{notebook} is no notebook with cells: restore it, as with `git checkout`")

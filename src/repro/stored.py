@@ -3,7 +3,6 @@
 Apart from repro.files, which is code of every stage: a change there would make all that is trained out of date.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,14 +25,6 @@ def read_stored(path: Path, remedy: str, kind: Any) -> Any:
     free, or a type of pydantic's. Unreadable, with the place in the file and the cure `remedy`, a clause, if not."""
     keys = list(kind) if isinstance(kind, Mapping) else ()
     return checked(read_json(path, remedy, keys), path, remedy, kind)
-
-
-def regular(path: Path, remedy: str) -> Path:
-    """`path`, where a file stands or nothing. Unreadable for a pipe or a device, which may have no end, a folder, and a
-    link to nothing."""
-    if os.path.lexists(path) and not path.is_file():
-        raise Unreadable(f"{path} is no file, but a folder, a pipe, a device or a link to nothing: {remedy}")
-    return path
 
 
 def checked(content: Any, path: Path, remedy: str, kind: Any) -> Any:

@@ -61,11 +61,11 @@ def _name(stage: str) -> str:
 
 
 def _check(settings: settings_module.Settings) -> int:
-    from repro.pipeline import lock
+    from repro.pipeline.lock import recorded_stages
     from repro.pipeline.manifest import check
 
     check(settings)
-    lock.check()
+    recorded_stages()
     return 0
 
 

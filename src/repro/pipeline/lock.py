@@ -1,7 +1,6 @@
 """The stages that have run, as recorded in dvc.lock."""
 
 import hashlib
-import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -9,49 +8,27 @@ from typing import Any
 import yaml
 
 from repro import paths
-from repro.files import Unreadable, read_json
-from repro.stored import regular
+from repro.files import Unreadable
 
-HELD = ".dvc/tmp/rwlock"  # which `dvc` holds which file
-UNHELD = "delete it, unless another DVC runs here"
-SOON, WRITTEN = 1.0, 10.0  # seconds in which DVC has written a file of its own, and all that it holds a lock for
-NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
+WRITTEN = 5.0  # seconds in which a `dvc` that runs has written dvc.lock, which it empties first
 
 
 def recorded_stages() -> dict[str, Any]:
     """{address: entry} of dvc.lock, as `report@grpo`; empty if nothing has run yet."""
-    lock = regular(paths.ROOT / "dvc.lock", "restore it, as with `git checkout dvc.lock`")
-    began = time.monotonic()
+    lock, began = paths.ROOT / "dvc.lock", time.monotonic()
     while True:
         try:
             return stages_in(lock.read_bytes(), str(lock)) if lock.exists() else {}
         except Unreadable:
-            waited = time.monotonic() - began
-            if waited > WRITTEN or (waited > SOON and not _dvc_runs()):  # it empties what says so before it writes, too
+            if time.monotonic() - began > WRITTEN:
                 raise
         time.sleep(0.1)
-
-
-def _dvc_runs() -> bool:
-    """Whether a `dvc` holds files: another stage's may be writing dvc.lock, which it empties first."""
-    held = paths.ROOT / HELD
-    return held.exists() and held.stat().st_size > len("{}")
-
-
-def check() -> None:
-    """Unreadable where a file of DVC's was cut: DVC would say so, and not what to do about it."""
-    recorded_stages()
-    held = regular(paths.ROOT / HELD, UNHELD)
-    if held.exists():
-        read_json(held, UNHELD)
 
 
 def stages_in(text: bytes, name: str) -> dict[str, Any]:
     """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
-        if len(NESTING.findall(text)) > MOST:
-            raise ValueError("it nests too deeply")  # which would end the library in C, and this process with it
         content: dict[str, Any] | None = yaml.load(text, loader)
         if content is None:
             raise ValueError("it is empty")

@@ -14,7 +14,6 @@ from repro.closure import heading
 from repro.errors import brief
 from repro.files import Unreadable
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, nearest
-from repro.stored import regular
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
 @cache
 def _declared() -> dict[str, dict[str, Any]]:
     """The stages of dvc.yaml that run a notebook, as written there."""
-    path = regular(paths.ROOT / "dvc.yaml", "restore it, as with `git checkout dvc.yaml`")
+    path = paths.ROOT / "dvc.yaml"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
         found = {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
@@ -122,7 +121,7 @@ def _declared() -> dict[str, dict[str, Any]]:
             if "cmd" not in whole or not isinstance(whole["meta"], dict) or not all(map(_is_list_of_paths, lists)):
                 raise ValueError(f"{kind} is not whole")
         return found
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise Unreadable(f"{path} declares no stages ({why}): restore it, as with `git checkout dvc.yaml`") from error
 
