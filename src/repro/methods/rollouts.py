@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from repro.errors import Refused
 
@@ -20,7 +21,7 @@ class NotMeasured(Refused, AttributeError):
     """An array of the rollouts that this engine, or this setting of it, does not measure."""
 
 
-class Unmeasured:
+class Unmeasured(NDArrayOperatorsMixin):
     """Stands for an array that was not measured: it may be carried along, and says so to whoever reads it."""
 
     def __init__(self, name: str):
@@ -37,10 +38,7 @@ class Unmeasured:
             raise AttributeError(name)
         self._read()
 
-    __array__ = __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __bool__ = __float__ = __int__ = _read
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _read
-    __floordiv__ = __mod__ = __matmul__ = __rmatmul__ = __contains__ = _read
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __hash__ = _read
+    __array__ = __array_ufunc__ = __getitem__ = __iter__ = __len__ = __bool__ = __float__ = __int__ = _read
 
 
 class NoSignal(ValueError):
