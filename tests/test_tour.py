@@ -71,6 +71,7 @@ def page(tmp_path_factory):
     """The page of the tour at scale `smoke`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("REPRO_ROOT", str(ROOT))  # which a run sets, for good
         patch.setattr(touring, "FOLDER", tmp_path_factory.mktemp("tour"))
         return touring.tour(ROOT / "examples" / "own_sampler.py", "smoke")
 
