@@ -116,9 +116,11 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
     told = [*_told(own, entry, method), *own.overrides]
     sizes = compose(told)
     ours = sizes.reward.custom_reward_function.path == OURS
-    train = questions.load(own.data, ours)
-    held_out = [row for source in own.validation for row in questions.load(source, ours)]
-    if not held_out:
+    train = questions.checked(own.data, ours)
+    held_out = [row for source in own.validation for row in questions.checked(source, ours)]
+    if held_out:
+        questions.tell_of_trained(train, held_out)
+    else:
         train, held_out = questions.split(train)
     limit = sizes.data.max_prompt_length
     if tokenizer is not None:
