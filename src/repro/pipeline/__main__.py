@@ -11,6 +11,7 @@ import sys
 from repro import paths
 from repro import settings as settings_module
 from repro.errors import brief, command
+from repro.pipeline.copies import check_copy
 
 MARK = "REPRO_OWN_CODE"  # set once started again, so that it is tried once
 
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "verify":
         return _verify(options.revision)
+    if options.command in ("manifest", "run"):
+        check_copy()
     settings = settings_module.load()
     if options.command == "check":
         return _check(settings)

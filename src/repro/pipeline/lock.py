@@ -14,6 +14,11 @@ from repro.stored import regular
 
 HELD = ".dvc/tmp/rwlock"  # which `dvc` holds which file
 UNHELD = "delete it, unless another DVC runs here"
+CONFLICT = b"<<<<<<< "
+RESOLVE = (
+    "take one side's, `git checkout --theirs dvc.lock` or --ours, and of params.yaml the same side or your own merge; "
+    "then `dvc repro`, which makes only what neither has, and `git add dvc.lock params.yaml`"
+)
 SOON, WRITTEN = 1.0, 10.0  # seconds in which DVC has written a file of its own, and all that it holds a lock for
 NESTING, MOST = re.compile(rb"[\[{]|- -"), 1000  # DVC writes next to none
 
@@ -48,6 +53,8 @@ def check() -> None:
 
 def stages_in(text: bytes, name: str) -> dict[str, Any]:
     """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
+    if text.startswith(CONFLICT) or b"\n" + CONFLICT in text:
+        raise Unreadable(f"{name} has the marks of a merge's conflict: {RESOLVE}")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
         if len(NESTING.findall(text)) > MOST:
