@@ -160,6 +160,13 @@ def verifier():
         ("So the answer is $\\boxed{\\frac{1}{2}}$.", "0.5", "equal"),
         ("First \\boxed{3}. But that is wrong. So \\boxed{4}.", "4", "equal"),
         ("\\boxed{3} and \\boxed{4}", "3, 4", "equal"),  # boxes close together are one answer
+        ("\\boxed{3}, which is wrong, or so I think. \\boxed{4}", "4", "equal"),
+        ("$x_1=\\boxed{3}$, $x_2=\\boxed{4}$", "3, 4", "equal"),
+        ("\\boxed{1}, \\boxed{242}", "1242", "different"),
+        ("\\boxed{4} \\boxed{4}", "4", "equal"),
+        ("$\\boxed 4$, $\\boxed\\frac{1}{2}$", "4, 0.5", "equal"),
+        ("$2+1=\\boxed{3}$, $2+2=\\boxed{4}$", "4", "equal"),
+        ("\\boxed{3}。所以答案是\\boxed{4}", "4", "equal"),
         ("\\boxed{4}, from the 17 of before", "4", "equal"),
         ("Answer: 1,242", "1242", "equal"),
         ("\\boxed{025}", "25", "equal"),

@@ -299,8 +299,10 @@ def test_every_end_of_a_response_and_a_change_of_weights_are_known(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_text("1")
     assert stops_of(tmp_path, Letters()) == [0]
+    (tmp_path / "config.json").write_text('{"eos_token_id": [8, 9]}')
+    assert stops_of(tmp_path, Letters()) == [0, 8, 9]
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 0, 8]}')
-    assert stops_of(tmp_path, Letters()) == [0, 7, 8]
+    assert stops_of(tmp_path, Letters()) == [0, 7, 8, 9]
     before = fingerprint(tmp_path)
     assert before == fingerprint(tmp_path)
     (tmp_path / "model.safetensors").write_text("22")

@@ -7,6 +7,7 @@ import runpy
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -214,6 +215,113 @@ def test_trains_refills_and_resumes(tmp_path):
         file.write_text(json.dumps({**stored, key: value}))
         with pytest.raises(Unreadable, match=rf"repro.json cannot be read \({key}.* delete .*checkpoint-2, and resume"):
             trainer_on_trl(tmp_path, "zvf-cost-aware", changes=changes).train(resume_from_checkpoint=str(file.parent))
+
+
+def test_a_run_that_is_resumed_inside_a_batch_goes_on_with_the_rest_of_it(tmp_path):
+    """Saved after one of two updates on the second batch: its other update follows, then batches at their places, of
+    the prompts that they have without the stop."""
+
+    def watched(folder, **changes):
+        made, trainer = [], trainer_on_trl(folder, "grpo", changes={"max_steps": 6, **changes})
+        slices = trainer._slices
+
+        def watch(examples):
+            made.append((trainer.state.global_step, trainer._index, {row["prompt"] for row in examples}))
+            return slices(examples)
+
+        trainer._slices = watch
+        return trainer, made
+
+    trainer, whole = watched(tmp_path, save_strategy="steps", save_steps=1)
+    trainer.train()
+    assert [step for step, _, _ in whole] == [0, 2, 4]
+    for at, first, then in ((3, 1, [3, 4]), (2, 1, [2, 4]), (5, 2, [5])):
+        resumed, made = watched(tmp_path / str(at))
+        resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{at}"))
+        assert [step for step, _, _ in made] == then and resumed.state.global_step == 6
+        assert [each[1:] for each in made] == [each[1:] for each in whole[first:]]
+
+
+@pytest.mark.parametrize("arm", ["grpo", "pods", "d3s", "cost-aware"])
+def test_completions_without_a_token_are_not_drawn(arm, tmp_path):
+    """TRL masks those that were cut off; nearly all are, at six tokens."""
+    changes = {"mask_truncated_completions": True, "max_completion_length": 6, "max_steps": 2}
+    trainer, drawn = trainer_on_trl(tmp_path, arm, changes=changes), []
+    select = trainer._select
+
+    def watch(batch):
+        live_N = batch.mask_N_T.any(1).numpy()
+        chosen = select(batch)
+        drawn.append((live_N, None if chosen is None else live_N[chosen.row_N]))
+        return chosen
+
+    trainer._select = watch
+    trainer.train()
+    assert any(0 < live_N.sum() < len(live_N) for live_N, _ in drawn)
+    assert all(chosen is None or chosen.all() for _, chosen in drawn) and any(c is not None for _, c in drawn)
+
+
+def shorter(completion_ids, **_):
+    return [1.0 - 0.001 * len(ids) - 1e-5 * sum(ids) for ids in completion_ids]
+
+
+def two_of(completion_ids, **_):
+    """1 for the texts of the groups' first halves: some groups vary by it, and the others do not."""
+    return [float(sum(ids[:1]) % 3 == 0) for ids in completion_ids]
+
+
+@pytest.mark.parametrize("arm", ["zvf", "pods", "d3s"])
+def test_a_named_reward_tells_rollouts_apart_and_the_sum_is_trained_on(arm, tmp_path):
+    rewards, seen = [two_of, shorter], []
+    with pytest.warns(UserWarning, match="apart by the sum of two_of, shorter: a bonus for length"):
+        trainer_on_trl(tmp_path, arm, reward=rewards)
+    trainer = trainer_on_trl(tmp_path, arm, reward=rewards, signal_reward="two_of", changes={"max_steps": 2})
+    select = trainer._select
+
+    def watch(batch):
+        seen.append((batch, select(batch)))
+        return seen[-1][1]
+
+    trainer._select = watch
+    trainer.train()
+    batch, chosen = seen[0]
+    groups = {group: batch.named_N[batch.group_N == group] for group in np.unique(batch.group_N)}
+    assert set(batch.named_N) == {0.0, 1.0} and len(set(batch.rewards_N)) > 2
+    if arm == "zvf":
+        assert all(np.ptp(named) > 0 for named in groups.values())
+        np.testing.assert_allclose(chosen.rewards_N, batch.rewards_N[chosen.row_N])
+    else:  # of a group that varies they keep rollouts of either kind
+        for group in np.unique(chosen.group_N):
+            kept_M = batch.named_N[chosen.row_N[chosen.group_N == group]]
+            assert arm == "d3s" or np.ptp(groups[group]) == np.ptp(kept_M)
+        np.testing.assert_array_equal(chosen.rewards_N, batch.rewards_N[chosen.row_N])
+    if arm == "d3s":
+        expected_N = trainer.method.advantages(0, batch.rewards_N, batch.group_N)[chosen.row_N]
+    elif arm == "pods":
+        expected_N = trainer.method.advantages(0, chosen.rewards_N, chosen.group_N)
+    else:
+        return
+    np.testing.assert_allclose(chosen.advantages_N, expected_N)
+    with pytest.raises(SettingsError, match=r"signal_reward 'two_off' is the name of no reward function.*two_of"):
+        trainer_on_trl(tmp_path, arm, reward=rewards, signal_reward="two_off")
+
+
+def test_odd_questions_and_equal_rewards_are_told(tmp_path):
+    from datasets import Dataset
+
+    from repro.trl.refused import warn_of_equal, warn_of_questions
+
+    rows = [{"prompt": "1 + 1?", "answer": "2"}, {"prompt": "1+1?", "answer": "3"}, {"prompt": "2?", "answer": " "}]
+    asked = [{"prompt": [{"role": "user", "content": "2?"}], "answer": "2"}]
+    trainer = SimpleNamespace(train_dataset=Dataset.from_list(rows), eval_dataset={"mine": Dataset.from_list(asked)})
+    with pytest.warns(UserWarning) as told:
+        warn_of_questions(trainer)
+    texts = [str(each.message) for each in told]
+    assert texts[0].startswith("train_dataset: 1 of 3 rows repeat a question") and "rows [0, 1] do" in texts[1]
+    assert "1 rows have a blank answer, as row 2" in texts[2]
+    assert texts[3:] == ["eval_dataset: 1 of 1 questions are trained on too"]
+    with pytest.warns(UserWarning, match="every reward of the first batch is 2: "):
+        warn_of_equal(np.array([2.0, 2.0]))
 
 
 def test_nothing_to_learn_from_leaves_the_weights(tmp_path):

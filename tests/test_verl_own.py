@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
-from repro.engine.backends.load import fetch
+from repro.engine.backends.load import ModelMissing, fetch
 from repro.paths import ROOT
 from repro.settings import SettingsError
 from repro.verl import compose as composing
@@ -314,6 +315,36 @@ def test_the_command_checks_without_ray_and_a_preset_needs_a_gpu(tmp_path, monke
     for option in ("--model", "--preset"):
         with pytest.raises(SettingsError, match=f"{option} is empty: name one"):
             main(["--arm", "zvf", option, ""])
+
+
+@pytest.mark.verl
+def test_the_check_builds_what_would_fail_later(tmp_path, monkeypatch, capsys):
+    from repro.verl.__main__ import main
+
+    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    model, reward = shutil.copytree(fetch("tiny"), tmp_path / "model"), tmp_path / "mine.py"
+    data = write_lines(tmp_path / "mine.jsonl")
+    words = ["--arm", "zvf", "--model", str(model), "--data", data, "--check", "--output", str(tmp_path / "runs")]
+    main([*words, *SMALL])
+    assert f"verl accepts {model} with arm zvf" in capsys.readouterr().out and not (tmp_path / "runs").exists()
+    reward.write_text("raise RuntimeError('no')\n")
+    own_reward = [f"reward.custom_reward_function.{key}" for key in (f"path={reward}", "name=score")]
+    limit = json.loads((model / "config.json").read_text())["max_position_embeddings"]
+    for more, why in (
+        (["actor_rollout_ref.rollout.top_p=0.9"], "on a CPU the whole distribution is sampled"),
+        (own_reward, "mine.py: score cannot be loaded \\(RuntimeError"),
+        (["--device", "cuda", f"data.max_prompt_length={limit}"], f"the model's limit is {limit}: lower one"),
+        (["data.max_prompt_length=2"], "every prompt is longer"),
+    ):
+        with pytest.raises(SettingsError, match=why):
+            main([*words, *more, *SMALL])
+    for name in ("generation_config.json", "tokenizer_config.json", "config.json"):
+        if (model / name).exists():
+            content = json.loads((model / name).read_text())
+            (model / name).write_text(json.dumps({**content, "eos_token_id": None, "eos_token": None}))
+    with pytest.raises(ModelMissing, match="names no token that ends a response"):
+        main([*words, *SMALL])
 
 
 @pytest.mark.verl

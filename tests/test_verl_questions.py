@@ -54,3 +54,29 @@ def test_a_question_in_several_rows_is_on_one_side(shuffled, tmp_path, capsys):
     assert capsys.readouterr().out == "4 of 120 rows ask a held-out question once more and are left out\n"
     with pytest.raises(SettingsError, match="the data ask one question"):
         questions.split(train[:1] * 3)
+
+
+def test_different_answers_repeats_and_held_out_questions_that_are_trained_on_are_told(tmp_path, capsys):
+    rows = [("1 + 1?", 2), ("1+1?", "2"), ("2 + 2?", 4), ("$2 + 2$?", 5), ("3 + 3?", 6)]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": prompt, "answer": answer}) for prompt, answer in rows))
+    kept = questions.checked(str(path))
+    assert [(row["extra_info"]["index"], row["reward_model"]["ground_truth"]) for row in kept] == [
+        *((0, "2"), (1, "2"), (2, "6"))
+    ]
+    told = capsys.readouterr().out
+    assert "2 of 5 rows repeat a question, in this or other typesetting" in told
+    assert "2 rows ask a question with different answers, as rows [2, 3] do" in told
+    assert len(questions.checked(str(path), ours=False)) == 5  # a reward function of one's own knows more
+    assert "different answers" not in capsys.readouterr().out
+    questions.tell_of_trained(kept, kept[2:])
+    assert capsys.readouterr().out.startswith("1 of 1 held-out questions are trained on too")
+    path.write_text("\n".join(path.read_text().splitlines()[2:4]))
+    with pytest.raises(SettingsError, match="every question has different answers: mend them"):
+        questions.checked(str(path))
+
+
+def test_a_question_is_all_that_its_user_says():
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    assert questions.asked({"prompt": [{"role": "system", "content": "s"}, *said]}) == "a\nc"
+    assert questions.asked({"prompt": [{"role": "system", "content": "s"}]}) == "s"

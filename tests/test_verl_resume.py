@@ -259,6 +259,30 @@ def test_the_answer_of_ones_own_reward_function_is_passed_on_for_votes(modules):
         "pred": "8",
     }
     assert "pred" not in told({"score": 0.5})["reward_extra_info"] and told(0.5)["reward_score"] == 0.5
+    for given, score, correct in (
+        ({"score": 2.0, "acc": 1}, 2.0, 1.0),
+        ({"score": 1.0, "acc": False}, 1.0, 0.0),
+        ({"score": 0.6, "acc": None}, 0.6, 0.0),
+        ({"score": "1"}, 1.0, 1.0),
+    ):
+        found = told(given)
+        assert (found["reward_score"], found["reward_extra_info"]["acc"]) == (score, correct)
+    for given, why in (
+        (None, "its score is None"),
+        (float("nan"), "its score is nan"),
+        ({"score": 1.0, "acc": np.inf}, "its acc is inf"),
+        ({"reward": 1.0}, "KeyError: 'score'"),
+    ):
+        with pytest.raises(SettingsError, match=rf"reward function judge of \S+ fails on a response to 'q' \(.*{why}"):
+            told(given)
+
+
+def test_the_scores_of_a_first_batch_that_say_nothing_are_told(modules):
+    from repro.verl.judged import doubt
+
+    assert doubt(np.array([1.0, 0.0])) is None and doubt(np.array([0.2, 1.0, 2.0])) is None
+    assert doubt(np.array([0.0, 0.0])).startswith("every score of the first batch is 0: ")
+    assert doubt(np.array([2.0, -1.0])).startswith("no score of the first batch is 1, ")
 
 
 def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):

@@ -1,12 +1,16 @@
 """The sampler that stands in for an inference server on a CPU: the same responses in whatever order requests arrive."""
 
 import asyncio
+import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from repro.engine.backends.load import ModelMissing
+from repro.evaluation.model import ends_of, longest_of, padding_of, require_known, stops_of
 from repro.policy.model import build_qwen2, ensure_tokenizer, save_policy
 
 verl = pytest.importorskip("verl")
@@ -107,3 +111,66 @@ def test_prompts_are_told_their_batch_its_size_and_their_place():
         ("training 2 0", 16, [0, 1]),
     ]
     assert loops.other == 7 and PLACE not in with_place({"temperature": 1.0}, {})
+
+
+QWEN = {  # Qwen2.5-1.5B-Instruct's configurations, the model of docs/cluster.md, without what gives its size
+    "config.json": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "bos_token_id": 151643,
+        "eos_token_id": 151645,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 32768,
+        "model_type": "qwen2",
+        "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+        "vocab_size": 151936,
+    },
+    "generation_config.json": {"eos_token_id": [151645, 151643], "pad_token_id": 151643, "temperature": 0.7},
+}
+SIZE = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+SIZE |= {"num_attention_heads": 2, "num_key_value_heads": 2}
+
+
+def sampled(folder, count: int = 1) -> list[list[int]]:
+    server = HFServer(SimpleNamespace(seed=0, response_length=20), str(folder), 0)
+
+    async def all_of() -> list:
+        asked = [server.generate("", [1, 4, 13], {"temperature": 1.0}) for _ in range(count)]
+        return [out.token_ids for out in await asyncio.gather(*asked)]
+
+    return asyncio.run(all_of())
+
+
+def test_the_documented_model_has_its_ends_and_a_padding(tmp_path, monkeypatch):
+    for name, content in QWEN.items():
+        (tmp_path / name).write_text(json.dumps({**content, **(SIZE if name == "config.json" else {})}))
+    tokenizer = SimpleNamespace(name_or_path=str(tmp_path), eos_token_id=151645, pad_token_id=None)
+    assert stops_of(tmp_path, tokenizer) == ends_of(tokenizer) == [151645, 151643]
+    assert padding_of(tokenizer, [151645, 151643]) == 151645 and longest_of(tmp_path) == 32768
+    require_known(tmp_path)
+    monkeypatch.setattr("repro.evaluation.model.tokenizer_of", lambda source: tokenizer)
+    assert len(sampled(tmp_path)[0]) == 20
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_every_end_ends_a_response(folder, tmp_path, name):
+    place = shutil.copytree(folder, tmp_path / "model")
+    changed = json.loads((place / name).read_text()) | {"eos_token_id": [2, 5, 6]}
+    (place / name).write_text(json.dumps(changed))
+    found = sampled(place, 12)
+    assert {tokens[-1] for tokens in found if len(tokens) < 20} > {5}
+    assert not any({2, 5, 6} & set(tokens[:-1]) for tokens in found)
+
+
+def test_a_model_that_nobody_can_build_or_that_never_ends_is_one_sentence(folder, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "model")
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, "model_type": "unheard_of", "eos_token_id": None}))
+    with pytest.raises(ModelMissing, match="holds no causal language model that transformers can load"):
+        require_known(place)
+    (place / "generation_config.json").unlink()
+    with pytest.raises(ModelMissing, match="names no token that ends a response"):
+        stops_of(place, SimpleNamespace(eos_token_id=None))

@@ -2,89 +2,119 @@ r"""What a response answers, in a wording that math-verify reads: the last \boxe
 
 import re
 import unicodedata
-from functools import cache
+from functools import cache, partial
 
-BOX = re.compile(r"\\(?:boxed|fbox)\s*(?P<rest>.*)", re.DOTALL)
+BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+WORD = re.compile(r"[^\s{}$]*(?:\{[^{}]*\})*")
+BETWEEN = re.compile(r"(?:[\s,;:$&~\\{}()]|\b(?:and|or|text|quad|qquad)\b|\b[A-Za-z](?:_\{?\w\}?|\d)?\s*=)*")
 BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 EMPTY = re.compile(r"(?:\s|\\[,;:! ]|~|\$|\\text\{\s*\}|\{\}|\\q?quad(?![a-z]))*")
-MINUS, CURRENCY = dict.fromkeys("‐‑‒–—−－", "-"), dict.fromkeys("£€¥₹")
-COMMANDS = {
-    "°": "^\\circ",
-    "×": "\\times",
-    "·": "\\cdot",
-    "∞": "\\infty",
-    "∅": "\\emptyset",
-    "∪": "\\cup",
-    "√": "\\sqrt",
-}
-SIGNS = str.maketrans({**MINUS, **CURRENCY, **{sign: f"{command} " for sign, command in COMMANDS.items()}})
+MINUS, CURRENCY = dict.fromkeys("‐‑‒–—−", "-"), dict.fromkeys("£€¥₹")
+COMMANDS = {"°": r"^\circ", "º": r"^\circ", "×": r"\times", "·": r"\cdot", "∞": r"\infty", "∅": r"\emptyset"}
+COMMANDS |= {"∪": r"\cup", "√": r"\sqrt", "∈": r"\in", "≈": r"\approx"}
+SIGNS = str.maketrans({**MINUS, **CURRENCY, "⁄": "/", **{sign: f"{command} " for sign, command in COMMANDS.items()}})
 WRAP = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox)\s*\{([^{}]*)\}")
 NUMBER = r"(-?(?:\d[\d,]*(?:\.\d+)?|\.\d+|\\[dtc]?frac\{\d+\}\{\d+\}|\d+/\d+)(?:\\times 10\^\{\d+\})?)"
+NUMERAL = r"(?<![\dA-Za-z])\(?((?=[A-F]*\d)[\dA-F]+)\)?"
+UNIT = r"(?:[A-Za-z]{3,}(?:\s+[A-Za-z]+)*|[ckm]m(?:\^\{?[23]\}?)?|k?m/(?:s|h)(?:\^\{?2\}?)?)"
 NO_UNITS = r"(?!(?:sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|and|not|but|more|less|hundred|dozen)\b)"
-PERCENT = r"(?<=[\d})])(?:\s|\\[,;:! ])*(?:\\?%|\\text\s*\{\s*(?:\\?%|per ?cent)\s*\}|per ?cent\b)"
-BASED = re.compile(r"\(?(?=.*\d)([\dA-Za-z]+)\)?_\s*\{?\s*(?:\\text\s*\{)?\s*(?:base\s*)?(\d+|[a-z]+)\s*\}*")
+PERCENT = r"(?<=[\d})])(?:\s|~|\\[,;:! ])*(?:\\?%|\\text\s*\{\s*(?:\\?%|per ?cent)\s*\}|per ?cent\b)"
+BASED = re.compile(r"\(?(?=.*\d)([\dA-Za-z]+)\)?(?:\\,)?_\s*\{?\s*(?:\\text\s*\{)?\s*(?:base\s*)?(\d+|[a-z]+)\s*\}*")
+ASSIGNED = re.compile(r"^[A-Za-z]\w*\s*=\s*")
 BASES = dict(two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, twelve=12, sixteen=16)
 SEPARATOR = re.compile(r"\s*(?:,|;|\b(?:and|or)\b)\s*")
 NAME = re.compile(r"[^\W\d_]{2,}|[^\W\d_]{3,}\d+")
 FORMULA = re.compile(r"(?:pi|infinity|inf|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|sqrt)[a-z]?\d*")
 VARIABLE = re.compile(r"(?:\\(?:cdot|times) *|(?<=[\d}\s]))([a-z]|ab|bc)$")  # which math-verify takes for a unit
+CHOICE = re.compile(r"\s*(?:(?:option|choice)\s+)?\(?([A-Z])(?:[).:]+(?:\s.*)?)?", re.IGNORECASE | re.DOTALL)
 POWERS = (("thousand", 3), ("million", 6), ("billion", 9), ("trillion", 12))
 CLEAN = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"^\s*\*\*(.*?)\*\*\s*$", r"\1"),
-        (r"\\(?:textcolor|color)\s*\{[^{}]*\}\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\})?", r"\1"),
-        (r"\\(?:underline|bm|boldsymbol|mathbf|textbf|text)\s*\{\s*([-+\d.,]+)\s*\}", r"\1"),
-        (r"(?:[.,;:\s]|\\(?:[,;:! \\]|$))+(\$?)$", r"\1"),
+        (r"\\?\$|\\(?:displaystyle|large|bf|bfseries)(?![A-Za-z])", ""),
+        (r"^\s*(\*\*|__|[*`])(.*?)\1\s*$", r"\2"),
+        (r"\\(?:textcolor|colorbox|color)\s*\{[^{}]*\}\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\})?", r"\1"),
+        (r"\\(?:underline|bm|boldsymbol|mathbf|textbf|text)\s*\{\s*([-+\d.,]+)\s*\}|\{([-+]?)\}", r"\1\2"),
+        (r"(?<![.,;:\s])(?:[.,;:。\s]|\\(?:[,;:! \\]|$))+$", ""),
+        (r"(?i)^(?:\\text\s*\{)?\s*(?:the |final )*answer(?: is|:)[\s:}]*|^\\approx(?![A-Za-z])", ""),
         (r"\\(?:pounds|euro)(?![a-z])", ""),
-        (r"\\(?:varnothing|O)(?![A-Za-z])", r"\\emptyset"),
+        (r"\\(?:varnothing|O)(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset"),
+        (r"^\\\{\s*[a-z]\s*(?::|\||\\mid)(.*)\\\}$", r"\1"),
+        (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"(?<=\d)\s*(?:\{\})?\s*(?:\^\s*(?:o|\{o\}|\{\\text\{o\}\})|\\degree)(?![A-Za-z])", r"^\\circ"),
         (PERCENT, ""),
+        (rf"{NUMERAL}(?:\\,)?(?:_\{{\((\d+)\)\}}|\s*(?:\\text\s*\{{\s*)?\(?base[ \-}}]*(\w+)\)?\s*\}}?)", r"\1_{\2\3}"),
         *(
             (rf"(?<=\d)\s*(?:\\text\{{)?\s*{word}\s*\}}?(?![a-z])", rf"\\times 10^{{{power}}}")
             for word, power in POWERS
         ),
-        (rf"^{NUMBER}(?:\s|\\ |~)+{NO_UNITS}[A-Za-z]{{3,}}(?:\s+[A-Za-z]+)*$", r"\1"),
+        (rf"^{NUMBER}(?:\s|\\ |~)+{NO_UNITS}{UNIT}$", r"\1"),
         (r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
+        (r"^(-?\d+) (\d+)/(\d+)$", r"\1\\frac{\2}{\3}"),
         (r"\^\s*(-\d+)", r"^{\1}"),
         (r"\s*([-+=])\s*", r"\1"),
+        (r"^(-?[\d./]+)=([A-Za-z])$", r"\2=\1"),
     )
 ]
-GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;:! ]|[ ~\u00a0\u2009\u202f])\d{3})+(?!\d)")
-REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar)\s*\{?(\d+)\}?")
-VULGAR = re.compile(r"[\u00bc-\u00be\u2150-\u215e]")
-RAISED = re.compile(r"[⁻⁰¹²³⁴-⁹]+")
+GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;:! ]|[ ~'’])\d{3})+(?!\d)")
+REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot)\s*\{?(\d{1,30})(?!\d)\}?")
+VULGAR, RAISED, LOWERED = (re.compile(signs) for signs in ("[\u00bc-\u00be\u2150-\u215e]", "[⁻⁰¹²³⁴-⁹]+", "[₀-₉]+"))
 
 
-def finished(response: str) -> bool | None:
-    r"""Whether the last \boxed{} or \fbox{} has an answer, being neither empty nor cut off; None if there is no box."""
-    start = max(response.rfind(r"\boxed"), response.rfind(r"\fbox"))
-    if start < 0:
-        return None
-    rest, depth = BOX.match(response, start)["rest"], 0
-    if not rest.startswith("{"):
-        return bool(rest)
-    for brace in BRACES.finditer(rest):
+def boxed(response: str) -> str | None:
+    r"""The content of the last \boxed{} or \fbox{}, after those of the boxes before it if nothing but "and", commas and
+    the like stands between; "" if the last one is empty or cut off, None if there is none."""
+    contents, before = [], len(response)
+    while (start := max(response.rfind(r"\boxed", 0, before), response.rfind(r"\fbox", 0, before))) >= 0:
+        content, end = _content(response, BOX.match(response, start).end())
+        if contents and not (content and BETWEEN.fullmatch(response, end, before)):
+            break
+        if not content:
+            return ""
+        contents = [content, *contents] if contents[:1] != [content] else contents
+        before = start
+    return ", ".join(contents) if contents else None
+
+
+def _content(text: str, start: int) -> tuple[str, int]:
+    """What is in the braces that open at `start`, or else the next word, and its end; "" if it is empty or cut off."""
+    if text[start : start + 1] != "{":
+        word = WORD.match(text, start)
+        return word[0], word.end()
+    depth = 0
+    for brace in BRACES.finditer(text, start):
         depth += (brace[0] == "{") - (brace[0] == "}")
         if depth == 0:
-            return EMPTY.fullmatch(rest, 1, brace.start()) is None
-    return False
+            empty = EMPTY.fullmatch(text, start + 1, brace.start())
+            return "" if empty else text[start + 1 : brace.start()], brace.end()
+    return "", len(text)
 
 
 def cleaned(answer: str) -> str:
     """The same answer as math-verify can read it: without a full stop, emphasis, colour, currency, percent signs and
     units in words, and with signs of Unicode, thin spaces within numbers and repeating decimals in LaTeX."""
-    text = VULGAR.sub(lambda sign: "\\frac{{{}}}{{{}}}".format(*_plain(sign).split("⁄")), answer)
-    text = RAISED.sub(lambda power: f"^{{{_plain(power)}}}", text)
-    text = re.sub(r"\s+", " ", text.translate(SIGNS)).strip()
+    text = VULGAR.sub(lambda sign: "\\frac{{{}}}{{{}}}".format(*_plain(sign[0]).split("⁄")), answer)
+    text = RAISED.sub(lambda power: f"^{{{_plain(power[0])}}}", text)
+    text = _plain(LOWERED.sub(lambda index: f"_{{{_plain(index[0])}}}", text.translate(SIGNS)))
+    text = re.sub(r"\s+", " ", text).strip()
     text = GROUPED.sub(lambda number: re.sub(r"\D", "", number[0]), text)
     text = REPEATING.sub(_fraction, text)
-    for pattern, replacement in CLEAN:
-        text = pattern.sub(replacement, text).strip()
+    before = None
+    while text != before:  # one wrapping may be within another; each pass but the last shortens it
+        before = text
+        if text.startswith("{") and _content(text, 0)[1] == len(text):
+            text = text[1:-1]
+        for pattern, replacement in CLEAN:
+            text = pattern.sub(replacement, text).strip()
     return text
 
 
-def with_variable(truth: str, answer: str) -> tuple[str, str]:
-    """Both with a product for the letter after a number, as in 5t, where the truth has one."""
+def alike(truth: str, answer: str) -> tuple[str, str]:
+    """Both in one form: with a product for the letter after a number, as in 5t, where the truth has one; a choice, as
+    (C), without what stands beside it."""
+    if right := CHOICE.fullmatch(WRAP.sub(r"\1", truth)):
+        given = CHOICE.fullmatch(WRAP.sub(r"\1", answer))
+        return right[1], given[1] if given else answer
     if not VARIABLE.search(truth):
         return truth, answer
     return VARIABLE.sub(r"\\cdot(\1)", truth), VARIABLE.sub(r"\\cdot(\1)", answer)
@@ -95,14 +125,13 @@ def unboxed(response: str) -> str:
     return re.sub(PERCENT, "", response.translate(SIGNS))
 
 
-def _plain(signs: re.Match) -> str:
-    return unicodedata.normalize("NFKC", signs[0])
+_plain = partial(unicodedata.normalize, "NFKC")
 
 
 @cache
 def matchable(truth: str) -> bool:
     r"""Whether a response can give it: \boxed{truth} has an answer."""
-    return bool(finished(rf"\boxed{{{truth}}}") and cleaned(truth))
+    return bool(cleaned(boxed(rf"\boxed{{{truth}}}") or ""))
 
 
 def _fraction(decimal: re.Match) -> str:
@@ -127,14 +156,14 @@ def is_text(truth: str) -> bool:
 
 def same_text(truth: str, answer: str) -> bool:
     """Whether an answer gives a truth's words, in any order if commas separate them; case does not matter."""
-    right, given = ([each.casefold() for each in names(text.rpartition("=")[2])] for text in (truth, answer))
+    right, given = ([each.casefold() for each in names(ASSIGNED.sub("", text))] for text in (truth, answer))
     return sorted(right) == sorted(given) or (len(right) == 1 and right[0] == "".join(given))
 
 
 def same_base(truth: str, answer: str) -> bool | None:
     """Whether two numerals of which one has a base, as 4343_6, are the same, also in their bases where both have one;
     None if neither has."""
-    found = [BASED.fullmatch(text.rpartition("=")[2].strip()) for text in (truth, answer)]
+    found = [BASED.fullmatch(ASSIGNED.sub("", text)) for text in (truth, answer)]
     bases = {str(BASES.get(each[2], each[2])) for each in found if each}
     numerals = {
         (each[1] if each else text).casefold().lstrip("0") for each, text in zip(found, (truth, answer), strict=True)

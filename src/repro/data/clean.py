@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repro.data.answers import matchable
@@ -52,6 +52,34 @@ def normalise(question: str) -> str:
     text = LAYOUT.sub("", text).replace("dfrac", "frac").replace("tfrac", "frac")
     text = FULL_STOP.sub("", text)
     return "".join(letter for letter in text if letter.isalnum() or letter in OPERATORS) or question
+
+
+def keys_of(questions_N: Iterable[str]) -> list[str]:
+    """`normalise` of each; a text that is repeated, as some are a hundred times, is normalised once."""
+    known: dict[str, str] = {}
+    return [known.get(text) or known.setdefault(text, normalise(text)) for text in questions_N]
+
+
+def contradictory(keys_N: Sequence[str], answers_N: Iterable[str]) -> list[int]:
+    """The rows of questions that are asked with different answers, spaces aside."""
+    given: dict[str, set[str]] = {}
+    for key, answer in zip(keys_N, answers_N, strict=True):
+        given.setdefault(key, set()).add("".join(answer.split()))
+    return [row for row, key in enumerate(keys_N) if len(given[key]) > 1]
+
+
+def told_of(keys_N: Sequence[str], answers_N: Sequence[str] | None) -> list[str]:
+    """What its user should know of a set of questions, a sentence each: repeats, and different answers if given."""
+    told, repeats = [], len(keys_N) - len(set(keys_N))
+    doubtful = contradictory(keys_N, answers_N) if answers_N is not None else []
+    if repeats:
+        told.append(
+            f"{repeats} of {len(keys_N)} rows repeat a question, in this or other typesetting; it counts as often"
+        )
+    if doubtful:
+        rows = [row for row in doubtful if keys_N[row] == keys_N[doubtful[0]]][:5]
+        told.append(f"{len(doubtful)} rows ask a question with different answers, as rows {rows} do: mend or drop them")
+    return told
 
 
 def usable(items: Iterable[Item], count: Count) -> list[Item]:

@@ -51,10 +51,14 @@ def equal(truth: Any, given: Any, *places: int) -> bool:
     return bool(symbols)
 
 
-def untrue(answer: Any) -> bool:
-    """Whether an answer contains an equation of numbers that does not hold, as 7 = 8 does not."""
+def untrue(answer: Any, equation: bool) -> bool:
+    """Whether an answer contains an equation of numbers that does not hold, as 7 = 8 does not; unless the truth is an
+    `equation`, nor does one of a number and a formula, as 7 = x + 1."""
     parts = answer._unsorted_args if isinstance(answer, And) else [answer]
-    numbers = [each.args for each in parts if isinstance(each, Equality) and not each.free_symbols]
+    equations = [each for each in parts if isinstance(each, Equality)]
+    if not equation and any(each.rhs.free_symbols and not each.lhs.free_symbols for each in equations):
+        return True
+    numbers = [each.args for each in equations if not each.free_symbols]
     with suppress(TypeError, ValueError, ArithmeticError, AttributeError):  # sets, for instance
         return any(not near(*map(grader.safe_sympy_doit, (right, left)), least=0) for left, right in numbers)
     return False

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from repro.data.answers import cleaned, finished, is_text, same_base, same_text, unboxed, with_variable
+from repro.data.answers import alike, boxed, cleaned, is_text, same_base, same_text, unboxed
 from repro.data.sandbox import Sandbox
 from repro.errors import Refused
 
@@ -94,12 +94,11 @@ def math_verify_judge() -> Callable[[str, str], str]:
     """Called in the keeper: math-verify's comparison, a value of `Verdict.found`; it has seen an answer of each kind.
 
     The last box is the answer, adjacent ones are one set of answers, and a last box that is empty or cut off is no
-    answer. Without any, math-verify takes the last formula or number. An answer like 4.5e33, which it parses as a
+    answer. Without a box, math-verify takes the last formula or number. An answer like 4.5e33, which it parses as a
     product with the letter e, is also read as 4.5 · 10³³. Its own time limits are off: they need signals, and
     cannot interrupt a single long operation.
     """
     try:
-        from latex2sympy2_extended.math_normalization import extract_boxed_content
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, grader, parse, verify
 
         from repro.data import tolerance
@@ -116,17 +115,15 @@ def math_verify_judge() -> Callable[[str, str], str]:
         return [each for one in wordings for each in parse(f"\\boxed{{{one}}}", latex, parsing_timeout=None)]
 
     def judge(response: str, truth: str) -> str:
-        boxed = finished(response)
-        right = cleaned(extract_boxed_content(f"\\boxed{{{truth}}}"))
-        answer = cleaned(extract_boxed_content(response)) if boxed else ""
-        right, answer = with_variable(right, answer)
+        box = boxed(response)
+        right, answer = alike(cleaned(boxed(rf"\boxed{{{truth}}}") or ""), cleaned(box or ""))
         if not (gold := read(right)):
             return "no truth"
-        answers = parse(unboxed(response), anywhere, parsing_timeout=None) if boxed is None else read(answer)
+        answers = parse(unboxed(response), anywhere, parsing_timeout=None) if box is None else read(answer)
         if not answers:
             return "no answer"
         answer = answer or cleaned(str(answers[-1]))
-        answers = [each for each in answers if not tolerance.untrue(each)]
+        answers = [each for each in answers if not tolerance.untrue(each, "=" in right)]
         same = answer == right or same_base(right, answer)
         if same is None and is_text(right):
             same = same_text(right, answer)

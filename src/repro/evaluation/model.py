@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from repro.engine.backends.load import ModelMissing, fetch
 from repro.stored import Count, checked, read_stored
 
 END, REMEDY = "eos_token_id", "save the model there again"
+CONFIGURED = ("generation_config.json", "config.json")  # which name ends
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SHARDS = "model_world_size_*_rank_*.pt"  # of one rank each; verl's FSDP checkpoints
 
@@ -74,22 +77,63 @@ def _broken(folder: Path | str, what: str, error: Exception) -> str:
     return f"{folder} holds no {what} that transformers can load ({why}): save the model there again"
 
 
-def stops_of(folder: Path, tokenizer: Any) -> list[int]:
-    """The tokens that end a response: the tokenizer's first, then those of the generation configuration, of which
-    Llama 3.1 has three. vLLM's own requests, and so verl's rollouts, end at the same tokens."""
-    path = folder / "generation_config.json"
-    named = _named(path) if path.exists() else None
-    listed = named if isinstance(named, list) else [named]
-    return list(dict.fromkeys(token for token in [tokenizer.eos_token_id, *listed] if token is not None))
+def stops_of(source: Path | str, tokenizer: Any) -> list[int]:
+    """The tokens that end a response, at least one, on every engine: the tokenizer's first, then those of the
+    generation configuration, of which Llama 3.1 has three, then the configuration's. `source`: the model's folder, or
+    its hub id if it is in the hub's cache. ModelMissing where there is none."""
+    named = [tokenizer.eos_token_id, *(end for name in CONFIGURED for end in _named(file_of(source, name)))]
+    if not (stops := list(dict.fromkeys(end for end in named if end is not None))):
+        raise ModelMissing(
+            f"{source} names no token that ends a response, so none would end: give generation_config.json its {END}"
+        )
+    return stops
 
 
-def _named(path: Path) -> int | list[int] | None:
-    """The ends that a generation configuration names."""
+def ends_of(tokenizer: Any) -> list[int]:
+    """`stops_of` the model that a tokenizer was loaded with."""
+    return stops_of(getattr(tokenizer, "name_or_path", ""), tokenizer)
+
+
+def padding_of(tokenizer: Any, stops: Sequence[int]) -> int:
+    """The token that fills rows up: the tokenizer's, or the first end where a model, as some, has none."""
+    return stops[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+def _named(path: Path | None) -> list[int | None]:
+    """The ends that a configuration names."""
+    if path is None or not path.exists():
+        return []
     content = {END: None} | read_stored(path, REMEDY, dict[str, Any])
-    return checked(content, path, REMEDY, {END: Count | list[Count] | None})[END]
+    named = checked(content, path, REMEDY, {END: Count | list[Count] | None})[END]
+    return named if isinstance(named, list) else [named]
 
 
-def longest_of(folder: Path) -> int | None:
+def file_of(source: Path | str, name: str) -> Path | None:
+    """A file of a model, None where it has none: in its folder, or in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    if source and Path(source).is_dir():
+        return Path(source, name)
+    with suppress(HFValidationError):  # it is no id either
+        cached = try_to_load_from_cache(str(source), name)
+        return Path(cached) if isinstance(cached, str) else None
+    return None
+
+
+def require_known(source: Path | str) -> None:
+    """ModelMissing where transformers cannot build the model of this configuration; no weights are read."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    except Exception as error:  # whatever a configuration makes of it: another architecture, sizes that do not go
+        raise ModelMissing(_broken(source, "causal language model", error)) from error
+
+
+def longest_of(folder: Path | str) -> int | None:
     """The model's limit on prompt + response; tokens; None if it has none."""
     from transformers import AutoConfig
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repro.data.clean import keys_of, told_of
 from repro.data.formats import truth
 from repro.errors import Refused
 
@@ -54,8 +55,8 @@ def load_questions(path: Path) -> list[Question]:
             )
             for number, row in enumerate(rows)
         ]
-        if any(not isinstance(part, str) for each in questions for part in (each.id, each.data_source)):
-            raise TypeError("id and data_source are text")
+        if any(not isinstance(part, str) for each in questions for part in (each.id, each.data_source, each.question)):
+            raise TypeError("id, data_source and question are text")
     except (OSError, ArrowException, KeyError, TypeError, ValueError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise QuestionsMissing(
@@ -63,6 +64,9 @@ def load_questions(path: Path) -> list[Question]:
         ) from error
     if len({question.id for question in questions}) != len(questions) or not questions:
         raise QuestionsMissing(f"{path} has no questions, or a duplicate id: prepare it again")
+    keys_N = keys_of(question.question for question in questions)
+    for each in told_of(keys_N, [question.answer for question in questions]):
+        print(f"{path}: {each}")
     return questions
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from repro import paths
 from repro import settings as settings_module
 from repro.errors import brief, command
+from repro.pipeline.copies import check_copy
 
 MARK = "REPRO_OWN_CODE"  # set once started again, so that it is tried once
 
@@ -41,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _verify(options.revision)
     if options.command == "tour":
         return _tour(options.file)
+    if options.command in ("manifest", "run"):
+        check_copy()
     settings = settings_module.load()
     if options.command == "check":
         return _check(settings)

@@ -10,6 +10,11 @@ import yaml
 from repro import paths
 from repro.files import Unreadable
 
+CONFLICT = b"<<<<<<< "
+RESOLVE = (
+    "take one side's, `git checkout --theirs dvc.lock` or --ours, and of params.yaml the same side or your own merge; "
+    "then `dvc repro`, which makes only what neither has, and `git add dvc.lock params.yaml`"
+)
 WRITTEN = 5.0  # seconds in which a `dvc` that runs has written dvc.lock, which it empties first
 
 
@@ -27,6 +32,8 @@ def recorded_stages() -> dict[str, Any]:
 
 def stages_in(text: bytes, name: str) -> dict[str, Any]:
     """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
+    if text.startswith(CONFLICT) or b"\n" + CONFLICT in text:
+        raise Unreadable(f"{name} has the marks of a merge's conflict: {RESOLVE}")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
     try:
         content: dict[str, Any] | None = yaml.load(text, loader)

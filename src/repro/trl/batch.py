@@ -19,13 +19,15 @@ class Batch:
     """N rollouts, query by query.
 
     tensors: those of TRL's that an update reads, by TRL's names, N × P or N × T
-    group_N (int, 0, 0, 1, …), rewards_N (those used in training), response_tokens_N (end of text included)
+    group_N (int, 0, 0, 1, …), rewards_N (those used in training), response_tokens_N (end of text included),
+    named_N (those that tell rollouts apart: repro.trl.named; by default rewards_N)
     """
 
     tensors: dict[str, torch.Tensor]
     group_N: np.ndarray
     rewards_N: np.ndarray
     response_tokens_N: np.ndarray
+    named_N: np.ndarray
 
     def __len__(self) -> int:
         return len(self.group_N)
@@ -36,7 +38,7 @@ class Batch:
         tensors = {name: output[name] for name in KEPT if name in output}
         if RATIO in tensors:  # one for each sequence, in some modes
             tensors[RATIO] = tensors[RATIO].expand(output["completion_ids"].shape)
-        return cls(tensors, group_N, rewards_N, response_tokens_N)
+        return cls(tensors, group_N, rewards_N, response_tokens_N, rewards_N)
 
     @property
     def mask_N_T(self) -> torch.Tensor:
@@ -62,7 +64,8 @@ class Batch:
         """The rows at these positions."""
         index = torch.as_tensor(rows, device=self.tensors["prompt_ids"].device)
         tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
-        return Batch(tensors, self.group_N[rows], self.rewards_N[rows], self.response_tokens_N[rows])
+        own = (self.group_N, self.rewards_N, self.response_tokens_N, self.named_N)
+        return Batch(tensors, *(values[rows] for values in own))
 
     def keep(self, keep_Q: np.ndarray) -> "Batch":
         """The groups, in sorted order, for which `keep_Q` is true."""
@@ -104,7 +107,5 @@ def join(parts: Sequence[Batch]) -> Batch:
         tensors[name] = torch.cat([pad(array, side) for array, side in zip(arrays, sides, strict=True)])
     above = np.cumsum([0] + [part.group_N.max(initial=-1) + 1 for part in parts[:-1]])
     group_N = np.concatenate([part.group_N + first for part, first in zip(parts, above, strict=True)])
-    rewards_N, response_tokens_N = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards_N", "response_tokens_N")
-    )
-    return Batch(tensors, group_N, rewards_N, response_tokens_N)
+    others = ("rewards_N", "response_tokens_N", "named_N")
+    return Batch(tensors, group_N, *(np.concatenate([getattr(part, name) for part in parts]) for name in others))

@@ -1,5 +1,6 @@
 """What ArmTrainer does not do, each in one sentence with what to do instead."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -9,10 +10,12 @@ import numpy as np
 from accelerate import PartialState
 from datasets import IterableDataset
 
+from repro.data.clean import keys_of, told_of
 from repro.errors import brief
-from repro.methods.guard import MethodError, is_whole
+from repro.methods.guard import MethodError, is_whole, name_of
 from repro.methods.plans import Queries
 from repro.settings import Arm, SettingsError
+from repro.trl.named import VARIED
 
 # GRPOConfig's settings of the loss and the advantage, for which the arm has its own.
 REPLACED = (
@@ -20,6 +23,7 @@ REPLACED = (
     *("multi_objective_aggregation", "top_entropy_quantile", "entropy_coef", "use_adaptive_entropy"),
     "off_policy_mask_threshold",
 )
+TRUTHS = ("solution", "answer", "ground_truth", "label")  # columns that hold truths, of which the first counts
 # An arm's changes of the engine (`Arm.engine`), by their names in GRPOConfig.
 ENGINE = {
     **{"kl": "beta", "weight_decay": "weight_decay", "learning_rate": "learning_rate", "steps": "max_steps"},
@@ -103,6 +107,58 @@ def require_config(args: Any, arm: Arm) -> None:
             f"steps_per_generation {args.steps_per_generation} is not a multiple of gradient_accumulation_steps "
             f"{args.gradient_accumulation_steps}: an optimiser step would mix two selections; make it one"
         )
+
+
+def warn_of_questions(trainer: Any) -> None:
+    """Warn of what is odd about the rows, as where a run on verl loads them: a blank truth (a column of `TRUTHS`),
+    repeats, different answers, evaluation questions that are trained on. Streamed data sets are not read."""
+    sets = [trainer.train_dataset, *_datasets(trainer.eval_dataset)]
+    keys: list[set[str]] = []
+    for name, rows in zip(("train_dataset", *["eval_dataset"] * len(sets)), sets, strict=False):
+        columns = getattr(rows, "column_names", None) or []
+        if isinstance(rows, IterableDataset) or "prompt" not in columns:
+            continue
+        keys_N = keys_of(map(_asked, rows["prompt"]))
+        keys.append(set(keys_N))
+        answers = [
+            ["" if answer is None else str(answer) for answer in rows[column]] for column in TRUTHS if column in columns
+        ]
+        told = told_of(keys_N, answers[0] if answers else None)
+        if blank := [row for row, answer in enumerate(answers[0] if answers else []) if not answer.strip()]:
+            told.append(f"{len(blank)} rows have a blank answer, as row {blank[0]}: no response can match it")
+        if len(keys) > 1 and (both := len(keys[0] & keys[-1])):
+            told.append(f"{both} of {len(keys[-1])} questions are trained on too")
+        for each in told:
+            warnings.warn(f"{name}: {each}", stacklevel=3)
+
+
+def warn_of_equal(rewards_N: np.ndarray) -> None:
+    """Warn where no reward of the first batch differs from another."""
+    if len(rewards_N) > 1 and np.ptp(rewards_N) == 0:
+        warnings.warn(
+            f"every reward of the first batch is {rewards_N[0]:g}: while none differs, nothing is learnt", stacklevel=3
+        )
+
+
+def warn_of_sum(trainer: Any) -> None:
+    """Warn where a filter or sampler by variance reads the sum of several rewards."""
+    parts = [trainer.method.filter, *trainer.method.samplers]
+    varied = [name for part in parts if part and (name := name_of(part)) in VARIED]
+    if varied and len(names := trainer.reward_func_names) > 1:
+        warnings.warn(
+            f"{' and '.join(varied)} tells rollouts apart by the sum of {', '.join(names)}: a bonus for length alone "
+            "makes every group vary. Name the reward that should decide: ArmTrainer(signal_reward=…)",
+            stacklevel=3,
+        )
+
+
+def _datasets(given: Any) -> list[Any]:
+    return list(given.values()) if isinstance(given, dict) else [] if given is None else [given]
+
+
+def _asked(prompt: Any) -> str:
+    said = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    return "\n".join(str(each["content"]) for each in said if each["role"] == "user")
 
 
 def require_one_process() -> None:

@@ -7,6 +7,7 @@ scored nor trained on, unless a sampler reads entropies or log-probabilities, or
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,7 @@ from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
 from repro.stored import read_stored
 from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
+from repro.trl.named import Signal, index_of, reading
 from repro.trl.refused import (
     in_its_words,
     require_arm,
@@ -40,6 +42,9 @@ from repro.trl.refused import (
     require_one_process,
     require_setting,
     require_text,
+    warn_of_equal,
+    warn_of_questions,
+    warn_of_sum,
 )
 from repro.trl.slices import Slice, slices_of, wanted_rows
 
@@ -54,6 +59,8 @@ class ArmTrainer(GRPOTrainer):
     arm            an arm of params.yaml by its name, or an `Arm`; by default the baseline
     samplers, …    replace the arm's parts (`PARTS`): a name, `{name: {parameter: value}}` or a function, as in an arm
     profile        `Queries` of the rows of train_dataset, for an arm whose plan needs their success rates
+    signal_reward  the name of the reward function by which filters and samplers tell rollouts apart, where several are
+                   summed (repro.trl.named); by default the sum
     refill_rounds  how often at most a filter's batch is generated; by default that of params.yaml
 
     All else is GRPOTrainer's. The batch of a step is its generation batch, `num_generations` its uniform plan's group
@@ -66,6 +73,7 @@ class ArmTrainer(GRPOTrainer):
         arm: str | Arm | None = None,
         profile: Queries | None = None,
         refill_rounds: int | None = None,
+        signal_reward: str | None = None,
         **keywords: Any,
     ):
         require_one_process()  # before a model is loaded in each of them
@@ -84,6 +92,8 @@ class ArmTrainer(GRPOTrainer):
         super().__init__(*positional, **keywords)
         self.refill_rounds = refill_rounds or settings.engine_of("own").refill_rounds
         require_config(self.args, self.arm)
+        warn_of_questions(self)
+        self._named = index_of(signal_reward, self.reward_func_names)
         self._set_method()
         args = self.args
         self.updates = args.steps_per_generation // args.gradient_accumulation_steps  # per batch and iteration
@@ -98,6 +108,11 @@ class ArmTrainer(GRPOTrainer):
         sizes = {"plan": ("uniform", {"group_size": self.num_generations})} if uniform else {}
         self.method = build("own", self.arm.model_copy(update=sizes))
         try_out(self.method, 0.0)
+        if self._named is None:
+            warn_of_sum(self)
+        else:
+            samplers = [reading(sampler, lambda: self._signal) for sampler in self.method.samplers]
+            self.method = replace(self.method, samplers=samplers)
         self.plan, planned = None, not uniform or self.method.filter is not None
         require_setting(self, planned)
         if planned:
@@ -128,6 +143,9 @@ class ArmTrainer(GRPOTrainer):
         if not self.model.training:
             return super()._prepare_inputs(generation_batch)
         steps = self.args.steps_per_generation
+        if self._buffered_inputs is None and self._step == 0:  # resumed inside a batch: what is left of it
+            done = self.state.global_step % self._steps_per_batch
+            self._step = done * self.args.gradient_accumulation_steps
         if self._buffered_inputs is None or self._step % (steps * self.num_iterations) == 0:
             self._buffered_inputs = self._slices(generation_batch)
         return self._buffered_inputs[self._step % steps]
@@ -173,9 +191,7 @@ class ArmTrainer(GRPOTrainer):
             rows = [dict(self.train_dataset[group.query]) for group in planned for _ in range(group.size)]
             part = self._generate_groups(rows, [group.size for group in planned], rng)
             chosen = filter and len(part)
-            kept.append(
-                part.keep(self.method.kept_groups(self._index, part.rewards_N, part.group_N)) if chosen else part
-            )
+            kept.append(part.keep(self.method.kept_groups(self._index, part.named_N, part.group_N)) if chosen else part)
             size += len(kept[-1])
             if not self.plan.fits(budget - size):
                 break
@@ -199,10 +215,15 @@ class ArmTrainer(GRPOTrainer):
             elif name in batch.tensors:
                 self.ledger.charge_scoring(self.flops, batch.costs_N)
         require_finite(verdicts_N)
-        batch = batch.take(np.flatnonzero(np.isfinite(verdicts_N)))
+        named_N = verdicts_N if self._named is None else self._rewards_N_F[:, self._named]
+        batch.named_N = named_N
+        batch = batch.take(np.flatnonzero(np.isfinite(verdicts_N) & np.isfinite(named_N)))
         if len(batch):
             batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng)
-            silent = groups_without_signal(batch.rewards_N, batch.group_N)
+            batch.named_N = batch.rewards_N if self._named is None else batch.named_N
+            if self.state.global_step == 0:
+                warn_of_equal(batch.named_N)
+            silent = groups_without_signal(batch.named_N, batch.group_N)
             self._metrics["train"]["frac_reward_zero_std"][-1] = silent
         return batch
 
@@ -225,11 +246,24 @@ class ArmTrainer(GRPOTrainer):
         total_N = total_N.masked_fill(rewards_N_F.isnan().all(1), float("nan"))
         lengths_N = np.array([max(1, len(ids)) for ids in completion_ids_list])
         self._generated = total_N.double().cpu().numpy(), lengths_N
+        self._rewards_N_F = rewards_N_F.double().cpu().numpy()
         return rewards_N_F
 
     def _select(self, batch: Batch) -> Rollouts | None:
-        rollouts = batch.rollouts(self.method.advantages(self._index, batch.rewards_N, batch.group_N))
+        """What the samplers choose among the rollouts that have a token to learn from; None if that is nothing."""
+
+        def advantages(rewards_M: np.ndarray, group_M: np.ndarray) -> np.ndarray:
+            return self.method.advantages(self._index, rewards_M, group_M)
+
+        advantages_N = advantages(batch.rewards_N, batch.group_N)
+        if self._named is not None:
+            named = batch.named_N, advantages(batch.named_N, batch.group_N)
+            self._signal = Signal(batch.rewards_N, advantages_N, *named, advantages)
+        rollouts = batch.rollouts(advantages_N)
         mask_N_T, computed = rollouts.response_mask_N_T, {}
+        if not (live_N := mask_N_T.any(1)).any():
+            return None
+        rollouts = rollouts if live_N.all() else rollouts.take(live_N)
 
         def scores() -> dict[str, np.ndarray]:
             if not computed:
@@ -358,6 +392,8 @@ class ArmTrainer(GRPOTrainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self._step, self._buffered_inputs = 0, None
         if checkpoint is not None and (file := Path(checkpoint) / STATE).exists():
             remedy = f"delete {file.parent}, and resume from the checkpoint before it"
             state = read_stored(file, remedy, {"ledger": LEDGER, "taken": TAKEN})

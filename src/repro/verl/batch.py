@@ -39,9 +39,9 @@ class Scored:
         return len(self.group_N)
 
     @classmethod
-    def read(cls, keys: Sequence[str], fields: TensorDict, eos: int, limit: int) -> "Scored":
-        """From the queue's rows of `keys`, ordered by group. A response of `limit` tokens that does not end with `eos`
-        was truncated; a shorter one ended with one of the model's stop tokens."""
+    def read(cls, keys: Sequence[str], fields: TensorDict, eos: int | Sequence[int], limit: int) -> "Scored":
+        """From the queue's rows of `keys`, ordered by group. A response of `limit` tokens that does not end with `eos`,
+        the model's end or ends, was truncated."""
         uids = [key.split("_")[0] for key in keys]
         places = {uid: place for place, uid in enumerate(dict.fromkeys(uids))}
         responses = rows_of(fields["responses"])
@@ -51,7 +51,7 @@ class Scored:
             prompt_tokens_N=np.array([len(row) for row in rows_of(fields["prompts"])]),
             response_tokens_N=np.array([len(row) for row in responses]),
             verdicts_N=np.array([float(row.sum()) for row in rows_of(fields["rm_scores"])]),
-            finished_N=np.array([len(row) < limit or int(row[-1]) == eos for row in responses]),
+            finished_N=np.array([len(row) < limit or bool(np.isin(int(row[-1]), eos)) for row in responses]),
         )
 
 

@@ -37,6 +37,7 @@ from repro.verl.batch import (
     selected_rows,
     signals_of,
 )
+from repro.verl.judged import doubt
 from repro.verl.loss import has_terms
 from repro.verl.planned import SCORED
 from repro.verl.record import Record
@@ -104,6 +105,8 @@ class ChoosingTrainer(ReplannedTrainer):
         self.fields = self._fetched(self.keys, self.batch.partition_id, sorted(wanted))
         self.scored = self._scored(self.keys, self.fields)
         step = self.global_steps - 1
+        if step == 0 and (why := doubt(self.scored.verdicts_N)):
+            log.warning(why)
         rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"))
         advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N)
         self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)

@@ -84,5 +84,5 @@ def _named(sources: list[str], output: Path, ours: bool) -> list[Path]:
     if len(set(files)) < len(files):
         raise SettingsError("--validation: two files have the same name, so their results would share a folder")
     for source, file in zip(sources, files, strict=True):
-        write_parquet(pd.DataFrame(questions.load(source, ours)), file)
+        write_parquet(pd.DataFrame(questions.checked(source, ours)), file)
     return files

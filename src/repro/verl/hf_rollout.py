@@ -43,11 +43,15 @@ class HFServer:
     def __init__(self, config: Any, model_path: str, replica: int):
         from transformers import AutoConfig, AutoModelForCausalLM
 
+        from repro.evaluation.model import padding_of, stops_of, tokenizer_of
+
         torch.set_num_threads(1)
         self.config = config
         architecture = AutoConfig.from_pretrained(model_path)
         self.model = AutoModelForCausalLM.from_config(architecture, attn_implementation="sdpa").eval()
-        self.replica = replica
+        tokenizer = tokenizer_of(model_path)
+        self.stops = stops_of(model_path, tokenizer)
+        self.pad, self.replica = padding_of(tokenizer, self.stops), replica
         self.generator = torch.Generator().manual_seed(config.seed + replica)
         self.version: int | None = None
         self.waiting: dict[str, list[Request]] = defaultdict(list)  # by batch
@@ -118,16 +122,17 @@ class HFServer:
             [list(prompt) for prompt in rows],
             [len(members) for members in rows.values()],
             max_new_tokens=requests_N[0].limit,
-            eos=self.model.config.eos_token_id,
-            pad=self.model.config.pad_token_id,
+            eos=self.stops[0],
+            pad=self.pad,
             temperature=max(requests_N[0].temperature, 1e-6),  # verl says 0 for greedy
             generator=self.generator,
         )
         outputs: list[TokenOutput] = [None] * len(requests_N)  # type: ignore[list-item]
         for place, row in enumerate(row for members in rows.values() for row in members):
-            length = int(responses.mask_N_T[place].sum())
+            ids = responses.ids_N_T[place, : int(responses.mask_N_T[place].sum())].tolist()
+            length = next((at for at, token in enumerate(ids, 1) if token in self.stops), len(ids))
             outputs[row] = TokenOutput(
-                token_ids=responses.ids_N_T[place, :length].tolist(),
+                token_ids=ids[:length],
                 log_probs=responses.logprob_N_T[place, :length].tolist(),
                 stop_reason="completed",
                 num_preempted=0,

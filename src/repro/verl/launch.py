@@ -3,12 +3,15 @@
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 from repro.engine.backends import why_not_vllm
-from repro.evaluation.model import longest_of, tokenizer_of
+from repro.engine.backends.load import SMOLLM2, TINY
+from repro.evaluation.model import file_of, longest_of, require_known, stops_of, tokenizer_of
 from repro.paths import ROOT
 from repro.settings import Settings, SettingsError, load
 from repro.verl import own, questions, ready, start
+from repro.verl.judged import judge
 from repro.verl.own import Own, Prepared
 from repro.verl.profile import Sampling, profile_of
 from repro.verl.version import require_plugin, require_verl
@@ -37,9 +40,10 @@ def launch(chosen: argparse.Namespace) -> Path | None:
         _can_measure(chosen)
     elif not chosen.check and not cpu:
         ready.require_machine(model, chosen.arm, told)
+    folder = _on_disk(str(model)) if chosen.check else None
     run = Own(
         arm=chosen.arm,
-        model=str(model) if chosen.check else str(ready.local_model(model)),
+        model=(folder or str(model)) if chosen.check else str(ready.local_model(model)),
         data=data,
         output=(chosen.output or ROOT / own.RUNS).resolve() / chosen.arm / f"seed-{chosen.seed}",
         validation=tuple(chosen.validation),
@@ -51,8 +55,15 @@ def launch(chosen: argparse.Namespace) -> Path | None:
         preset=preset,
         overrides=overrides,
     )
-    prepared = own.prepare(run, settings, None if chosen.check else tokenizer_of(run.model))
+    tokenizer = tokenizer_of(run.model) if folder or not chosen.check else None
+    prepared = own.prepare(run, settings, tokenizer)
+    if tokenizer is None:
+        print(f"{run.model} is not on this machine, so neither it nor the lengths of prompts were checked")
+    else:
+        _require_model(prepared, tokenizer)
     if chosen.check:
+        if tokenizer is not None:
+            own.planned(prepared)
         print(described(prepared, settings))
         return None
     if chosen.measure:
@@ -80,6 +91,31 @@ def described(run: Prepared, settings: Settings) -> str:
             *sorted(changed),
         ]
     )
+
+
+def _on_disk(model: str) -> str | None:
+    """The folder of a model, None of one that is to be downloaded first, which `--check` does not."""
+    if Path(model).is_dir() or model in (SMOLLM2, TINY):
+        return str(ready.local_model(model))
+    cached = file_of(model, "config.json")
+    return str(cached.parent) if cached else None
+
+
+def _require_model(run: Prepared, tokenizer: Any) -> None:
+    """What would fail once the workers are up: a model that nobody can build, without an end of responses, with a
+    lower limit than verl's lengths, or a reward function that cannot be loaded. ModelMissing or SettingsError."""
+    model, config = run.own.model, run.config
+    require_known(model)
+    stops_of(model, tokenizer)
+    longest, limit = config.actor_rollout_ref.rollout.max_model_len, longest_of(model)
+    if not run.own.cpu and limit is not None and longest > limit:
+        raise SettingsError(
+            f"data.max_prompt_length and data.max_response_length add up to {longest}, and the model's limit is "
+            f"{limit}: lower one of them"
+        )
+    if (reward := own.reward_of(config)) is not None:
+        with judge(reward):
+            pass
 
 
 def measure(run: Prepared, gpus: int) -> Path:

@@ -116,9 +116,11 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
     told = [*_told(own, entry, method), *own.overrides]
     sizes = compose(told)
     ours = sizes.reward.custom_reward_function.path == OURS
-    train = questions.load(own.data, ours)
-    held_out = [row for source in own.validation for row in questions.load(source, ours)]
-    if not held_out:
+    train = questions.checked(own.data, ours)
+    held_out = [row for source in own.validation for row in questions.checked(source, ours)]
+    if held_out:
+        questions.tell_of_trained(train, held_out)
+    else:
         train, held_out = questions.split(train)
     limit = sizes.data.max_prompt_length
     if tokenizer is not None:
@@ -140,22 +142,30 @@ def prepare(own: Own, settings: Settings, tokenizer: Any = None) -> Prepared:
     return Prepared(own, config, _settings(own, settings, entry, config), method, train, held_out)
 
 
-def write(run: Prepared) -> Any:
-    """Write the plan, the questions and the settings to the run's folder; verl's configuration that reads them.
-    SettingsError where the folder holds a run that was begun otherwise."""
-    own, folder, settings = run.own, run.own.output, run.settings
+def planned(run: Prepared) -> tuple[Profile | None, list[Any]]:
+    """The profile that the arm plans from and the plan's groups, before anything is written. SettingsError where the
+    profile is of something else, or the folder holds a run that was begun otherwise."""
+    own, settings = run.own, run.settings
+    _sampled_whole(run)
     measured, use = _profile(run), settings.arm(own.arm).profile
     identified(run.config, (run.train, run.held_out), own.model)
     profiled(run.config, own.profile, use)
-    begun_alike(settings, own.arm, folder)
-    begun_with(run.config, folder)
-    if measured is not None:
-        measured.save(folder / "profile", PROFILE)
+    begun_alike(settings, own.arm, own.output)
+    begun_with(run.config, own.output)
     known = measured.first(use.samples).known() if measured else Queries(np.ones(len(run.train), int))
     rng = np.random.default_rng(stream_seed(own.seed, 0, "plan"))
     rollouts, steps = settings.engine.rollouts_per_step, settings.engine.steps
     plan = run.method.made_plan(0, known, rollouts, rng)
-    groups = planned_groups(plan, steps, rollouts, ROUNDS if run.method.filter is not None else 1)
+    return measured, planned_groups(plan, steps, rollouts, ROUNDS if run.method.filter is not None else 1)
+
+
+def write(run: Prepared) -> Any:
+    """Write the plan, the questions and the settings to the run's folder; verl's configuration that reads them.
+    SettingsError as `planned`."""
+    folder, settings = run.own.output, run.settings
+    measured, groups = planned(run)
+    if measured is not None:
+        measured.save(folder / "profile", PROFILE)
     write_parquet(plan_table(run.train, groups), folder / "plan.parquet")
     write_parquet(pd.DataFrame(run.held_out), folder / "validation.parquet")
     if run.method.profile_again:
@@ -275,6 +285,17 @@ def _reward(config: Any) -> None:
         )
 
 
+def _sampled_whole(run: Prepared) -> None:
+    """SettingsError where a CPU's sampler could not sample as asked, which it would say at the first batch."""
+    rollout = run.config.actor_rollout_ref.rollout
+    for name, how in (("rollout", rollout), ("rollout.val_kwargs", rollout.val_kwargs)):
+        if run.own.cpu and (how.top_p != 1.0 or how.top_k not in (-1, 0, None)):
+            raise SettingsError(
+                f"actor_rollout_ref.{name} has top_p={how.top_p} and top_k={how.top_k}: on a CPU the whole "
+                "distribution is sampled, so set top_p to 1 and top_k to -1, or use GPUs"
+            )
+
+
 def _settings(own: Own, settings: Settings, entry: Any, config: Any) -> Settings:
     """Our settings with what verl's configuration says; the ledger, the plan and a resumed run read them."""
     actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
@@ -308,18 +329,22 @@ def _settings(own: Own, settings: Settings, entry: Any, config: Any) -> Settings
 
 def sampling(run: Prepared) -> Sampling:
     """How the run's training samples and judges; SettingsError where a profile cannot do so."""
-    from omegaconf import OmegaConf
-
     data, rollout = run.config.data, run.config.actor_rollout_ref.rollout
     if (rollout.top_k or 0) > 0:
         raise SettingsError(
             f"actor_rollout_ref.rollout.top_k={rollout.top_k}: a profile is sampled without top-k, so an arm that "
             "plans from one trains without it too: leave it out, or use top_p"
         )
-    reward = OmegaConf.to_container(run.config.reward.custom_reward_function, resolve=True)
     lengths = data.max_prompt_length, data.max_response_length
-    own = None if reward["path"] == OURS else reward
-    return Sampling(rollout.temperature, rollout.top_p, *lengths, template_of(run.config), own)
+    return Sampling(rollout.temperature, rollout.top_p, *lengths, template_of(run.config), reward_of(run.config))
+
+
+def reward_of(config: Any) -> dict[str, Any] | None:
+    """The reward function of one's own, None where math-verify judges."""
+    from omegaconf import OmegaConf
+
+    reward = OmegaConf.to_container(config.reward.custom_reward_function, resolve=True)
+    return None if reward["path"] == OURS else reward
 
 
 def _profile(run: Prepared) -> Profile | None:

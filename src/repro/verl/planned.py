@@ -9,6 +9,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from repro.errors import Refused
+from repro.evaluation.model import ends_of
 from repro.settings import SettingsError
 from repro.verl.batch import Scored, in_plan_order, plain
 from repro.verl.data import SIZE, QueryInfo, groups_that_fit
@@ -73,7 +74,7 @@ class PlannedTrainer(PPOTrainerSync):
         return int(self.sizes_G[self.place[uid] % len(self.sizes_G)])
 
     def _scored(self, keys: list[str], fields: Any) -> Scored:
-        return Scored.read(keys, fields, self.tokenizer.eos_token_id, self.config.data.max_response_length)
+        return Scored.read(keys, fields, ends_of(self.tokenizer), self.config.data.max_response_length)
 
     def fit(self, agent_loop_manager: Any) -> None:
         rollout = self.config.actor_rollout_ref.rollout

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.data.clean import normalise
+from repro.data.clean import contradictory, keys_of, told_of
 from repro.data.formats import truth
 from repro.evaluation.questions import Question, messages, prompt_ids
 from repro.files import read_parquet
@@ -42,6 +42,35 @@ def load(source: str, ours: bool = True) -> list[dict[str, Any]]:
     return rows
 
 
+def checked(source: str, ours: bool = True) -> list[dict[str, Any]]:
+    """`load`, without the rows of questions that have different answers, where our judge judges. What is odd is
+    printed; SettingsError where nothing is left."""
+    rows = load(source, ours)
+    keys_N = keys_of(map(asked, rows))
+    answers_N = [str(row["reward_model"]["ground_truth"]) for row in rows] if ours else None
+    doubtful = set(contradictory(keys_N, answers_N)) if ours else set()
+    for each in told_of(keys_N, answers_N):
+        print(f"{source}: {each}")
+    if len(doubtful) == len(rows):
+        raise SettingsError(f"{source}: every question has different answers: mend them")
+    if doubtful:
+        print(f"{source}: the {len(doubtful)} rows with different answers are left out")
+    return _numbered([row for place, row in enumerate(rows) if place not in doubtful]) if doubtful else rows
+
+
+def asked(row: Mapping[str, Any]) -> str:
+    """What a row asks: all that its user says."""
+    said = [message["content"] for message in row["prompt"] if message["role"] == "user"]
+    return "\n".join(said or [row["prompt"][-1]["content"]])
+
+
+def tell_of_trained(train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many held-out questions are trained on."""
+    trained, held = set(keys_of(map(asked, train))), keys_of(map(asked, held_out))
+    if both := sum(key in trained for key in held):
+        print(f"{both} of {len(held)} held-out questions are trained on too: on them accuracy is of the training")
+
+
 def _parquet_row(row: dict[str, Any], index: int, path: Path, ours: bool) -> dict[str, Any]:
     judged, given = row.get("reward_model"), row.get("extra_info")
     try:
@@ -68,17 +97,17 @@ def _json_row(line: str, index: int, path: Path, ours: bool) -> dict[str, Any]:
     try:
         entry = json.loads(line)
         prompt, answer, source = entry["prompt"], entry["answer"], entry.get("data_source", path.stem)
-        asked = messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
+        chat = messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
         if isinstance(answer, bool) or not isinstance(answer, str | int | float) or not str(answer).strip():
             raise TypeError("`answer` is text or a number")
         if isinstance(answer, float) and not math.isfinite(answer):
             raise ValueError("`answer` is no finite number")
         answer = truth(str(answer)) if ours else str(answer)
-        if not asked[-1]["content"].strip():
+        if not chat[-1]["content"].strip():
             raise ValueError("`prompt` is empty")
         if not isinstance(source, str):
             raise TypeError("`data_source` is text")
-        line.encode(), asked[-1]["content"].encode(), answer.encode()  # half a character cannot be written
+        line.encode(), chat[-1]["content"].encode(), answer.encode()  # half a character cannot be written
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"[:200]
         raise SettingsError(
@@ -86,10 +115,10 @@ def _json_row(line: str, index: int, path: Path, ours: bool) -> dict[str, Any]:
         ) from None
     return {
         "data_source": source,
-        "prompt": list(asked),
+        "prompt": list(chat),
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": answer},
-        "extra_info": {"index": index, "id": f"{path.stem}-{index}", "question": asked[-1]["content"]},
+        "extra_info": {"index": index, "id": f"{path.stem}-{index}", "question": chat[-1]["content"]},
     }
 
 
@@ -97,9 +126,7 @@ def split(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[di
     """(training, held out): every n-th question is held out, `HELD_OUT` of them and at most `MOST_HELD_OUT`. A question
     is its normalised text (repro.data.clean), so that one that is asked in several rows is on one side: held out, its
     first row stands for it."""
-    keys: dict[str, str] = {}  # by verbatim question, so that many repeats are normalised only once
-    asked = [row["prompt"][-1]["content"] for row in rows]
-    keys_N = [keys.get(text) or keys.setdefault(text, normalise(text)) for text in asked]
+    keys_N = keys_of(map(asked, rows))
     first = {key: place for place, key in reversed(list(enumerate(keys_N)))}
     distinct = sorted(first, key=first.__getitem__)
     count = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(distinct))))
