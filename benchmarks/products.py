@@ -10,13 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-PRODUCTS = (
-    "mm",
-    "addmm",
-    "bmm",
-    "baddbmm",
-    "_scaled_dot_product_flash_attention_for_cpu",
-)  # attention: its softmax too
+# Attention's includes its softmax.
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")
 PHASE = "phase: "
 
 
