@@ -12,6 +12,7 @@ from repro.stats import compare, panels
 from repro.stats.compare import Less
 from repro.stats.intervals import t_intervals
 from repro.stats.panels import NoRuns
+from repro.stats.saturation import curve
 
 GROUP, WEIGHT = ("a.group", int, 0), ("a.weight", str)
 BY_GROUP = {0: 0.40, 2: 0.42, 8: 0.45, 32: 0.41}
@@ -123,6 +124,22 @@ def test_pass_at_k_by_run_of_the_ks_that_its_samples_allow():
     asked = pd.DataFrame({"run": list("xxyy"), "samples": 4, "successes": [0, 1, 4, 2]})
     found = compare.pass_at(asked, [1, 4, 8])
     assert found.columns.to_list() == [1, 4] and found.loc["x"].to_list() == [0.125, 0.5]
+
+
+def test_an_arm_that_needs_half_of_the_cost_is_found_to_by_each_seeds_pseudo_value():
+    rng, parts = np.random.default_rng(0), []
+    for (policy, start), (arm, factor), seed in product(
+        {"a": 0.3, "b": 0.4}.items(), {"half": 0.5, "base": 1}.items(), range(4)
+    ):
+        cost_E = np.linspace(0, 3, 12)
+        seen_E = curve(cost_E / factor, start, 0.6, 0.8, 1.2) + np.r_[0, rng.normal(0, 0.003, 11)]
+        known = {"run": f"{policy}{arm}{seed}", "policy": policy, "arm": arm, "seed": seed, "step": range(12)}
+        parts.append(pd.DataFrame({**known, "samples": 2, "tokens": cost_E, "accuracy": seen_E}))
+    curves = pd.concat(parts)
+    found = compare.leaving_out(curves, ["policy"], lambda own: compare.factors(own, ["base", "half"], "tokens"))
+    for _, seeds, factors_J_A in found:
+        values_S = compare.pseudo_values(np.log(factors_J_A))[:, 1]
+        assert len(values_S) == len(seeds) == 4 and np.exp(values_S.mean()) == pytest.approx(0.5, rel=0.05)
 
 
 def test_pseudo_values_of_a_mean_are_the_values():

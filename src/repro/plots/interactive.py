@@ -165,22 +165,25 @@ def estimates(
     by: str,
     value: str,
     choices: Choices,
-    spec: str = "+.3f",
-    reference: float = 0.0,
+    spec: str | Mapping[str, str] = "+.3f",
+    reference: float | Mapping[str, float] = 0.0,
     limits: tuple[float, float] | None = None,
     log: bool | Collection[str] = False,
     note: str = "",
 ) -> Figure:
     """`figure`, with `rows` of the columns `value`, `value`_low and `value`_high of `table`, written by `spec` and in
-    one colour, open where a column `answer` says so. `limits`: of all axes; by default of each panel, the first of
-    `choices`, as far as its intervals reach."""
+    one colour, open where a column `answer` says so. `spec`, `reference`: one for all, or by panel, the first of
+    `choices`. `limits`: of all axes; by default of each panel, as far as its intervals reach."""
     names = ["value", "low", "high"]
     ends = table[[value, f"{value}_low", f"{value}_high"]].set_axis(names, axis=1).astype(float)
-    points = table[[by, *choices]].join(ends).assign(reference=reference, colour=COLORS[0], shape="circle")
+    panel = next(iter(choices))
+    of_row = [
+        table[panel].map(of) if isinstance(of, Mapping) else pd.Series(of, table.index) for of in (reference, spec)
+    ]
+    points = table[[by, *choices]].join(ends).assign(reference=of_row[0], colour=COLORS[0], shape="circle")
     told = table["answer"] != "open" if "answer" in table else pd.Series(True, table.index)
     points["fill"] = points["colour"].where(told, "white")
-    points["said"] = [interval(*row, spec) for row in ends.to_numpy()]
-    panel = next(iter(choices))
+    points["said"] = [interval(*row, form) for row, form in zip(ends.to_numpy(), of_row[1], strict=True)]
     of = {key: points.loc[points[panel] == key, [*names, "reference"]] for key in choices[panel]}
     reach = {key: limits or (float(own.min(axis=None)), float(own.max(axis=None))) for key, own in of.items()}
     return rows(figure, points.reset_index(drop=True), by=by, limits=reach, choices=choices, log=log, note=note)
