@@ -120,6 +120,30 @@ def test_the_price_of_generation_moves_the_budget_with_the_baselines_bill(tmp_pa
         assert table.loc["dear", "short"] == (w == 0.1)  # it had ended before
 
 
+def test_places_that_are_still_being_made_are_left_out(tmp_path, monkeypatch):
+    """Mix v lacks an arm, and base policy a has a mix more than b, on which it is whole."""
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
+    cells = [("w", "a", arm) for arm in ("grpo", "zvf")] + [("v", "a", "grpo")]
+    cells += [("u", policy, arm) for policy in "ab" for arm in ("grpo", "zvf")]
+    runs = pd.DataFrame(
+        [
+            {
+                "run": "".join(cell),
+                "panel": "p",
+                "policy": cell[1],
+                "arm": cell[2],
+                "seed": 0,
+                "varied": json.dumps({"mix": cell[0]}),
+            }
+            for cell in cells
+        ]
+    )
+    write_parquet(runs, tmp_path / "p/runs.parquet")
+    kept = compare.load(["p"], {"mix": ("mix", str)}, where=["mix", "policy"])
+    assert set(kept["run"]) == {"wagrpo", "wazvf", "uagrpo", "uazvf"}
+    assert set(compare.load(["p"])["arm"]) == {"grpo"}  # of base policy a there are more runs of it
+
+
 def test_pass_at_k_by_run_of_the_ks_that_its_samples_allow():
     asked = pd.DataFrame({"run": list("xxyy"), "samples": 4, "successes": [0, 1, 4, 2]})
     found = compare.pass_at(asked, [1, 4, 8])
