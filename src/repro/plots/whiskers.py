@@ -16,11 +16,12 @@ def whiskers(ax: Axes, table: pd.DataFrame, name: str, places: Sequence[float], 
     ax.plot(table[name], places, **look)
 
 
-def name_rows(ax: Axes, names: Sequence[str], reference: float = 0.0) -> None:
-    """The names of rows 0, 1, … from top to bottom, every other one shaded, and a line at `reference`."""
+def name_rows(ax: Axes, names: Sequence[str], reference: float | None = 0.0) -> None:
+    """The names of rows 0, 1, … from top to bottom, every other one shaded, and a line at `reference`, if any."""
     ax.set_yticks(range(len(names)), list(names))
     ax.set_ylim(len(names) - 0.45, -0.55)
     ax.grid(axis="y", visible=False)
-    ax.axvline(reference, color="0.35", linewidth=1)
+    if reference is not None:
+        ax.axvline(reference, color="0.35", linewidth=1)
     for row in range(1, len(names), 2):
         ax.axhspan(row - 0.5, row + 0.5, color=STRIPE, zorder=0)
