@@ -120,6 +120,35 @@ def test_the_price_of_generation_moves_the_budget_with_the_baselines_bill(tmp_pa
         assert table.loc["dear", "short"] == (w == 0.1)  # it had ended before
 
 
+def test_arms_that_two_panels_share_are_held_against_the_baseline_where_the_cheaper_ends(tmp_path, monkeypatch):
+    """Panel q has an arm less and a seed less; `half` spends half of the baseline's, and rises as fast."""
+    monkeypatch.setattr(panels.paths, "PANELS", tmp_path)
+    for panel, policy, arms, seeds in (("p", "a", ("grpo", "half", "gone"), 3), ("q", "b", ("grpo", "half"), 2)):
+        with pytest.raises(NoRuns, match=f"make runs PANEL={panel}"):
+            compare.shared(["p", "q"], "grpo")
+        runs, curves = [], []
+        for arm, seed in product(arms, range(seeds)):
+            known = {"run": f"{panel}{arm}{seed}", "panel": panel, "policy": policy, "arm": arm, "seed": seed}
+            runs.append(known)
+            for step in range(3):
+                spent = step * (1.0 if arm == "half" else 2.0)
+                curves.append({"run": known["run"], "step": step, "flops": spent, "accuracy": 0.3 + 0.1 * step})
+        write_parquet(pd.DataFrame(runs), tmp_path / panel / "runs.parquet")
+        write_parquet(pd.DataFrame(curves), tmp_path / panel / "curves.parquet")
+    with pytest.raises(NoRuns, match="panel p has not two seeds of every arm and zvf"):
+        compare.shared(["p", "q"], "zvf")
+    table = compare.shared(["p", "q"], "grpo")
+    assert set(table["arm"]) == {"grpo", "half"} and table.groupby("panel")["seed"].nunique().to_dict() == {
+        "p": 3,
+        "q": 2,
+    }
+    less = compare.less_at_the_cheaper(compare.rows("curves", table), "grpo")
+    assert less.groupby(table.set_index("run")["arm"]).agg(["min", "max"]).loc["half"].to_list() == pytest.approx(
+        [0.1, 0.1]
+    )
+    assert not less[table.loc[table["arm"] == "grpo", "run"]].any()
+
+
 def test_places_that_are_still_being_made_are_left_out(tmp_path, monkeypatch):
     """Mix v lacks an arm, and base policy a has a mix more than b, on which it is whole."""
     monkeypatch.setattr(panels.paths, "PANELS", tmp_path)

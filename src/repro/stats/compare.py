@@ -53,6 +53,20 @@ def load(
     return runs[["run", "panel", *KEYS, *(factors or {})]]
 
 
+def shared(names: Sequence[str], baseline: str) -> pd.DataFrame:
+    """As `load`, of the arms that each of the panels has, on the seeds that all of these arms have there. NoRuns where
+    a panel has fewer than two such seeds, or lacks the baseline."""
+    runs = pd.concat([panels.made([name], KEYS) for name in names], ignore_index=True)
+    arms = set.intersection(*(set(own["arm"]) for _, own in runs.groupby("panel")))
+    runs = runs[runs["arm"].isin(arms)]
+    runs = runs[runs.groupby(["panel", "seed"])["arm"].transform("nunique") == len(arms)]
+    for name in names:
+        if baseline not in arms or runs.loc[runs["panel"] == name, "seed"].nunique() < 2:
+            cure = f"`make runs PANEL={name}`"
+            raise panels.NoRuns(f"panel {name} has not two seeds of every arm and {baseline}: {cure}")
+    return runs[["run", "panel", *KEYS]].reset_index(drop=True)
+
+
 def rows(table: str, runs: pd.DataFrame) -> pd.DataFrame:
     """The rows that `runs` have in a table of their panels (repro.stats.panels), in the order of `runs`, with its
     columns in front."""
