@@ -6,7 +6,77 @@ from itertools import combinations, permutations
 import numpy as np
 import pandas as pd
 
+from repro.stats.intervals import predicted
+from repro.stats.nested import nested
+from repro.stats.outcomes import compare, paired
 from repro.stats.partial import partially_pooled
+
+ONE = ("one policy, predicted", "one policy, mean")
+
+
+def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFrame:
+    """A row per kind of interval (the index): cases, arms times cuts, and `contained`, the share of them in which the
+    interval from one part contains the mean difference of the other.
+
+    other seeds          prediction, from more than half of a base policy's seeds: its other seeds
+    other policy         prediction, from all base policies but one: the one left out
+    other half           prediction, from half of the base policies: the others' mean
+    one policy, predicted   prediction, from one base policy's seeds as if base policies did not differ: another one
+    one policy, mean        confidence interval, from one base policy's seeds: another one
+
+    The last two are what a study on one base policy says about another. ValueError with fewer than four base policies.
+    """
+    d_A_P_S = np.asarray(differences_A_P_S, float)
+    _, policies, seeds = d_A_P_S.shape
+    if policies < 4:
+        raise ValueError(f"calibration: runs on {policies} base policies; it takes four, for halves of two")
+    hits: dict[str, list[np.ndarray]] = {name: [] for name in ("other seeds", "other policy", "other half", *ONE)}
+    for policy in range(policies):
+        for part in map(list, combinations(range(seeds), seeds // 2 + 1)):
+            rest = [seed for seed in range(seeds) if seed not in part]
+            fit = nested(d_A_P_S[:, [policy]][:, :, part])
+            hits["other seeds"].append(_in(fit.prediction(confidence, len(rest)), d_A_P_S[:, policy, rest].mean(1)))
+        fit = nested(np.delete(d_A_P_S, policy, axis=1))
+        hits["other policy"].append(_in(fit.prediction(confidence, seeds), d_A_P_S[:, policy].mean(1)))
+    for half in map(list, combinations(range(policies), policies // 2)):
+        rest = [policy for policy in range(policies) if policy not in half]
+        ends = nested(d_A_P_S[:, half]).prediction(confidence, seeds, policies=len(rest))
+        hits["other half"].append(_in(ends, d_A_P_S[:, rest].mean((1, 2))))
+    for one, other in permutations(range(policies), 2):
+        fit, mean_A = nested(d_A_P_S[:, [one]]), d_A_P_S[:, other].mean(1)
+        for name, ends in zip(ONE, (fit.prediction(confidence, seeds), fit.interval(confidence)), strict=True):
+            hits[name].append(_in(ends, mean_A))
+    rows = {name: {"cases": np.size(found), "contained": np.mean(found)} for name, found in hits.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def repeated(first: pd.DataFrame, again: pd.DataFrame, measure: str, confidence: float) -> pd.DataFrame:
+    """A row per base policy (the index), of runs of one arm: mean and scatter (standard deviation over seeds) of
+    `measure` in `first`; low and high, between which it predicts the mean of as many seeds as `again` has; that mean.
+    """
+    rows = {}
+    for policy, own in first.groupby("policy"):
+        values_S, others_S = own[measure].to_numpy(), again.loc[again["policy"] == policy, measure].to_numpy()
+        mean, low, high = predicted(values_S, len(others_S), confidence)
+        scatter = values_S.std(ddof=1)
+        rows[policy] = {"mean": mean, "scatter": scatter, "low": low, "high": high, "again": others_S.mean()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+
+
+def foretold(
+    first: pd.DataFrame, later: pd.DataFrame, arms: Sequence[str], baseline: str, measure: str, confidence: float
+) -> pd.DataFrame:
+    """A row per arm and base policy that only `later` has: low and high, between which the runs `first` predict the
+    arm's mean difference from the baseline over as many seeds of another base policy as `later` has; that mean; and
+    whether it is `inside`."""
+    new = later[~later["policy"].isin(first["policy"])]
+    d_A_P_S = paired(new, measure, arms, baseline)
+    low_A, high_A = compare(first, measure, arms, baseline).prediction(confidence, d_A_P_S.shape[2])
+    named = pd.MultiIndex.from_product([arms, sorted(new["policy"].unique())], names=["arm", "policy"])
+    count = d_A_P_S.shape[1]
+    table = {"low": low_A.repeat(count), "high": high_A.repeat(count), "mean": d_A_P_S.mean(2).ravel()}
+    rows = pd.DataFrame(table, index=named)
+    return rows.assign(inside=rows["mean"].between(rows["low"], rows["high"]))
 
 
 def one_policy_foretells(differences_A_P_S: np.ndarray, family_A: Sequence[str]) -> pd.DataFrame:
@@ -40,3 +110,7 @@ def _missed(d_A_P_S: np.ndarray, there_A: np.ndarray, family_A: Sequence[str]) -
     said = {"raw": raw_A, "pooled": pooled.estimate_A, "family": means_A, "nothing": 0.0}
     errors = {name: float(np.mean((there_A - of) ** 2)) for name, of in said.items()}
     return {**errors, "correlation": float(pd.Series(raw_A).corr(pd.Series(there_A), "spearman"))}
+
+
+def _in(ends: tuple[np.ndarray, np.ndarray], mean_A: np.ndarray) -> np.ndarray:
+    return (ends[0] <= mean_A) & (mean_A <= ends[1])
