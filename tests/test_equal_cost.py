@@ -100,8 +100,12 @@ def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
     for _ in range(30):
         own_A_P = rng.normal(0, 0.03, (11, 4))
         base_P_S = rng.normal(0, 0.02, (4, 5))
-        rows.append(calibration(own_A_P[..., None] + rng.normal(0, 0.02, (11, 4, 5)) - base_P_S, 0.95)["contained"])
-    held = pd.DataFrame(rows).mean()
+        rows.append(calibration(own_A_P[..., None] + rng.normal(0, 0.02, (11, 4, 5)) - base_P_S, 0.95))
+    held = pd.DataFrame([of["contained"] for of in rows]).mean()
+    half = pd.DataFrame([of["half"] for of in rows]).mean()
+    assert half["other policy"] > half["other half"] > half["one policy, mean"]
+    sure = calibration(0.1 + rng.normal(0, 0.001, (11, 4, 5)), 0.95)
+    assert (sure["signed"] == 1).all() and (sure["half"] < 0.05).all()
     assert held["other seeds"] == pytest.approx(0.95, abs=0.03)
     assert held["other policy"] == pytest.approx(0.95, abs=0.03)
     assert held["other half"] == pytest.approx(0.95, abs=0.03)
