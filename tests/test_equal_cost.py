@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import false_discovery_control, t
 
 from repro import paths
-from repro.experiments.equal_cost import compared, front
-from repro.experiments.equal_cost.calibration import calibration, foretold, repeated
+from repro.experiments import equal_cost as front
 from repro.settings import Statistics
 from repro.stats.answers import answered
+from repro.stats.calibration import calibration, foretold, repeated
 from repro.stats.multiplicity import holm
 from repro.stats.outcomes import compare, reached
 from repro.stats.panels import RATE, NoRuns
@@ -38,7 +38,7 @@ EFFECTS = {"up": (0.05, 0.01), "level": (0.0, 0.004), "down": (-0.1, 0.02), "wil
 def test_answers_follow_the_interval_and_the_corrected_p():
     table = runs_of(EFFECTS)
     begun = table[(table["arm"] == "up") & (table["policy"] == "a")].assign(arm="absent")  # elsewhere still to be made
-    table = compared.on_every_policy(pd.concat([table, begun], ignore_index=True), "grpo")
+    table = front.on_every_policy(pd.concat([table, begun], ignore_index=True), "grpo")
     found = answered(table, "at_1", FAMILIES, "grpo", STATISTICS)
     assert list(found.index) == ["up", "level", "down", "wild"]  # `absent` is not on every base policy
     assert list(found["answer"]) == ["higher", "equal", "lower", "open"]
@@ -83,15 +83,9 @@ def test_runs_are_read_at_their_rate_and_at_the_budget(panels_of_two):
     zvf = shared.set_index("run").loc["budget/a/zvf/1"]
     assert zvf["at_1"] == pytest.approx(0.42) and zvf["at_1.5"] == pytest.approx(0.53)
     assert zvf["paper_tokens_at_1"] == pytest.approx(20)
-    both = compared.at_best(shared, own, {"grpo": 1e-4, "zvf": 2e-4})
+    both = front.at_best(shared, own, {"grpo": 1e-4, "zvf": 2e-4})
     assert set(both.loc[both["arm"] == "grpo", "panel"]) == {"tuned"}
     assert set(both.loc[both["arm"] == "zvf", "panel"]) == {"budget"}
-
-
-def test_the_difference_along_the_budget_grows_with_it(panels_of_two):
-    both = compared.at_best(reached(["budget"], 2e-4), reached(["tuned"], 2e-4), {"grpo": 1e-4, "zvf": 2e-4})
-    found = compared.along(both, ["zvf"], "grpo", [0.5, 1.5], 0.95)
-    assert found["difference"].to_numpy() == pytest.approx([0.05, 0.15])
 
 
 def test_without_runs_it_is_one_sentence(tmp_path, monkeypatch):
@@ -106,8 +100,12 @@ def test_intervals_that_know_of_base_policies_hold_and_those_of_one_do_not():
     for _ in range(30):
         own_A_P = rng.normal(0, 0.03, (11, 4))
         base_P_S = rng.normal(0, 0.02, (4, 5))
-        rows.append(calibration(own_A_P[..., None] + rng.normal(0, 0.02, (11, 4, 5)) - base_P_S, 0.95)["contained"])
-    held = pd.DataFrame(rows).mean()
+        rows.append(calibration(own_A_P[..., None] + rng.normal(0, 0.02, (11, 4, 5)) - base_P_S, 0.95))
+    held = pd.DataFrame([of["contained"] for of in rows]).mean()
+    half = pd.DataFrame([of["half"] for of in rows]).mean()
+    assert half["other policy"] > half["other half"] > half["one policy, mean"]
+    sure = calibration(0.1 + rng.normal(0, 0.001, (11, 4, 5)), 0.95)
+    assert (sure["signed"] == 1).all() and (sure["half"] < 0.05).all()
     assert held["other seeds"] == pytest.approx(0.95, abs=0.03)
     assert held["other policy"] == pytest.approx(0.95, abs=0.03)
     assert held["other half"] == pytest.approx(0.95, abs=0.03)

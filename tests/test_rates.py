@@ -1,19 +1,15 @@
 """Learning rates: which is best, and what its panels must hold."""
 
-import json
 import shutil
-from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from repro import paths
-from repro.experiments.rates import plot, steps
-from repro.experiments.rates.sensitivity import best_rates, held_out, mean_areas, policies, sensitivity
-from repro.files import Unreadable, write_parquet
-from repro.plots.words import in_words
+from repro.files import Unreadable
 from repro.stats.panels import NoRuns
+from repro.stats.rates import best_rates, held_out, mean_areas, policies, sensitivity
 
 
 def table_of(areas: dict) -> pd.DataFrame:
@@ -81,38 +77,3 @@ def test_a_gain_counts_where_its_rate_was_not_chosen():
     assert found.loc["zvf", "gain"].tolist() == pytest.approx([0, 0, -0.3])
     with pytest.raises(NoRuns, match="whole on base policy a alone"):
         held_out(table[table["policy"] == "a"], 2)
-
-
-def write_steps(folder) -> None:
-    """Arm `few` reaches 0.1 more with mini-batches of 128 at rate 4 on two base policies; of c one run is missing."""
-    tried = [(steps.PANEL, size, rate) for size, rate in product((32, 128), (1.0, 4.0))]
-    tried += [(steps.BESIDE, None, rate) for rate in (1.0, 4.0, 8.0)]
-    for panel in (steps.PANEL, steps.BESIDE):
-        runs, curves = [], []
-        for (own, size, rate), policy, arm in product(tried, "abc", ("grpo", "few")):
-            if own != panel or (size, rate, policy, arm) == (32, 1.0, "c", "few"):
-                continue
-            run = f"{panel}/{policy}/{arm}/{size}/{rate:g}"
-            varied = {steps.RATE: rate} | ({} if size is None else {steps.MINIBATCH: size})
-            runs.append({"run": run, "panel": panel, "policy": policy, "arm": arm, "varied": json.dumps(varied)})
-            area = 0.3 + 0.1 * (arm == "few" and size == 128 and rate == 4)
-            spent = dict.fromkeys(("flops", "trained_tokens", "paper_tokens"), 1.0)
-            curves += [{"run": run, "share": share, "accuracy": area, "diverged": False, **spent} for share in (0, 1)]
-        write_parquet(pd.DataFrame(runs), folder / panel / "runs.parquet")
-        write_parquet(pd.DataFrame(curves), folder / panel / "curves.parquet")
-
-
-def test_one_optimiser_step_beside_two_and_four(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "PANELS", tmp_path)
-    with pytest.raises(NoRuns, match="make runs PANEL=optimiser-steps"):
-        steps.by_steps(128, 64)
-    write_steps(tmp_path)
-    table = steps.by_steps(128, 64)
-    assert len(table) == 2 * 2 * 2 * 3 and set(table["steps"]) == {1, 2, 4} and set(table["policy"]) == {"a", "b"}
-    chosen = steps.at_chosen_rates(table)
-    gain = steps.gains(chosen, 2).set_index(["arm", "steps", "policy"])["gain"].sort_index()
-    assert gain["few", 1].tolist() == pytest.approx([0.1, 0.1]) and not gain.drop(("few", 1)).any()
-    means = table.groupby(["arm", "rate", "steps"])["area"].mean().unstack("steps")
-    assert "Few does best with 1" in in_words(plot.by_steps(means, {"few": "Few", "grpo": "GRPO"}, "How many?"))
-    with pytest.raises(NoRuns, match="whole on base policy a alone"):
-        steps.at_chosen_rates(table[table["policy"] == "a"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from repro.stats.saturation import curve, fit
+from repro.stats.saturation import curve, fit, scaled, together
 
 
 def test_a_curve_is_its_own_fit():
@@ -62,3 +62,19 @@ def test_the_least_squares_are_those_of_a_search_without_a_gradient():
 def test_an_arm_that_falls_reaches_no_level_above_its_start():
     found = fit(np.linspace(0, 1, 11), np.linspace(0.3, 0.2, 11))
     assert found.cost_of(0.31) == np.inf and found(1.0) == pytest.approx(0.2, abs=0.01)
+
+
+def test_curves_of_arms_share_a_steepness_and_one_factor_tells_which_is_faster():
+    """The second arm ends higher, the third needs half of the cost."""
+    cost_E, arm_N = np.tile(np.linspace(0.1, 8, 30), 3), np.repeat([0, 1, 2], 30)
+    accuracy_N = curve(cost_E, 0.3, np.array([0.6, 0.7, 0.6])[arm_N], np.array([1.0, 1.0, 0.5])[arm_N], 1.2)
+    fits = together(cost_E, accuracy_N, arm_N, 0.3)
+    assert fits.asymptote_A == pytest.approx([0.6, 0.7, 0.6], abs=1e-4)
+    assert fits.half_A == pytest.approx([1.0, 1.0, 0.5], rel=1e-3) and fits.steepness == pytest.approx(1.2, rel=1e-3)
+    assert fits(1, [0.0, 1.0]) == pytest.approx([0.3, 0.5], abs=1e-4)
+    alike_N = arm_N != 1
+    factor_A = scaled(cost_E[alike_N], accuracy_N[alike_N], arm_N[alike_N] // 2, 0.3)
+    assert factor_A == pytest.approx([1.0, 0.5], rel=1e-3)
+    for fitted in (scaled, together):
+        with pytest.raises(ValueError, match="cost above 0; one has 0"):
+            fitted(cost_E - 0.1, accuracy_N, arm_N, 0.3)

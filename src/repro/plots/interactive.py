@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from repro.plots.style import COLORS
+from repro.stats.tables import interval
 
 BASE = "#1a1a1a"  # the baseline's line
 FEW = 3  # lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
@@ -155,6 +156,37 @@ def rows(
     placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in limits.items()}
     spec["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
     return _attach(figure, spec, table, kept, picked, more, orders)
+
+
+def estimates(
+    figure: Figure,
+    table: pd.DataFrame,
+    *,
+    by: str,
+    value: str,
+    choices: Choices,
+    spec: str | Mapping[str, str] = "+.3f",
+    reference: float | Mapping[str, float] = 0.0,
+    limits: tuple[float, float] | None = None,
+    log: bool | Collection[str] = False,
+    note: str = "",
+) -> Figure:
+    """`figure`, with `rows` of the columns `value`, `value`_low and `value`_high of `table`, written by `spec` and in
+    one colour, open where a column `answer` says so. `spec`, `reference`: one for all, or by panel, the first of
+    `choices`. `limits`: of all axes; by default of each panel, as far as its intervals reach."""
+    names = ["value", "low", "high"]
+    ends = table[[value, f"{value}_low", f"{value}_high"]].set_axis(names, axis=1).astype(float)
+    panel = next(iter(choices))
+    of_row = [
+        table[panel].map(of) if isinstance(of, Mapping) else pd.Series(of, table.index) for of in (reference, spec)
+    ]
+    points = table[[by, *choices]].join(ends).assign(reference=of_row[0], colour=COLORS[0], shape="circle")
+    told = table["answer"] != "open" if "answer" in table else pd.Series(True, table.index)
+    points["fill"] = points["colour"].where(told, "white")
+    points["said"] = [interval(*row, form) for row, form in zip(ends.to_numpy(), of_row[1], strict=True)]
+    of = {key: points.loc[points[panel] == key, [*names, "reference"]] for key in choices[panel]}
+    reach = {key: limits or (float(own.min(axis=None)), float(own.max(axis=None))) for key, own in of.items()}
+    return rows(figure, points.reset_index(drop=True), by=by, limits=reach, choices=choices, log=log, note=note)
 
 
 def points(

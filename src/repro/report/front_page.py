@@ -30,9 +30,9 @@ def filled(page: str, root: Path = ROOT) -> str:
 
 def front_picture(settings: Settings) -> "Figure":
     """How the arms of README's table end against the baseline for the same FLOPs."""
-    from repro.experiments.equal_cost import front
-    from repro.experiments.rates.sensitivity import best_rates, sensitivity
+    from repro.experiments import equal_cost as front
     from repro.stats import panels
+    from repro.stats.rates import best_rates, sensitivity
 
     comparison = front.compare(settings, panels.engine_of("budget")["learning_rate"], best_rates(sensitivity())["best"])
     return front.figure(comparison, panels.baseline(), front_page=True)

@@ -22,7 +22,6 @@ import pandas as pd
 from repro import paths
 from repro import settings as settings_module
 from repro.errors import COUNT, SEED, brief, command, number
-from repro.experiments.rates.sensitivity import best_rates, held_out, mean_areas, policies, sensitivity
 from repro.files import write_text
 from repro.paper_scale import SCALES
 from repro.policy.shipped import policy_for
@@ -35,6 +34,7 @@ from repro.runs.key import every_seed
 from repro.runs.make import made_ready
 from repro.settings import SettingsError
 from repro.stats import panels
+from repro.stats.rates import best_rates, held_out, mean_areas, policies, sensitivity
 
 SHARD = "k/n: the k-th of n parts, dealt by seed"
 

@@ -58,13 +58,14 @@ def answered(
     return rows.assign(answer=[_answer(row, statistics.confidence) for row in rows.itertuples()])
 
 
-def told(fit: Nested, confidence: float) -> pd.DataFrame:
-    """A row per arm of `fit`, at a false discovery rate over all of them: difference, difference_low, difference_high;
-    adjusted, p of no difference; answer, higher, lower or open; by_policy, the list of its differences."""
+def told(fit: Nested, confidence: float, corrected: str = "fdr") -> pd.DataFrame:
+    """A row per arm of `fit`: difference, difference_low, difference_high; adjusted, p of no difference, `corrected`
+    over all of them for their false discovery rate or by "holm"; answer, higher, lower or open; by_policy, the list of
+    its differences."""
     from scipy.stats import false_discovery_control  # a second of imports
 
     low_A, high_A = fit.interval(confidence)
-    adjusted_A = false_discovery_control(fit.p_values())
+    adjusted_A = {"fdr": false_discovery_control, "holm": holm}[corrected](fit.p_values())
     sign_A = np.where(fit.estimate_A > 0, "higher", "lower")
     return pd.DataFrame(
         {

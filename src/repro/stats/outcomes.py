@@ -68,19 +68,20 @@ def _in_order(curves: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
     return curves.sort_values(["run", "share"], kind="stable").groupby("run", sort=False)
 
 
-def paired(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str) -> np.ndarray:
+def paired(table: pd.DataFrame, measure: str, arms: Sequence[str], baseline: str, factor: str = "arm") -> np.ndarray:
     """differences_A_P_S of `measure`, arm less baseline, on the policies and seeds that all of them have.
 
-    `table`: a row per run with policy, arm, seed and the measure. ValueError names an arm without runs, or says that
-    the arms share no seed.
+    `table`: a row per run with policy, arm, seed and the measure; of several runs of an arm with one policy and seed,
+    on several mixes, say, the mean counts. `factor`: the column whose levels `arms` and `baseline` are. ValueError
+    names an arm without runs, or says that the arms share no seed.
     """
-    wide = table.pivot_table(index=["policy", "seed"], columns="arm", values=measure)
+    wide = table.pivot_table(index=["policy", "seed"], columns=factor, values=measure)
     absent = [arm for arm in (baseline, *arms) if arm not in wide]
     if absent:
         raise ValueError(f"there are no runs of {absent[0]!r} here")
     wide = wide[list(dict.fromkeys([baseline, *arms]))].dropna()
     if wide.empty:
-        raise ValueError(f"{', '.join(arms)} and {baseline} have no base policy and seed in common")
+        raise ValueError(f"{', '.join(map(str, arms))} and {baseline} have no base policy and seed in common")
     counts = wide.groupby("policy").size()
     kept = wide.groupby("policy").head(counts.min())  # as many seeds of each base policy
     values_P_S_A = kept.to_numpy().reshape(len(counts), counts.min(), -1)

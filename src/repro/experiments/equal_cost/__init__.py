@@ -1,1 +1,0 @@
-"""Methods compared for the same cost, over base policies and seeds."""

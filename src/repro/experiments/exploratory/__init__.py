@@ -1,1 +1,0 @@
-"""Objectives, variants and compositions that no question was declared about: what two base policies say of them."""

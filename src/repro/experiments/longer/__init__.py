@@ -1,1 +1,0 @@
-"""Which methods change where a run ends, which only how fast it gets there?"""

@@ -1,1 +1,0 @@
-"""Methods on other mixes of queries: where should choosing by advantage and cost save, and does it?"""

@@ -1,1 +1,0 @@
-"""Which learning rate suits which method?"""

@@ -1,1 +1,0 @@
-"""How much do the group of a query that its profile never solved, and the weight of a group, matter to sGPO?"""
