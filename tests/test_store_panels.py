@@ -144,8 +144,8 @@ def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_
         *((panel(stop_at=value), ["panels.main.stop_at"]) for value in (1e300, True)),
         *((panel(temperatures=of), ["panels.main.temperatures"]) for of in ({1e9: 1}, {1e-9: 1}, {1.0: 10**9})),
         *(
-            ({"panels": {name: DESIGN["panels"]["main"]}}, [f"panels.{name[:9]}"])
-            for name in ("-x", "--help", "1e5", "x" * 65)
+            ({"panels": {name: DESIGN["panels"]["main"]}}, [f"panels.{str(name)[:9]}", "letters"])
+            for name in ("-x", "--help", 1e5, "x" * 65)
         ),
     ],
 )

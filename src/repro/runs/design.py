@@ -133,7 +133,7 @@ def load(path: Path | None = None, *, strict: bool = True) -> Design:
     except ValidationError as error:
         first = error.errors()[0]
         where, message = ".".join(map(str, first["loc"])), " ".join(first["msg"].split())
-        message = NAMES if first["type"] == "string_pattern_mismatch" else message
+        message = NAMES if first["type"] == "string_pattern_mismatch" or "[key]" in first["loc"] else message
         where = f"{' '.join(where.split())[:100]}: " if where else ""
         raise SettingsError(f"{path.name}: {where}{message.removeprefix('Value error, ')}") from None
     for name, panel in design.panels.items():
