@@ -10,8 +10,9 @@ from PIL import Image
 
 from repro import settings as settings_module
 from repro.plots import forest as arms
-from repro.plots import training
+from repro.plots import interactive, training
 from repro.plots.style import COLORS, is_large, new_figure, to_png
+from repro.plots.whiskers import name_rows, whiskers
 from repro.stats.intervals import mean_intervals
 
 SETTINGS = settings_module.load()
@@ -157,3 +158,30 @@ def test_a_large_figure_is_a_png_in_the_projects_own_colours():
     assert drawn == to_png(figure)
     found = {color for _, color in Image.open(BytesIO(drawn)).convert("RGB").getcolors()}
     assert {tuple(round(255 * part) for part in to_rgb(color)) for color in (*COLORS, "white")} <= found
+
+
+def test_estimates_of_two_panels_have_a_reference_and_a_reach_each_and_open_ones_are_white():
+    rows = [("zvf", "gain", 0.1, 0.0, 0.2, "open"), ("zvf", "factor", 2.0, 1.5, 4.0, "higher")]
+    table = pd.DataFrame(rows, columns=["arm", "panel", "at", "at_low", "at_high", "answer"])
+    options = {"spec": {"gain": "+.1f", "factor": ".2f"}, "reference": {"gain": 0.0, "factor": 1.0}}
+    choices = {"panel": {"gain": "gain", "factor": "factor"}}
+    figure = interactive.estimates(new_figure(3.0)[0], table, by="arm", value="at", choices=choices, **options)
+    drawn = figure.interactive["columns"]
+    assert drawn["reference"] == [0, 1] and drawn["said"]["words"] == ["+0.1 [+0.0, +0.2]", "2.00 [1.50, 4.00]"]
+    assert drawn["fill"]["words"][0] == "white" and drawn["fill"]["words"][1] != "white"
+    limits = next(of["value"] for of in figure.interactive["spec"]["params"] if of["name"] == "limits")
+    assert limits == {"gain": [0.0, 0.2], "factor": [1.0, 4.0]}
+
+
+def test_whiskers_stand_in_their_rows_with_names_from_top_to_bottom():
+    _, [[ax]] = new_figure(3.0)
+    table = pd.DataFrame({"at": [0.1, 0.3], "at_low": [0.0, 0.2], "at_high": [0.2, 0.5]})
+    whiskers(ax, table, "at", [0, 1], color="0.1")
+    name_rows(ax, ["zvf", "pods"], None)
+    (points,) = ax.lines
+    assert points.get_xydata().tolist() == [[0.1, 0], [0.3, 1]] and ax.get_ylim()[0] > ax.get_ylim()[1]
+    assert [segment.tolist() for segment in ax.collections[0].get_segments()] == [
+        [[0, 0], [0.2, 0]],
+        [[0.2, 1], [0.5, 1]],
+    ]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["zvf", "pods"]
