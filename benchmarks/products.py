@@ -10,13 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-PRODUCTS = (
-    "mm",
-    "addmm",
-    "bmm",
-    "baddbmm",
-    "_scaled_dot_product_flash_attention_for_cpu",
-)  # attention: its softmax too
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")  # its softmax too
 PHASE = "phase: "
 
 
