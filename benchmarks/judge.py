@@ -1,10 +1,8 @@
 r"""How often a judge of answers is wrong: `python -m benchmarks.judge [--more FILE]`, with verl and TRL.
 
-Each truth of public test sets (judge_truths.json: distinct ones, where the licence permits to keep them here; FILE has
-more, as {set: [truth, …]}) is held against itself in ten spellings, which are right, and against twenty changes, which
-are wrong. Our judge was mended for five of the spellings, so they flatter it, and they are counted apart. The same
-pairs go to math-verify alone and to the judges of verl and TRL, each in child processes with the same limits. Writes
-judge.json and judge.md beside this file.
+Truths of public test sets (judge_truths.json: distinct ones whose licence permits to keep them here; FILE has more, as
+{set: [truth, …]}) against ten spellings, which are right, and twenty changes, which are wrong. Our judge was mended for
+five of the spellings, so they are counted apart. Math-verify alone and the judges of verl and TRL get the same pairs.
 """
 
 import argparse
@@ -25,9 +23,7 @@ from repro.data.verify import JUDGE, Verifier
 from repro.report.provenance import commit, hardware
 from repro.stats.tables import markdown
 
-TRUTHS = Path(__file__).with_name("judge_truths.json")
-EXAMPLES = 12  # of our judge's mistakes that the table's text names
-PROCESSES = 2
+CHANGES, OURS, HERE = 20, "repro", Path(__file__).parent
 PLAIN = (  # T: the truth
     r"So the answer is $\boxed{T}$.",
     "Step 3: simplify.\n\n\\[\n\\boxed{ T }\n\\]",
@@ -52,8 +48,6 @@ OTHERS = ("T, 98765", "98765", r"\text{no solution}", r"\frac{98765}{4321}", "98
 OTHERS += (r"\{98765\}", r"98765\pi", "-98765", "x=98765", r"\infty", "0.98765", "98766", "x > 98765", "[0, 98765)")
 OTHERS += (r"98765\text{ cm}", "98765_8", "98765i", "1.98765", r"\sqrt{98765}")
 WORDS = ("no", "neither", "west", "odd", "Carla", "Debra", "none", "all", "A", "D", "F", "G", "Q", "0", "7", "98765")
-CHANGES = 20
-OURS = "repro"
 JUDGES = {
     OURS: JUDGE,
     "math-verify alone": "benchmarks.judge:math_verify_alone",
@@ -95,6 +89,10 @@ def trl_accuracy() -> Callable[[str, str], str]:
     return lambda response, truth: _found(accuracy_reward([[{"content": response}]], [f"${truth}$"])[0])
 
 
+def _read(path: str | Path) -> dict[str, Any]:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def _found(score: Any) -> str:
     return "equal" if score is not None and float(score) == 1.0 else "different"
 
@@ -120,17 +118,16 @@ def pairs(truth: str) -> list[tuple[str, str]]:
     """(response, kind) of one truth; kind: plain or mended for those that are right, wrong for the others."""
     wrong = [PLAIN[0].replace("T", each) for each in dict.fromkeys(wrong_answers(truth))]
     changed = [*(each.replace("T", truth) for each in CUT), *wrong][:CHANGES]
-    if len(changed) < CHANGES:
-        raise ValueError(f"only {len(changed)} changes of {truth}: add some in benchmarks/judge.py")
+    assert len(changed) == CHANGES, truth
     right = [(each.replace("T", truth), kind) for kind, all in (("plain", PLAIN), ("mended", MENDED)) for each in all]
     return [*right, *((each, "wrong") for each in changed)]
 
 
 def measure(sets: dict[str, list[str]]) -> tuple[list[dict], list[list[str]]]:
-    """A row for each set and judge, mistakes by kind, and our judge's as [set, truth, response, found]."""
+    """Mistakes by kind, a row for each set and judge, and our judge's as [set, truth, response, found]."""
     rows, ours = [], []
     for judge, factory in JUDGES.items():
-        with Verifier(PROCESSES, judge=factory) as verifier:
+        with Verifier(2, judge=factory) as verifier:
             for name, truths in sets.items():
                 asked = [(truth, *pair) for truth in truths for pair in pairs(truth)]
                 verdicts = verifier.check_all([each[1] for each in asked], [each[0] for each in asked])
@@ -152,9 +149,10 @@ def as_markdown(result: dict) -> str:
     table = pd.DataFrame(result["rows"]).sort_values("set", kind="stable").fillna(0)
     shown = pd.DataFrame({"set": [f"{row.set} ({row.truths})" for row in table.itertuples()], "judge": table["judge"]})
     for kind, (count, title) in titles.items():
-        of = table["truths"] * count
-        shown[title] = [f"{int(n)} of {m} ({n / m:.1%})" for n, m in zip(table[kind], of, strict=True)]
-    named = [f"`{response}` for `{truth}`" for _, truth, response, _ in result["mistakes"][:EXAMPLES]]
+        shown[title] = [
+            f"{int(n)} of {m} ({n / m:.1%})" for n, m in zip(table[kind], table["truths"] * count, strict=True)
+        ]
+    named = [f"`{response}` for `{truth}`" for _, truth, response, _ in result["mistakes"][:12]]
     packages = ", ".join(f"{name} {number}" for name, number in result["packages"].items())
     about = (
         "Truths (their number in parentheses) in spellings and changes that were made by rule, so the shares are not "
@@ -168,12 +166,10 @@ def as_markdown(result: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judge", description=__doc__.split("\n")[0])
-    parser.add_argument("--more", type=Path, help="a JSON file of further truths, {set: [truth, …]}")
+    parser.add_argument("--more", type=_read, default={}, help="a JSON file of further truths, {set: [truth, …]}")
     chosen = parser.parse_args()
-    sets = {name: each["truths"] for name, each in json.loads(TRUTHS.read_text(encoding="utf-8")).items()}
-    if chosen.more:
-        sets |= json.loads(chosen.more.read_text(encoding="utf-8"))
-    with chdir(TRUTHS.parent):  # a judge's child cannot import from the working directory
+    sets = {name: each["truths"] for name, each in _read(HERE / "judge_truths.json").items()} | chosen.more
+    with chdir(HERE):  # a judge's child cannot import from the working directory
         rows, mistakes = measure(sets)
     packages = {name: version(name) for name in ("math-verify", "verl", "trl")}
     result = {**commit(), "hardware": hardware(), "packages": packages, "rows": rows, "mistakes": mistakes}

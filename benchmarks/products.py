@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-# Attention's includes its softmax.
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")  # its softmax too
 PHASE = "phase: "
 
 
