@@ -10,8 +10,9 @@ from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from repro.engine.decoders import AnyDecoder, LeanDecoder
-from repro.engine.generate import generate, invert
-from repro.engine.lean import lean_of
+from repro.engine.draws import invert
+from repro.engine.generate import generate
+from repro.policy.lean import lean_of
 from repro.policy.model import build_qwen2
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 

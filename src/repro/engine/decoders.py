@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache, DynamicLayer
 
-from repro.engine.lean import Lean, lean_of
+from repro.policy.lean import Lean, lean_of
 
 
 def decoder_of(model: Any) -> "LeanDecoder | AnyDecoder":

@@ -11,6 +11,7 @@ import torch
 
 from repro.engine.decoders import decoder_of
 from repro.engine.diverged import Diverged
+from repro.engine.draws import Independent, Stratified
 
 HELD = 2**20  # logits held back until their log-probabilities are computed
 
@@ -42,12 +43,13 @@ def generate(
     pad: int,
     temperature: float,
     generator: torch.Generator,
+    stratified: bool = False,
 ) -> Responses:
     """Sample `group_sizes_Q[q]` responses to each prompt; rows come out prompt by prompt.
 
     `temperature` divides the logits; log-probabilities and entropies are those of the tempered distribution that is
-    sampled from. Every (response, token) has its own uniform number, so the samples do not depend on the order in which
-    rows leave the batch. Diverged if the policy's probabilities are not finite.
+    sampled from. `stratified`: responses to a prompt are spread over their distribution, for means with less variance
+    (repro.engine.draws). Diverged if the policy's probabilities are not finite.
     """
     device, width, decoder = model.device, max(map(len, prompts_Q)), decoder_of(model)
     ids_Q_P = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts_Q], device=device)
@@ -57,12 +59,16 @@ def generate(
     decoder.spread(query_N, max_new_tokens)
 
     n = len(query_N)
-    uniform_T_N = torch.rand(n, max_new_tokens, dtype=torch.float64, device=device, generator=generator).T.contiguous()
+    draws = (
+        Stratified(group_sizes_Q, max_new_tokens, device, generator)
+        if stratified
+        else Independent(n, max_new_tokens, device, generator)
+    )
     drawn = _Drawn(n, max_new_tokens, pad, device)
     alive_B = torch.arange(n, device=device)  # which response each row of the batch is
     for t in range(max_new_tokens):
         logits_B_V = logits_B_V.float() if temperature == 1 else logits_B_V.float() / temperature
-        token_B = invert(logits_B_V.softmax(-1), uniform_T_N[t, alive_B])[:, 0]
+        token_B = draws.token(t, alive_B, logits_B_V.softmax(-1))
         going_B = token_B != eos
         count, largest = torch.stack([going_B.sum(), token_B.max()]).tolist()
         if largest >= logits_B_V.shape[1]:
@@ -114,10 +120,3 @@ class _Drawn:
         mask_N_T = torch.arange(used.stop, device=self.tokens_N.device) < self.tokens_N[:, None]
         finished_N = self.ids_N_T.gather(1, self.tokens_N[:, None] - 1)[:, 0] == eos
         return Responses(*columns, mask_N_T, finished_N, prompt_tokens_N)
-
-
-def invert(p_B_V: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
-    """token_B_1: the first token at which the cumulative probability exceeds uniform · total (inverse CDF in float64,
-    so that a token of probability 0 is never drawn)."""
-    cumulative_B_V = p_B_V.cumsum(-1, dtype=torch.float64)
-    return torch.searchsorted(cumulative_B_V, uniform_B[:, None] * cumulative_B_V[:, -1:], right=True)

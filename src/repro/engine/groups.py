@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from repro.engine.evaluate import GREEDY
 from repro.engine.sample import sample
 from repro.tasks.queries import Query
 
 BATCH_ROLLOUTS = 4096
-GREEDY = 0.01  # logits over this leave all probability to the most likely token, unless two are almost equally likely
 LOWER = 0.6
 
 

@@ -78,9 +78,13 @@ class Ledger:
         """Totals by name, `flops` included, as one row of a table."""
         return {**asdict(self), "flops": self.flops}
 
-    def spent(self, budget_gflops: float | None) -> dict[str, float]:
-        """`row`, and `share`: the FLOPs as a share of the budget, NaN where there is none."""
-        share = 1e-9 * self.flops / budget_gflops if budget_gflops else float("nan")
+    def paid(self, weight: float) -> float:
+        """Total FLOPs, of which those of generation cost `weight`."""
+        return weight * self.flops_generate + self.flops_score + self.flops_train
+
+    def spent(self, bill_gflops: float | None, weight: float = 1.0) -> dict[str, float]:
+        """`row`, and `share`: what was paid as a share of the bill, NaN where there is none."""
+        share = 1e-9 * self.paid(weight) / bill_gflops if bill_gflops else float("nan")
         return {**self.row(), "share": share}
 
     @classmethod

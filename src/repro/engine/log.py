@@ -13,12 +13,14 @@ from repro.tasks.queries import Query
 
 @dataclass
 class Log:
-    """One row per training step, per evaluation, per question of the last evaluation and, at some steps, per rollout
-    (numbers of all, texts of a few). Seconds by phase are kept separately, since they differ from run to run."""
+    """One row per training step, per evaluation, per question of the last evaluation (of the harder split apart) and,
+    at some steps, per rollout (numbers of all, texts of a few). Seconds by phase are kept separately, since they differ
+    from run to run."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
+    harder: list[dict[str, Any]] = field(default_factory=list)
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     selection: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[dict[str, Any]] = field(default_factory=list)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from repro.engine.generate import Responses
-from repro.engine.lean import Lean, lean_of
+from repro.policy.lean import Lean, lean_of
 
 PACKED_TOKENS = 1024  # per packed slice: activations that stay in the processor's cache
 PAD_RATIO, PAD_TOKENS = 1.2, 4  # rows whose lengths differ by less are padded to the same length

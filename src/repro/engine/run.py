@@ -64,7 +64,7 @@ def make_trainer(run: Run) -> Trainer:
         model,
         reference,
         tokenizer,
-        Data(pools.train, pools.evaluation, run.start, profile, seconds),
+        Data(pools.train, pools.evaluation, run.start, profile, seconds, pools.harder),
         run.seed,
         tuple(settings.snapshots_of(run.arm)),
     )

@@ -63,5 +63,7 @@ def _checked(event: Event | None) -> Event | None:
 
 
 def tables_of(logs: Sequence[Log]) -> dict[str, pd.DataFrame]:
-    """The tables of several runs by name: steps, evaluations, questions, rollouts, selection, seconds."""
-    return {part.name: pd.DataFrame([row for log in logs for row in getattr(log, part.name)]) for part in fields(Log)}
+    """The tables of several runs by name: steps, evaluations, questions, rollouts, selection, seconds; harder
+    where there is such a split."""
+    rows = {part.name: [row for log in logs for row in getattr(log, part.name)] for part in fields(Log)}
+    return {name: pd.DataFrame(found) for name, found in rows.items() if found or name != "harder"}

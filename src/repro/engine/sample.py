@@ -43,10 +43,12 @@ def sample(
     max_new_tokens: int,
     temperature: float,
     seed: int,
+    stratified: bool = False,
 ) -> Iterator[Chunk]:
     """`samples` verified responses to every query, about `batch_rollouts` at a time without splitting a query.
 
-    All chunks share one generator, so the draws depend on `seed`, `samples` and `batch_rollouts`.
+    All chunks share one generator, so the draws depend on `seed`, `samples` and `batch_rollouts`; `stratified`: as in
+    `generate`.
     """
     generator = torch.Generator(device=model.device).manual_seed(seed)
     prompts = encode(tokenizer, [query.prompt for query in queries])
@@ -62,6 +64,7 @@ def sample(
             pad=tokenizer.pad_token_id,
             temperature=temperature,
             generator=generator,
+            stratified=stratified,
         )
         texts, valid_N = decode(tokenizer, responses)
         queries_N = [query for query in part for _ in range(samples)]

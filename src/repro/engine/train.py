@@ -7,7 +7,7 @@ draws what the uninterrupted one would have, and two arms with the same seed sta
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from repro.engine.collect import Groups, join
-from repro.engine.evaluate import evaluate
+from repro.engine.evaluate import both, examine, summary
 from repro.engine.generate import generate
 from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
@@ -38,7 +38,7 @@ from repro.tasks.tokenizer import encode
 if TYPE_CHECKING:
     from repro.engine.checkpoint import Checkpoints
 
-PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile")
+PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile", "final")
 Progress = Callable[[int, float | None], None]
 
 
@@ -50,15 +50,16 @@ def stream_seed(seed: int, step: int, purpose: str) -> int:
 
 @dataclass(frozen=True)
 class Data:
-    """Training and held-out queries. `start`: the base policy's evaluation, if already known (accuracy, samples,
-    response_tokens, truncated), else None. `profile`: that of the training queries, for an arm that uses one; it took
-    `profile_seconds`."""
+    """Training and held-out queries. `start`: the base policy's evaluation, if already known (a row of
+    `repro.engine.evaluate`), else None. `profile`: that of the training queries, for an arm that uses one; it took
+    `profile_seconds`. `harder`: the harder split."""
 
     train: list[Query]
     evaluation: list[Query]
     start: dict[str, float] | None = None
     profile: Profile | None = None
     profile_seconds: float = 0.0
+    harder: Sequence[Query] = ()
 
 
 class Trainer:
@@ -144,10 +145,11 @@ class Trainer:
         return self.log
 
     def done(self, step: int) -> float:
-        """The share of the run that lies before `step`: of its steps, or of the FLOPs after which it stops."""
+        """The share of the run that lies before `step`: of its steps, or of what it pays until it stops."""
         if self.engine.stop_gflops is None or step == 0:
             return step / self.engine.steps
-        return 1e-9 * self.log.steps[step - 1]["flops"] / self.engine.stop_gflops
+        before = Ledger.from_row(self.log.steps[step - 1])
+        return 1e-9 * before.paid(self.evaluation.weight) / self.engine.stop_gflops
 
     def _profile_due(self, step: int) -> bool:
         """Whether another of the arm's `profile_again` + 1 equal parts of the run begins with this step."""
@@ -178,52 +180,64 @@ class Trainer:
         self.ledger.charge_profile(self.flops, profile.prompt_tokens_Q, profile.response_tokens_Q_K)
 
     def _due(self, step: int) -> bool:
-        """Whether to evaluate before training step `step`: before the first, and whenever the FLOPs have crossed a
-        multiple of a `budgets`-th of the budget since the last evaluation, also beyond the budget. The last evaluation
-        is in the log, so a resumed run evaluates where the uninterrupted one would have."""
+        """Whether to evaluate before training step `step`: before the first, and whenever what was paid has crossed a
+        multiple of a `budgets`-th of the bill since the last evaluation, also beyond it. The last evaluation is in the
+        log, so a resumed run evaluates where the uninterrupted one would have."""
         if step == 0:
             return True
         if self.evaluation.budget_gflops is None:
             return step % self.engine.log_every == 0
-        spent, before = (1e-9 * flops for flops in (self.ledger.flops, self.log.evaluations[-1]["flops"]))
-        spacing = self.evaluation.budget_gflops / self.evaluation.budgets
-        return spent // spacing > before // spacing
+        then = Ledger.from_row(self.log.evaluations[-1])
+        paid, before = (1e-9 * ledger.paid(self.evaluation.weight) for ledger in (self.ledger, then))
+        spacing = self.evaluation.bill_gflops / self.evaluation.budgets
+        return paid // spacing > before // spacing
 
     def evaluate(self, step: int, last: bool) -> float:
         """Accuracy on the held-out queries, logged with the cost so far; also per question at the end."""
         with self.timed("evaluate"):
-            summary = self.data.start if step == 0 and not last and self.data.start else self._examine(step, last)
-        spent = self.ledger.spent(self.evaluation.budget_gflops)
-        row = {"seed": self.seed, "step": step, **summary, "diverged": self.diverged, **spent}
-        self.log.evaluations.append(row)
+            means = self.data.start if step == 0 and not last and self.data.start else self._examine(step, last)
+        spent = self.ledger.spent(self.evaluation.bill_gflops, self.evaluation.weight)
+        self.log.evaluations.append({"seed": self.seed, "step": step, **means, "diverged": self.diverged, **spent})
         self._log_seconds(step)
-        return summary["accuracy"]
+        return means["accuracy"]
 
     def _examine(self, step: int, last: bool) -> dict[str, float]:
-        settings, queries = self.evaluation, self.data.evaluation
+        held_out = self._measured(self.data.evaluation, step, last, self.log.questions)
+        harder = self._measured(self.data.harder, step, last, self.log.harder) if self.data.harder else None
+        return both(held_out, harder)
+
+    def _measured(
+        self, queries: Sequence[Query], step: int, last: bool, rows: list[dict[str, Any]]
+    ) -> dict[str, float]:
+        settings = self.evaluation
         samples = settings.final_samples if last else settings.samples
         try:
-            outcome = evaluate(
+            outcome = examine(
                 self.model,
                 self.tokenizer,
                 queries,
+                self.engine,
+                settings,
                 samples=samples,
-                batch_rollouts=settings.batch_rollouts,
-                max_new_tokens=self.engine.max_new_tokens,
-                temperature=settings.temperature,
-                seed=stream_seed(self.seed, step, "evaluate"),
+                seed=self._evaluation_seed(step, last),
+                stratified=settings.common and not last,
             )
         except Diverged:  # a policy from which nothing can be sampled solves nothing
             self.diverged = True
-            outcome = dict.fromkeys(("successes", "tokens", "truncated"), np.zeros(len(queries), int))
+            names = ("successes", "tokens", "truncated", *(["greedy"] if settings.greedy else []))
+            outcome = dict.fromkeys(names, np.zeros(len(queries), int))
         if last:
             for index, query in enumerate(queries):
                 counts = {name: int(values[index]) for name, values in outcome.items()}
                 row = {"seed": self.seed, "query": index, "family": query.family, "prompt": query.prompt}
-                self.log.questions.append({**row, "samples": samples, **counts})
-        n = samples * len(queries)
-        names = {"accuracy": "successes", "response_tokens": "tokens", "truncated": "truncated"}
-        return {"samples": samples, **{name: float(outcome[column].sum() / n) for name, column in names.items()}}
+                rows.append({**row, "samples": samples, **counts})
+        return summary(outcome, samples)
+
+    def _evaluation_seed(self, step: int, last: bool) -> int:
+        """Common draws: by the number of the evaluation, whatever the arm and seed; those of the last, by the seed."""
+        if not self.evaluation.common:
+            return stream_seed(self.seed, step, "evaluate")
+        return stream_seed(self.seed, 0, "final") if last else stream_seed(0, len(self.log.evaluations), "evaluate")
 
     def step(self, step: int) -> None:
         """One batch of rollouts and the updates on it."""

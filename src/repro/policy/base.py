@@ -35,11 +35,12 @@ def make_base_policy(policy: Policy, pools: QueryPools, say: Callable[[str], Non
     history = pretrain(
         model,
         pools.pretraining,
-        Mixture(**policy.demonstrations.model_dump()),
+        Mixture(**policy.demonstrations.model_dump(exclude={"clean"})),
         steps=policy.steps,
         batch=policy.batch,
         learning_rate=policy.learning_rate,
         seed=policy.seed,
+        clean=policy.demonstrations.clean,
         progress=progress,
     )
     torch.set_num_threads(threads)

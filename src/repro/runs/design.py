@@ -28,8 +28,8 @@ class Panel(Section):
     on another kind of CPU; everything but the question is that panel's.
 
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
-    all runs of the panel set differently. `stop_at`: runs end when they have spent as many times
-    `evaluation.budget_gflops`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
+    all runs of the panel set differently. `stop_at`: runs end when they have paid as many times the bill of
+    `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
     {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy. `few_shot`:
     the base policy is the language model of the section `language_model`, on its own queries. `rollouts`: git keeps the
     logged rollouts of its runs too, which reports on arms show.
@@ -197,7 +197,7 @@ def settings_of(design: Design, cell: Cell) -> Settings:
         raw = settings_module.merge(raw, _of_known_arms(part, raw))
     settings = settings_module.parse(raw)
     if stop_at := design.panels[cell.panel].stop_at:
-        engine = {"stop_gflops": stop_at * settings.evaluation.budget_gflops}
+        engine = {"stop_gflops": stop_at * settings.evaluation.bill_gflops}
         settings = settings.model_copy(update={"engine": settings.engine.model_copy(update=engine)})
     if design.panels[cell.panel].temperatures:
         settings = last_weights(settings)

@@ -83,6 +83,8 @@ def case_settings(asked: Asked) -> Settings:
     evaluation = {"budgets": 1, "budget_gflops": 1.0, "samples": 1, "final_samples": 2}
     if settings.evaluation.budget_gflops is None:
         del evaluation["budget_gflops"]
+    elif settings.evaluation.generation_gflops:
+        evaluation["generation_gflops"] = 0.3
     return settings.model_copy(
         update={
             "task": _task(type(settings.task)),

@@ -107,7 +107,8 @@ def _few_shot(task: str, asked: str) -> str:
 
 
 def _hash(pools: QueryPools) -> str:
-    return digest(hash_queries(pools.train), hash_queries(pools.evaluation))
+    parts = [pools.train, pools.evaluation, *([pools.harder] if pools.harder else [])]
+    return digest(*map(hash_queries, parts))
 
 
 def policy_of(folder: Path) -> str:

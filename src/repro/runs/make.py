@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from repro import arms, paths
+from repro.engine.evaluate import both, examine, summary
 from repro.engine.groups import sample_groups
 from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.engine.progress import Watch
@@ -24,7 +25,7 @@ from repro.runs.key import Asked, digest
 from repro.runs.store import ANY, Found, Need
 from repro.settings import Settings
 from repro.stored import Amount, Share, Size, read_stored
-from repro.tasks.queries import make_pools
+from repro.tasks.queries import QueryPools, make_pools
 
 START = {"samples": Size, "accuracy": Share, "response_tokens": Amount, "truncated": Share}  # of the base policy
 
@@ -98,6 +99,7 @@ def start_of(settings: Settings, policy: Path, *, few_shot: bool = False) -> dic
     if settings.evaluation.temperature != engine.temperature:
         return None
     asked = [settings.language_model.model_dump(mode="json")] if few_shot else []
+    asked += [["greedy"]] if settings.evaluation.greedy else []
     how = [described.describe_groups, described.group_size, described.seed, described.threads]
     path = paths.SCRATCH / f"start-{digest(how, *_sampled(settings, policy), *asked)}.json"
     if not path.exists():
@@ -114,8 +116,20 @@ def start_of(settings: Settings, policy: Path, *, few_shot: bool = False) -> dic
             temperature=engine.temperature,
             seed=described.seed,
         )
-        write_json(start_evaluation(groups), path)
+        write_json(start_evaluation(groups) | _more(settings, model, tokenizer, pools), path)
     return start_in(path)
+
+
+def _more(settings: Settings, model: Any, tokenizer: Any, pools: QueryPools) -> dict[str, float]:
+    """greedy, and harder and harder_greedy, of the base policy, where evaluations have them."""
+    described, found = settings.policy, {}
+    how = {"engine": settings.engine, "evaluation": settings.evaluation, "seed": described.seed}
+    if settings.evaluation.greedy:
+        found["greedy"] = summary(examine(model, tokenizer, pools.evaluation, samples=1, **how), 1)["greedy"]
+    if not pools.harder:
+        return found
+    samples = described.describe_groups * described.group_size
+    return both(found, summary(examine(model, tokenizer, pools.harder, samples=samples, **how), samples))
 
 
 def start_in(path: Path) -> dict[str, float]:

@@ -11,8 +11,8 @@ PANEL = "steps"  # whose runs are the measure
 def seconds_of(asked: Asked) -> float:
     """As long for each rollout and token that it may take as runs of panel PANEL."""
     engine, share = asked.settings.engine_of(asked.arm), 1.0
-    if engine.stop_gflops and asked.settings.evaluation.budget_gflops:
-        share = engine.stop_gflops / asked.settings.evaluation.budget_gflops
+    if engine.stop_gflops and (bill := asked.settings.evaluation.bill_gflops):
+        share = engine.stop_gflops / bill
     return _each() * engine.steps * engine.rollouts_per_step * engine.max_new_tokens * share
 
 

@@ -41,6 +41,12 @@ _DIVISORS = {"numbers": ((2, 2), 100), "value": ((1, 1000), 10**12)}
 OPTIONS = {"chain_sum": _SUMS, "products": _PRODUCTS, "gcd": _DIVISORS}
 
 
+def _unset(value: Any) -> bool:
+    """Whether a setting that has joined is as if it had not: it is then left out of what runs are told apart by, and
+    those made before keep their keys."""
+    return not value
+
+
 class Family(Section):
     """One kind of query: a reasoning-gym data set with its options."""
 
@@ -76,28 +82,45 @@ class Family(Section):
         return 1 + numbers * (digits + 1)
 
 
+class Harder(Section):
+    """A second held-out split: `queries` of families that are never trained on."""
+
+    queries: Count
+    families: dict[Name, Family]
+
+
 class Task(Section):
     seed: Seed
     train_queries: Count
     evaluation_queries: Count
     pretraining_queries: Count
     families: dict[Name, Family]
+    harder: Harder | None = Field(default=None, exclude_if=_unset)
 
     @model_validator(mode="after")
     def shares_sum_to_one(self):
-        total = sum(family.share for family in self.families.values())
-        if abs(total - 1.0) > 1e-9:
-            raise ValueError(f"the shares of task.families sum to {total:.6g}; make them sum to 1")
+        pools = {"families": self.families} | ({"harder.families": self.harder.families} if self.harder else {})
+        for name, families in pools.items():
+            total = sum(family.share for family in families.values())
+            if abs(total - 1.0) > 1e-9:
+                raise ValueError(f"the shares of task.{name} sum to {total:.6g}; make them sum to 1")
+        if self.harder and (both := [name for name in self.harder.families if name in self.families]):
+            raise ValueError(f"task.harder.families.{both[0]} is trained on too; the harder split is of others")
         return self
 
 
 class Demonstrations(Section):
-    """Shares of direct answers and of wordy steps (the rest: plain steps), and the error probabilities."""
+    """Shares of direct answers and of wordy steps (the rest: plain steps), and the error probabilities: of slips, and
+    of each wrong procedure where it applies (`bugs`), of which there is none in the first share `clean` of
+    pre-training. `again`: wordy steps of sums are turned round, too."""
 
     direct: Share
     wordy: Share
     slip_per_step: Share
     slip_direct: Share
+    bugs: dict[Literal["carry", "borrow", "sign", "stop"], Share] = Field(default_factory=dict, exclude_if=_unset)
+    clean: Share = Field(default=0.0, exclude_if=_unset)
+    again: bool = Field(default=True, exclude_if=bool)
 
     @model_validator(mode="after")
     def shares_fit(self):
@@ -149,7 +172,7 @@ SCHEDULING = frozenset({"workers", "checkpoint_every"})  # fields of the engine 
 
 class Engine(Section):
     """One training run; the same for every arm, unless its entry `engine` says otherwise. `stop_gflops`: the run ends
-    when it has spent this many, however few or many its steps, and its schedules go by the share that is spent."""
+    when it has paid this many, however few or many its steps, and its schedules go by the share that is paid."""
 
     device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16"]
@@ -174,7 +197,13 @@ class Engine(Section):
 
 class Evaluation(Section):
     """Held-out accuracy at `budgets` equal shares of `budget_gflops`, the baseline's total cost. None: no budget is
-    known, as at the papers' scale, and runs are evaluated every `engine.log_every` steps (on verl always)."""
+    known, as at the papers' scale, and runs are evaluated every `engine.log_every` steps (on verl always).
+
+    `price`: the share of the baseline's bill that generation has, of which `generation_gflops` are known of the
+    `budget_gflops`; a run pays for generation by that `weight`, and stops, and goes through its schedules, by what it
+    has paid. None: a FLOP is a FLOP. `greedy`: the most likely response counts too. `common`: on the way, draws are
+    stratified and shared by all runs (repro.engine.draws), so that differences have less error; those of the last
+    evaluation are independent, as pass@k needs, and shared by arms with a seed."""
 
     budgets: Count
     budget_gflops: Positive | None
@@ -182,6 +211,36 @@ class Evaluation(Section):
     final_samples: Count
     batch_rollouts: Count
     temperature: Temperature
+    generation_gflops: Positive | None = Field(default=None, exclude_if=_unset)
+    price: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, exclude_if=_unset)
+    greedy: bool = Field(default=False, exclude_if=_unset)
+    common: bool = Field(default=False, exclude_if=_unset)
+
+    @model_validator(mode="after")
+    def bill_is_known(self):
+        if self.generation_gflops and self.generation_gflops >= (self.budget_gflops or 0.0):
+            raise ValueError(
+                f"generation_gflops {self.generation_gflops} are a part of budget_gflops, and not less than them"
+            )
+        if self.price and not self.generation_gflops:
+            raise ValueError(f"price {self.price} needs generation_gflops, the baseline's")
+        return self
+
+    @property
+    def weight(self) -> float:
+        """What a FLOP of generation costs, in FLOPs of training: w with w·G / (w·G + R) = price for a baseline that
+        spends G on generation and R on the rest."""
+        if self.price is None:
+            return 1.0
+        rest = self.budget_gflops - self.generation_gflops
+        return self.price / (1 - self.price) * rest / self.generation_gflops
+
+    @property
+    def bill_gflops(self) -> float | None:
+        """What the baseline pays in all: `budget_gflops` with generation at its weight."""
+        if self.price is None:
+            return self.budget_gflops
+        return (self.budget_gflops - self.generation_gflops) / (1 - self.price)
 
 
 def _whole_percent(level: float) -> float:
@@ -286,7 +345,8 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def sizes_fit(self):
-        longest = max(family.longest_prompt for family in self.task.families.values()) + 1  # and the start of text
+        families = [*self.task.families.values(), *(self.task.harder.families.values() if self.task.harder else ())]
+        longest = max(family.longest_prompt for family in families) + 1  # and the start of text
         if self.policy.source is None and longest + self.engine.max_new_tokens > self.policy.max_length:
             raise ValueError(
                 f"policy.max_length {self.policy.max_length} must exceed engine.max_new_tokens "

@@ -5,11 +5,16 @@ all (docs/LOG.md). So each demonstration is drawn from a mixture: a direct answe
 step has an error with a fixed probability (a sixteenth of it if there is one step, so that some queries are trivial).
 The style is independent of the query, so lengths within a group differ by a factor of two or more, and errors are
 equally likely in worked and wordy steps, so length by itself neither helps nor hurts.
-"""
+
+There are two kinds of error. A *slip* is a near miss by chance: a policy that imitates slips answers right greedily,
+and training can only sharpen it. A *bug* is a wrong procedure that most demonstrations share (the procedural bugs of
+Brown and Burton, 1978): a policy that imitates bugs is wrong greedily and holds the right procedure as a minority, so
+that a reward can overrule what imitation learnt."""
 
 import random
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from repro.tasks.queries import END_OF_STEPS, Query
 from repro.tasks.tokenizer import check_symbols
@@ -17,12 +22,16 @@ from repro.tasks.tokenizer import check_symbols
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the styles (the rest is worked steps) and the error probabilities."""
+    """Shares of the styles (the rest is worked steps) and the error probabilities. bugs: {wrong procedure: probability
+    that a step to which it applies is done by it}; see `_wrongly_added` and `_gcd_steps`. again: whether a wordy step
+    of a sum is turned round as well as undone."""
 
     direct: float
     wordy: float
     slip_per_step: float
     slip_direct: float
+    bugs: Mapping[str, float] = field(default_factory=dict)
+    again: bool = True
 
 
 def demonstrate(query: Query, mixture: Mixture, rng: random.Random) -> str:
@@ -40,7 +49,7 @@ def _response(query: Query, mixture: Mixture, rng: random.Random) -> str:
     wordy = style < mixture.direct + mixture.wordy
     dataset = query.entry["metadata"]["source_dataset"]
     worked = {"chain_sum": _sum_steps, "products": _product_steps, "gcd": _gcd_steps}[dataset]
-    steps, answer = worked(query, mixture.slip_per_step, rng, wordy)
+    steps, answer = worked(query, mixture, rng, wordy)
     return ";".join(steps) + END_OF_STEPS + answer
 
 
@@ -56,23 +65,49 @@ def _direct(query: Query, mixture: Mixture, rng: random.Random) -> str:
     return str(_slip(int(query.answer), miss, rng))
 
 
-def _sum_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
+def _wrongly_added(total: int, term: int) -> tuple[str, int] | None:
+    """(bug, result) of a step `total + term` that has a wrong procedure; None of one that has none. sign: it is lost on
+    the way through zero (3−7=4); carry: it is dropped (7+8=5); borrow: the smaller digit is taken from the larger
+    (12−5=13)."""
+    result, ones, digit = total + term, abs(total) % 10, abs(term)
+    if total * result < 0 or (total == 0 and result < 0):
+        return "sign", -result
+    sign, tens = (-1 if min(total, result) < 0 else 1), abs(total) - ones
+    if abs(result) > abs(total) and ones + digit >= 10:
+        return "carry", sign * (tens + (ones + digit) % 10)
+    if abs(result) < abs(total) and ones < digit:
+        return "borrow", sign * (tens + digit - ones)
+    return None
+
+
+def _added(total: int, term: int, mixture: Mixture, rng: random.Random) -> int:
+    """`total + term`, by a wrong procedure as often as the mixture has it."""
+    wrong = _wrongly_added(total, term) if mixture.bugs else None
+    if wrong and rng.random() < mixture.bugs.get(wrong[0], 0.0):
+        return wrong[1]
+    return total + term
+
+
+def _sum_steps(query: Query, mixture: Mixture, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
     """Running sums. Wordy: each step first restates the running total, then is turned round, and undone."""
+    slip = mixture.slip_per_step
     terms = re.findall(r"[+-]?\d+", query.prompt)
     total, steps = int(terms[0]), []
     for term in terms[1:]:
-        result = _slip(total + int(term), slip if len(terms) > 2 else slip / 16, rng)
+        result = _slip(_added(total, int(term), mixture, rng), slip if len(terms) > 2 else slip / 16, rng)
         if wordy:
             undone = f"-{term[1:]}" if term[0] == "+" else f"+{term[1:]}"
-            steps += [f"{total}={total}{term}={result}", f"{term}+{total}={result}", f"{result}{undone}={total}"]
+            turned = [f"{term}+{total}={result}"] if mixture.again else []
+            steps += [f"{total}={total}{term}={result}", *turned, f"{result}{undone}={total}"]
         else:
             steps.append(f"{total}{term}={result}")
         total = result
     return steps, str(total)
 
 
-def _product_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
+def _product_steps(query: Query, mixture: Mixture, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
     """Long multiplication by the second factor's digits."""
+    slip = mixture.slip_per_step
     left, right = (int(number) for number in re.findall(r"\d+", query.prompt))
     if left < 10 and right < 10:
         steps = [f"{right}*{left}={left * right}"] if wordy else []
@@ -85,12 +120,16 @@ def _product_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -
     return (parts + parts[-1:] if wordy else parts), str(_slip(total, slip, rng))
 
 
-def _gcd_steps(query: Query, slip: float, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
-    """Euclid's remainders. Wordy: every pair is written in both orders."""
+def _gcd_steps(query: Query, mixture: Mixture, rng: random.Random, wordy: bool) -> tuple[list[str], str]:
+    """Euclid's remainders. Wordy: every pair is written in both orders. Bug `stop`: a remainder is taken for the last
+    one."""
+    slip, stop = mixture.slip_per_step, mixture.bugs.get("stop", 0.0)
     a, b = (int(number) for number in re.findall(r"\d+", query.prompt))
     a, b = max(a, b), min(a, b)
     steps = []
     while b:
         steps.append(f"{b},{a};{a},{b}" if wordy else f"{a},{b}")
         a, b = b, max(0, _slip(a % b, slip / 2, rng)) % b
+        if stop and b and rng.random() < stop:
+            return steps, str(b)
     return steps, str(a)

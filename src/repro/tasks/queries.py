@@ -4,6 +4,7 @@ A *family* is one reasoning-gym data set at one difficulty, such as sums of five
 families with shares; a pool is drawn from it without repetition, so that training and evaluation pools are disjoint.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -102,11 +103,13 @@ def sample_with_repetition(
 
 @dataclass(frozen=True)
 class QueryPools:
-    """Training and evaluation queries (disjoint prompts), and those for pre-training (disjoint from evaluation)."""
+    """Training and evaluation queries (disjoint prompts), those for pre-training (disjoint from evaluation), and the
+    harder held-out ones, of families of their own, where the task has them."""
 
     train: list[Query]
     evaluation: list[Query]
     pretraining: list[Query]
+    harder: Sequence[Query] = ()
 
 
 def make_pools(task: Any, *, pretraining: bool = True) -> QueryPools:
@@ -120,7 +123,10 @@ def make_pools(task: Any, *, pretraining: bool = True) -> QueryPools:
     held_out = set(taken)
     train = draw_pool(task.families, task.train_queries, [task.seed, 1], taken)
     many = task.pretraining_queries if pretraining else 0
-    pools = QueryPools(train, evaluation, sample_with_repetition(task.families, many, [task.seed, 2], held_out))
+    shown = sample_with_repetition(task.families, many, [task.seed, 2], held_out)
+    more = getattr(task, "harder", None)
+    harder = draw_pool(more.families, more.queries, [task.seed, 3], set()) if more else ()
+    pools = QueryPools(train, evaluation, shown, harder)
     check_symbols(query.prompt for pool in vars(pools).values() for query in pool)
     return pools
 
