@@ -10,6 +10,9 @@ from repro.errors import Refused
 from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 
 SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for use without the pipeline
+GOLDEN = SHIPPED.with_name(
+    "golden"
+)  # that golden steps start from, whatever the study's is: else they would tell no code apart
 
 
 class NoPolicy(Refused, OSError):

@@ -65,11 +65,13 @@ class Panel(Section):
 
 
 class Design(Section):
-    """`baseline`: that pages on panels compare with. `settings`: over params.yaml, for every run. `policies`: base
-    policies by name, each with what it sets itself. `groups`: lists of arms by name."""
+    """`baseline`: that pages on panels compare with. `settings`: over params.yaml, for every run. `beds`: whole sections
+    in place of those of params.yaml, by name. `policies`: base policies by name, each with what it sets itself, `bed`
+    being one of `beds`. `groups`: lists of arms by name."""
 
     baseline: Name = "grpo"
     settings: Changes
+    beds: dict[Name, Changes] = Field(default_factory=dict)
     policies: dict[Name, Changes]
     groups: dict[Name, list[str]]
     panels: dict[Name, Panel]
@@ -136,6 +138,10 @@ def load(path: Path | None = None, *, strict: bool = True) -> Design:
         message = NAMES if first["type"] == "string_pattern_mismatch" or "[key]" in first["loc"] else message
         where = f"{' '.join(where.split())[:100]}: " if where else ""
         raise SettingsError(f"{path.name}: {where}{message.removeprefix('Value error, ')}") from None
+    for name, policy in design.policies.items():
+        if (bed := policy.get("bed")) is not None and bed not in design.beds:
+            near = nearest(str(bed), design.beds)
+            raise SettingsError(f"{path.name}: policies.{name}.bed: there is no bed {brief(bed)}{near}")
     for name, panel in design.panels.items():
         for policy in panel.policies:
             if policy not in design.policies:
@@ -184,13 +190,18 @@ def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
 
 
 def settings_of(design: Design, cell: Cell) -> Settings:
-    """The settings of a run: params.yaml, then the design's, the base policy's, the panel's and the cell's own."""
+    """The settings of a run: params.yaml, then those of its bed, the design's, the base policy's, the panel's and the
+    cell's own."""
     raw = dict(_params(paths.PARAMS, paths.PARAMS.stat().st_mtime_ns))
     scales = raw.get("scales")
     if not isinstance(scales, dict) or raw.get("scale") not in scales:
         settings_module.load()  # says what is wrong
     raw["scales"] = {raw["scale"]: scales[raw["scale"]]}  # the others are not checked again for every run
-    parts = [design.settings, design.policies[cell.policy], design.panels[cell.panel].settings]
+    policy = dict(design.policies[cell.policy])
+    bed = dict(design.beds.get(policy.pop("bed", ""), {}))
+    arms = {"arms": bed.pop("arms", {})}
+    raw |= bed  # its sections as they stand: a family that it does not name is not of it
+    parts = [arms, design.settings, policy, design.panels[cell.panel].settings]
     varied = dict(cell.varied)
     mix = varied.pop("mix", None)
     for part in [*parts, *(_nested(key, value) for key, value in varied.items())]:

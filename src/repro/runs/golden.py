@@ -40,7 +40,7 @@ from repro.methods.guard import MethodError
 from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
-from repro.policy.model import SHIPPED
+from repro.policy.model import GOLDEN
 from repro.runs.key import Asked, digest, has_functions, parts_of
 from repro.settings import Settings
 from repro.settings.arm import EngineChanges
@@ -242,7 +242,7 @@ def _trained(asked: Asked, settings: Settings, method: Method) -> Iterable[Any]:
 def _train(arm: str, settings: Settings, method: Method) -> tuple[Any, Log]:
     from repro.engine.run import Run, make_trainer
 
-    trainer = make_trainer(Run(arm, 0, method, settings, SHIPPED, None, Path(), ""))
+    trainer = make_trainer(Run(arm, 0, method, settings, GOLDEN, None, Path(), ""))
     return trainer, trainer.train(_Unkept(), lambda *_: None)
 
 

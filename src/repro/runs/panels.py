@@ -10,23 +10,20 @@ import pandas as pd
 
 from repro import paths
 from repro.engine.log import Log
-from repro.experiments.language_model import train as language_model
 from repro.files import read_parquet, write_json, write_parquet
-from repro.policy.base import make_base_policy
-from repro.policy.model import ensure_tokenizer, save_policy
 from repro.runs import store
 from repro.runs.batches import batches
 from repro.runs.design import Cell, Design, Panel, settings_of
 from repro.runs.key import Asked
 from repro.runs.make import made_ready
+from repro.runs.policies import policy_of
 from repro.runs.store import Found, Need
 from repro.runs.temperatures import at_temperatures, of_base
 from repro.settings import SCHEDULING, WORDS, Settings
 from repro.stats import panels
 from repro.stored import read_stored
-from repro.tasks.queries import make_pools
 
-TABLES = {"curves": "evaluations", "steps": "steps", "questions": "questions", "seconds": "seconds"}  # of the log
+TABLES = {name: name for name in ("steps", "questions", "harder", "seconds")} | {"curves": "evaluations"}  # of the log
 CHUNK = 24  # runs between two looks at the clock
 # What a panel's runs depend on, as stored beside them to say in words what an edit has changed.
 SECTIONS = {
@@ -55,21 +52,6 @@ def by_setting(design: Design, of: Sequence[Cell]) -> Iterator[tuple[list[Cell],
         alike.setdefault(cell.setting, []).append(cell)
     for cells in alike.values():
         yield cells, settings_of(design, cells[0])
-
-
-def policy_of(design: Design, cell: Cell, say: Callable = print) -> Path:
-    """The folder of the cell's base policy, in git; pre-trained where it is not there yet. A language model's is the
-    one that its package was converted into."""
-    if design.panels[cell.panel].few_shot:
-        return language_model.policy_of(settings_of(design, cell))
-    folder = paths.BASE_POLICIES / cell.policy
-    if not (folder / "config.json").exists():
-        first = next(panel for panel, entry in design.panels.items() if cell.policy in entry.policies)
-        settings = settings_of(design, Cell(first, cell.policy, "", 0))
-        say(f"base policy {cell.policy} is not there: pre-training it takes minutes")
-        model, _ = make_base_policy(settings.policy, make_pools(settings.task), say)
-        save_policy(model, ensure_tokenizer(settings.policy.source), folder)
-    return folder
 
 
 def make(
@@ -191,7 +173,9 @@ def tables_of(cells: Sequence[Cell], logs: Mapping[Cell, Log]) -> dict[str, pd.D
     """The tables of a panel's runs but `runs` and `temperatures`."""
     found = {}
     for table, name in TABLES.items():
-        found[table] = _rows(cells, logs, name).drop(columns="prompt", errors="ignore")
+        rows = _rows(cells, logs, name)
+        if len(rows) or table != "harder":  # a split that not every bed has
+            found[table] = rows.drop(columns="prompt", errors="ignore")
     seconds = found["seconds"].groupby(["run", "phase"], sort=False, as_index=False)
     drawn = [batches(pd.DataFrame(logs[cell].selection)).assign(run=cell.name) for cell in cells]
     return found | {"seconds": seconds["seconds"].sum(), "batches": pd.concat(drawn, ignore_index=True)}

@@ -17,7 +17,18 @@ from repro.stored import read_stored
 KEY = ("asks", "computes")  # columns of `runs`: what a run is found by (repro.runs.store)
 ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
 RATE = "engine.learning_rate"  # what the panels of tuning vary
-TABLES = ("runs", "curves", "steps", "batches", "questions", "temperatures", "seconds", "selection", "rollouts")
+TABLES = (
+    "runs",
+    "curves",
+    "steps",
+    "batches",
+    "questions",
+    "harder",
+    "temperatures",
+    "seconds",
+    "selection",
+    "rollouts",
+)
 NAMES = {"evaluations": "curves"}  # what tables of the engine's log are called here, where it is otherwise
 MADE_WITH = {"sections": dict[str, dict], "arms": dict[str, dict]}  # settings.json of a panel: what its runs depend on
 RESTING = paths.BUILD / "panels.json"  # {panel: what its pages rest on}, which `dvc repro` writes
@@ -30,7 +41,7 @@ class NoRuns(Refused):
 def load(table: str, panel: str | None = None, root: Path | None = None, columns: Sequence[str] = ()) -> pd.DataFrame:
     """One table of all panels, or of one: runs (a row per run: panel, policy, arm, seed, what was varied, machine),
     curves (a row per evaluation), steps (per training step), batches (per logged batch, before selection), questions
-    (per held-out query at the end), temperatures (per held-out query and temperature, of some panels), seconds (CPU
+    (per held-out query at the end), harder (the same of the harder split), temperatures (per held-out query and temperature, of some panels), seconds (CPU
     seconds by phase), selection and rollouts (per rollout of a logged batch, of some panels). runs/README.md describes
     the columns. Empty where nothing has been made yet; Unreadable where a file lacks one of `columns`. `root`: by
     default the tables in git, but where an edit asks for other runs, and the store has them, those
