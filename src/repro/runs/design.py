@@ -65,9 +65,9 @@ class Panel(Section):
 
 
 class Design(Section):
-    """`baseline`: that pages on panels compare with. `settings`: over params.yaml, for every run. `beds`: whole sections
-    in place of those of params.yaml, by name. `policies`: base policies by name, each with what it sets itself, `bed`
-    being one of `beds`. `groups`: lists of arms by name."""
+    """`baseline`: that pages on panels compare with. `settings`: over params.yaml, for every run. `beds`: whole
+    sections in place of those of params.yaml, by name. `policies`: base policies by name, each with what it sets
+    itself, `bed` being one of `beds`. `groups`: lists of arms by name."""
 
     baseline: Name = "grpo"
     settings: Changes

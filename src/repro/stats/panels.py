@@ -41,11 +41,11 @@ class NoRuns(Refused):
 def load(table: str, panel: str | None = None, root: Path | None = None, columns: Sequence[str] = ()) -> pd.DataFrame:
     """One table of all panels, or of one: runs (a row per run: panel, policy, arm, seed, what was varied, machine),
     curves (a row per evaluation), steps (per training step), batches (per logged batch, before selection), questions
-    (per held-out query at the end), harder (the same of the harder split), temperatures (per held-out query and temperature, of some panels), seconds (CPU
-    seconds by phase), selection and rollouts (per rollout of a logged batch, of some panels). runs/README.md describes
-    the columns. Empty where nothing has been made yet; Unreadable where a file lacks one of `columns`. `root`: by
-    default the tables in git, but where an edit asks for other runs, and the store has them, those
-    (repro.runs.resting)."""
+    (per held-out query at the end), harder (the same of the harder split), temperatures (per held-out query and
+    temperature, of some panels), seconds (CPU seconds by phase), selection and rollouts (per rollout of a logged batch,
+    of some panels). runs/README.md describes the columns. Empty where nothing has been made yet; Unreadable where a
+    file lacks one of `columns`. `root`: by default the tables in git, but where an edit asks for other runs, and the
+    store has them, those (repro.runs.resting)."""
     if table not in TABLES:
         raise ValueError(f"runs have no table {table!r}; they have {', '.join(TABLES)}")
     folders = sorted(_in_place(folder, root) for folder in (root or paths.PANELS).glob(panel or "*"))
