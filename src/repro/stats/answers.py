@@ -2,6 +2,7 @@
 open."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,28 +35,48 @@ def answered(
     answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
                                       ±MARGIN; else open
     """
-    made = set(table["arm"])
-    arms = {arm: family for family, members in families.items() for arm in members if arm in made}
-    fit = compare(table, measure, list(arms), baseline)
-    low_A, high_A = fit.interval(statistics.confidence)
-    predicted = fit.prediction(statistics.confidence, REPEATED)
-    rows = pd.DataFrame(
-        {
-            "family": list(arms.values()),
-            "difference": fit.estimate_A,
-            "difference_low": low_A,
-            "difference_high": high_A,
-            "adjusted": _adjusted(fit, list(arms.values())),
-            "predicted_low": predicted[0],
-            "predicted_high": predicted[1],
-            "detectable": fit.detectable(statistics.confidence, 0.8),
-            "seeds": _seeds(fit, list(arms.values()), statistics.confidence),
-            "by_policy": list(map(list, fit.own_A_P)),
-            "agree": (np.sign(fit.own_A_P) == np.sign(fit.estimate_A)[:, None]).sum(1),
-        },
-        index=pd.Index(arms, name="arm"),
+    return together([({}, table, measure)], families, baseline, statistics)
+
+
+def together(
+    asked: Sequence[tuple[Mapping[str, Any], pd.DataFrame, str]],
+    families: Mapping[str, Sequence[str]],
+    baseline: str,
+    statistics: Statistics,
+) -> pd.DataFrame:
+    """`answered` for several questions, (labels, table, measure) each, corrected over all rows: what is printed
+    together is judged together. The labels are columns in front."""
+    fits, parts = [], []
+    for labels, table, measure in asked:
+        made = set(table["arm"])
+        arms = {arm: family for family, members in families.items() for arm in members if arm in made}
+        fits.append(compare(table, measure, list(arms), baseline))
+        parts.append(pd.DataFrame({**labels, "family": list(arms.values())}, index=pd.Index(arms, name="arm")))
+    tests = pd.concat(parts)["family"].value_counts()
+    rows = [_row(*of, tests, statistics.confidence) for of in zip(fits, parts, strict=True)]
+    whole = pd.concat(rows)
+    whole["adjusted"] = _adjusted(np.concatenate([fit.p_values() for fit in fits]), whole["family"].to_numpy())
+    return whole.assign(answer=[_answer(row, statistics.confidence) for row in whole.itertuples()])
+
+
+def _row(fit: Nested, labels: pd.DataFrame, tests: pd.Series, confidence: float) -> pd.DataFrame:
+    low_A, high_A = fit.interval(confidence)
+    predicted = fit.prediction(confidence, REPEATED)
+    told = [
+        fit.seeds_to_tell(confidence, MARGIN, count)[place] for place, count in enumerate(labels["family"].map(tests))
+    ]
+    return labels.assign(
+        difference=fit.estimate_A,
+        difference_low=low_A,
+        difference_high=high_A,
+        adjusted=np.nan,
+        predicted_low=predicted[0],
+        predicted_high=predicted[1],
+        detectable=fit.detectable(confidence, 0.8),
+        seeds=told,
+        by_policy=list(map(list, fit.own_A_P)),
+        agree=(np.sign(fit.own_A_P) == np.sign(fit.estimate_A)[:, None]).sum(1),
     )
-    return rows.assign(answer=[_answer(row, statistics.confidence) for row in rows.itertuples()])
 
 
 def told(fit: Nested, confidence: float, corrected: str = "fdr") -> pd.DataFrame:
@@ -79,19 +100,14 @@ def told(fit: Nested, confidence: float, corrected: str = "fdr") -> pd.DataFrame
     )
 
 
-def _adjusted(fit: Nested, families: Sequence[str]) -> np.ndarray:
+def _adjusted(p_A: np.ndarray, family_A: np.ndarray) -> np.ndarray:
     from scipy.stats import false_discovery_control  # a second of imports
 
-    p_A, adjusted_A = fit.p_values(), np.empty(len(families))
-    for place, family in enumerate(dict.fromkeys(families)):
-        own_A = np.array(families) == family
+    adjusted_A = np.empty(len(family_A))
+    for place, family in enumerate(dict.fromkeys(family_A)):
+        own_A = family_A == family
         adjusted_A[own_A] = holm(p_A[own_A]) if place == 0 else false_discovery_control(p_A[own_A])
     return adjusted_A
-
-
-def _seeds(fit: Nested, families: Sequence[str], confidence: float) -> np.ndarray:
-    counts = pd.Series(families).map(pd.Series(families).value_counts())
-    return np.array([fit.seeds_to_tell(confidence, MARGIN, tests)[place] for place, tests in enumerate(counts)])
 
 
 def _answer(row, confidence: float) -> str:
