@@ -83,9 +83,11 @@ class Family(Section):
 
 
 class Harder(Section):
-    """A second held-out split: `queries` of families that are never trained on."""
+    """A second held-out split: `queries` of families that are never trained on. `shown`: their share of the queries of
+    pre-training, whose demonstrations they are in, so that a base policy can do them at all."""
 
     queries: Count
+    shown: Share = 0.0
     families: dict[Name, Family]
 
 

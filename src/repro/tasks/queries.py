@@ -104,7 +104,7 @@ def sample_with_repetition(
 @dataclass(frozen=True)
 class QueryPools:
     """Training and evaluation queries (disjoint prompts), those for pre-training (disjoint from evaluation), and the
-    harder held-out ones, of families of their own, where the task has them."""
+    harder held-out ones, of families of their own that are not trained on, where the task has them."""
 
     train: list[Query]
     evaluation: list[Query]
@@ -122,10 +122,11 @@ def make_pools(task: Any, *, pretraining: bool = True) -> QueryPools:
     evaluation = draw_pool(task.families, task.evaluation_queries, [task.seed, 0], taken)
     held_out = set(taken)
     train = draw_pool(task.families, task.train_queries, [task.seed, 1], taken)
-    many = task.pretraining_queries if pretraining else 0
-    shown = sample_with_repetition(task.families, many, [task.seed, 2], held_out)
-    more = getattr(task, "harder", None)
-    harder = draw_pool(more.families, more.queries, [task.seed, 3], set()) if more else ()
+    many, harder, shown = task.pretraining_queries if pretraining else 0, [], []
+    if more := getattr(task, "harder", None):
+        harder = draw_pool(more.families, more.queries, [task.seed, 3], held_out)
+        shown = sample_with_repetition(more.families, round(more.shown * many), [task.seed, 4], held_out)
+    shown = sample_with_repetition(task.families, many - len(shown), [task.seed, 2], held_out) + shown
     pools = QueryPools(train, evaluation, shown, harder)
     check_symbols(query.prompt for pool in vars(pools).values() for query in pool)
     return pools
