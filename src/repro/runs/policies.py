@@ -9,14 +9,15 @@ import torch
 from repro import paths
 from repro.engine.evaluate import examine
 from repro.experiments.language_model import train as language_model
-from repro.files import read_parquet, write_parquet
+from repro.files import write_parquet
 from repro.policy.base import make_base_policy
 from repro.policy.model import ensure_tokenizer, load_policy, save_policy
 from repro.runs.design import Cell, Design, settings_of
 from repro.settings import Settings
+from repro.stats import panels
 from repro.tasks.queries import make_pools
 
-BASE, HISTORY = "base.parquet", "pretraining.parquet"
+HISTORY = "pretraining.parquet"
 SAMPLES = 64  # of each held-out query
 
 
@@ -33,7 +34,7 @@ def policy_of(design: Design, cell: Cell, say: Callable = print) -> Path:
         model, history = make_base_policy(settings.policy, make_pools(settings.task), say)
         save_policy(model, ensure_tokenizer(settings.policy.source), folder)
         write_parquet(history, folder / HISTORY)
-        write_parquet(answers_of(folder, settings), folder / BASE)
+        write_parquet(answers_of(folder, settings), folder / panels.BASE)
     return folder
 
 
@@ -52,8 +53,3 @@ def answers_of(folder: Path, settings: Settings) -> pd.DataFrame:
         parts.append(pd.DataFrame({"split": split, **known, **counts}))
     torch.set_num_threads(threads)
     return pd.concat(parts, ignore_index=True)
-
-
-def base_of(policy: str) -> pd.DataFrame:
-    """`answers_of` a base policy in git."""
-    return read_parquet(paths.BASE_POLICIES / policy / BASE, "git checkout runs/policies")

@@ -16,6 +16,7 @@ from repro.stored import read_stored
 
 KEY = ("asks", "computes")  # columns of `runs`: what a run is found by (repro.runs.store)
 ROWS = "rows_"  # columns of `runs`: how many rows a run has in another table
+BASE = "base.parquet"  # in the folder of a base policy
 RATE = "engine.learning_rate"  # what the panels of tuning vary
 TABLES = (
     "runs",
@@ -56,6 +57,12 @@ def load(table: str, panel: str | None = None, root: Path | None = None, columns
 def _in_place(folder: Path, root: Path | None) -> Path:
     view = paths.BUILD / "panels" / folder.name
     return view if root is None and view.is_dir() else folder
+
+
+def base_of(policy: str) -> pd.DataFrame:
+    """What a base policy of the design answers before any training: a row per held-out query of either split (split,
+    query, family, samples, successes, tokens, truncated, greedy; repro.runs.policies.answers_of)."""
+    return read_parquet(paths.BASE_POLICIES / policy / BASE, "git checkout runs/policies")
 
 
 def says(names: Sequence[str]) -> str:

@@ -1,0 +1,98 @@
+"""The gates of the bed: what it needs before it can answer which rollouts are worth training on, measured in panel
+`gates`, GRPO and a coin flip as reward on every base policy, none of which was left out."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from repro.stats import panels
+from repro.stats.intervals import t_intervals
+from repro.stats.pass_at_k import pass_at_k
+
+PANEL, TAUGHT, CHANCE = "gates", "grpo", "random-reward"
+HELD_OUT, HARDER = "held-out", "harder"
+CONFIDENCE = 0.95
+Value = Callable[[pd.DataFrame], np.ndarray]  # of rows of counts, one per query
+
+
+def greedy(rows: pd.DataFrame) -> np.ndarray:
+    return rows["greedy"].to_numpy(float)
+
+
+def accuracy(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["successes"] / rows["samples"]).to_numpy()
+
+
+def pass_16(rows: pd.DataFrame) -> np.ndarray:
+    return pass_at_k(rows["successes"].to_numpy(), rows["samples"].to_numpy(), 16)
+
+
+def of_runs(table: str, arm: str = TAUGHT) -> pd.DataFrame:
+    """A table of the panel's runs of `arm`, with policy and seed."""
+    runs = panels.made([PANEL], ["policy", "arm", "seed"])
+    return panels.load(table, PANEL).merge(runs.loc[runs["arm"] == arm, ["run", "policy", "seed"]], on="run")
+
+
+def base(policy: str, split: str = HELD_OUT) -> pd.DataFrame:
+    """The base policy's counts on the queries of a split."""
+    whole = panels.base_of(policy)
+    return whole[whole["split"] == split]
+
+
+def rises(of: Value, split: str = HELD_OUT, arm: str = TAUGHT) -> pd.DataFrame:
+    """A row per base policy (the index): before, after, rise, low and high, what training adds to `of` and its 95%
+    interval over queries, each the mean over seeds."""
+    asked, rows = of_runs("questions" if split == HELD_OUT else "harder", arm), {}
+    asked = asked.assign(value=of(asked))
+    for policy, own in asked.groupby("policy"):
+        before_Q = of(base(policy, split))
+        after_Q = own.groupby("query")["value"].mean().to_numpy()
+        ends = (float(end[0]) for end in t_intervals((after_Q - before_Q)[None], CONFIDENCE))
+        rows[policy] = [before_Q.mean(), after_Q.mean(), *ends]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["before", "after", "rise", "low", "high"])
+
+
+def queries() -> pd.DataFrame:
+    """Of each base policy (the index), the shares of held-out queries with 0 < p < 0.1 and p > 0.9."""
+    rates = {policy: accuracy(base(policy)) for policy in policies()}
+    shares = {policy: [((p > 0) & (p < 0.1)).mean(), (p > 0.9).mean()] for policy, p in rates.items()}
+    return pd.DataFrame.from_dict(shares, orient="index", columns=["rare", "known"])
+
+
+def costs() -> pd.DataFrame:
+    """Of each base policy's first batches: variation (standard deviation over mean) of costs, tail (99th percentile
+    over the median), correlation of |A| and cost; and cut, the share of truncated responses over whole runs."""
+    first = of_runs("selection")
+    cut = of_runs("curves").groupby("policy")["truncated"].mean()
+    rows = {}
+    for policy, own in first[first["step"] == 0].groupby("policy"):
+        cost_N, size_N = own["cost"].to_numpy(float), own["advantage"].abs()
+        variation, tail = cost_N.std() / cost_N.mean(), np.quantile(cost_N, 0.99) / np.median(cost_N)
+        rows[policy] = [variation, tail, np.corrcoef(size_N, cost_N)[0, 1], cut[policy]]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["variation", "tail", "correlation", "cut"])
+
+
+def last_quarter() -> tuple[float, float, float]:
+    """(mean, low, high) over runs of GRPO: what the last quarter of the steps adds to accuracy at temperature 1,
+    linear between evaluations."""
+    gained = []
+    for _, own in of_runs("curves").sort_values("step", kind="stable").groupby("run"):
+        before, after = np.interp([0.75, 1.0], own["step"] / own["step"].max(), own["accuracy"])
+        gained.append(after - before)
+    mean, low, high = (float(end[0]) for end in t_intervals(np.array([gained]), CONFIDENCE))
+    return mean, low, high
+
+
+def clipped() -> pd.Series:
+    """The share of tokens that PPO's clip acts on, mean over a run of GRPO, by base policy."""
+    return of_runs("steps").groupby("policy")["clipped"].mean()
+
+
+def seconds() -> pd.Series:
+    """CPU seconds of a run of GRPO, evaluations included (the index: runs)."""
+    return of_runs("seconds").groupby("run")["seconds"].sum()
+
+
+def policies() -> list[str]:
+    return sorted(panels.made([PANEL], ["policy"])["policy"].unique())
