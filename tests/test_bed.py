@@ -1,6 +1,8 @@
 """The gates of the bed, written down before its base policies were made (repro.experiments.gates). One that is not met
 is a strict expected failure with its figure."""
 
+import pytest
+
 from repro.experiments import gates
 from repro.stats import panels
 
@@ -42,9 +44,11 @@ def test_base_policies_have_queries_that_they_know():
     assert (gates.queries()["known"] >= 0.10).sum() >= MOST
 
 
+@pytest.mark.xfail(strict=True, reason="0.73 to 0.81 times their mean, above 0.8 on two of eight base policies")
 def test_costs_vary():
     costs = gates.costs()
-    assert (costs["variation"] > 0.8).sum() >= MOST and (costs["tail"] > 2.5).sum() >= MOST
+    assert (costs["tail"] > 2.5).all()  # this one is met: 4.8 to 6.0
+    assert (costs["variation"] > 0.8).sum() >= MOST
 
 
 def test_some_responses_are_cut_and_costs_go_with_advantages():
@@ -52,6 +56,7 @@ def test_some_responses_are_cut_and_costs_go_with_advantages():
     assert (costs["cut"] > 0).all() and (costs["correlation"].abs() > 0.05).sum() >= MOST
 
 
+@pytest.mark.xfail(strict=True, reason="0.11 to 0.18% of tokens: most of so small a task are certain")
 def test_the_clip_acts():
     assert gates.clipped().between(0.01, 0.20).sum() >= MOST
 

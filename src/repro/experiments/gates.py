@@ -62,14 +62,16 @@ def queries() -> pd.DataFrame:
 
 def costs() -> pd.DataFrame:
     """Of each base policy's first batches: variation (standard deviation over mean) of costs, tail (99th percentile
-    over the median), correlation of |A| and cost; and cut, the share of truncated responses over whole runs."""
-    first = of_runs("selection")
+    over the median); and over a run's logged batches correlation, the mean one of |A| and cost, and cut, the mean share
+    of truncated responses."""
+    logged = of_runs("selection")
     cut = of_runs("curves").groupby("policy")["truncated"].mean()
     rows = {}
-    for policy, own in first[first["step"] == 0].groupby("policy"):
-        cost_N, size_N = own["cost"].to_numpy(float), own["advantage"].abs()
+    for policy, own in logged.groupby("policy"):
+        cost_N = own.loc[own["step"] == 0, "cost"].to_numpy(float)
+        each = [np.corrcoef(batch["advantage"].abs(), batch["cost"])[0, 1] for _, batch in own.groupby(["run", "step"])]
         variation, tail = cost_N.std() / cost_N.mean(), np.quantile(cost_N, 0.99) / np.median(cost_N)
-        rows[policy] = [variation, tail, np.corrcoef(size_N, cost_N)[0, 1], cut[policy]]
+        rows[policy] = [variation, tail, np.nanmean(each), cut[policy]]
     return pd.DataFrame.from_dict(rows, orient="index", columns=["variation", "tail", "correlation", "cut"])
 
 
