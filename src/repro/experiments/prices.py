@@ -4,15 +4,18 @@ Panel `rates` tunes every method's learning rate at each price; those of CONFIRM
 from more base policies, on seeds of their own. A run has paid its bill when it ends, so a measure is read off its last
 evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from repro.settings import Statistics
 from repro.stats import compare
+from repro.stats.answers import together
+from repro.stats.outcomes import at_shares
 from repro.stats.panels import RATE
 
 TUNED = "rates"
-CONFIRMED = ("confirm-27", "confirm-75")  # a panel for each price
+CONFIRMED = ("confirm-27", "confirm-75")  # a panel for each price, since each arm has a rate of its own at each
 PRICE = "evaluation.price"
 MEASURES = {
     "accuracy": "temperature 1",
@@ -48,3 +51,41 @@ def best_rates(table: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
         best = mean.idxmax()
         rows[price, arm] = {"best": best, "edge": int(best == mean.index.max()) - int(best == mean.index.min())}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["price", "arm"])
+
+
+def answers(
+    runs: pd.DataFrame, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
+) -> pd.DataFrame:
+    """A row per price, measure and arm of `ended` runs of CONFIRMED: price, measure and what repro.stats.answers tells,
+    corrected over all measures and prices together."""
+    asked = [
+        ({"price": price, "measure": measure}, own, measure)
+        for price, own in runs.groupby("price", sort=True)
+        for measure in MEASURES
+    ]
+    return together(asked, families, baseline, statistics)
+
+
+def at_every(
+    runs: pd.DataFrame, prices: Sequence[float], baseline: str, confidence: float, measures: Sequence[str]
+) -> pd.DataFrame:
+    """Differences from the baseline at any price: a row per price, measure and arm (price, measure, arm, difference and
+    its interval, answer, short). Read off the curves of the panel whose price is nearer, linear between evaluations,
+    when the bill at this price is paid; short, the share of an arm's runs that had ended before: their last value
+    counts."""
+    curves, parts = compare.rows("curves", runs), []
+    tuned = sorted(runs["price"].unique())
+    for price in prices:
+        nearest = min(tuned, key=lambda other: abs(other - price))
+        own = curves[curves["price"] == nearest]
+        paid = compare.priced(own, baseline, compare.weight_of(own, baseline, price))
+        short = (paid.groupby("run")["share"].max() < 0.995).rename("short")
+        of_run = runs[runs["price"] == nearest].set_index("run").join(short)
+        table = of_run[["policy", "arm", "seed"]]
+        for measure in measures:
+            table = table.assign(**{measure: at_shares(paid, [1.0], measure)[1.0]})
+        arms = [arm for arm in table["arm"].unique() if arm != baseline]
+        told = compare.differences(table, list(measures), arms, baseline, confidence)
+        told["short"] = told["arm"].map(of_run.groupby("arm")["short"].mean())
+        parts.append(told.assign(price=price))
+    return pd.concat(parts, ignore_index=True)

@@ -23,6 +23,16 @@ document.addEventListener("DOMContentLoaded", () => {
   };
 
   const choice = (name, options, heights, view) => {
+    if (options.every(([, label]) => /^\d+%$/.test(label))) { // shares stand on a scale
+      const range = made("input", { type: "range", name, min: 0, max: options.length - 1, value: 0 });
+      const said = made("output", {}, options[0][1]);
+      range.addEventListener("input", () => {
+        const [value, label] = options[range.value];
+        said.value = label;
+        view.signal(`pick_${name}`, value).runAsync();
+      });
+      return made("label", {}, `${name} `, range, said);
+    }
     const select = made("select", { name }, ...options.map(([value, label]) => made("option", { value }, label)));
     select.addEventListener("change", () => {
       if (name === "group") view.height(heights[select.value]); // fewer rows are as high each
