@@ -1,0 +1,88 @@
+"""Do the three papers' claims hold? A dozen of configs/front_claims.yaml, judged for the same bill by the panels of
+repro.experiments.prices."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import TypeAdapter
+
+from repro.paths import CONFIGS
+from repro.settings import Statistics
+from repro.settings.fields import Section
+from repro.settings.text import read_mapping
+from repro.stats import compare
+from repro.stats.answers import MARGIN
+from repro.stats.multiplicity import holm
+from repro.stats.nested import nested
+from repro.stats.outcomes import paired
+
+
+class Claim(Section):
+    """A row of the file; its head says what the fields are."""
+
+    paper: str
+    place: str
+    claim: str
+    arm: str = ""
+    over: str = ""
+    difference: str = ""
+    ratio: str = ""
+    says: Literal["higher", "lower", "not lower", ""] = ""
+    untested: str = ""
+
+
+def load() -> list[Claim]:
+    return TypeAdapter(list[Claim]).validate_python(read_mapping(CONFIGS / "front_claims.yaml"))
+
+
+def judged(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
+    """A row per claim and price of `repro.experiments.prices.ended` runs: paper, place, claim, price, says; effect, low
+    and high, a difference or a `ratio` with its interval; p, of none, corrected by Holm over all rows; and verdict.
+
+    holds, opposite   p is significant, on the side that the claim says or on the other
+    holds             also a *not lower* whose interval lies above −MARGIN
+    not seen          neither
+    """
+    rows = []
+    for price, own in runs.groupby("price", sort=True):
+        curves = compare.rows("curves", own)
+        paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, price))
+        rows += [{"price": price} | _measured(claim, own, paid, statistics.confidence) for claim in load()]
+    table = pd.DataFrame(rows)
+    table["p"] = holm(table["p"])
+    return table.assign(verdict=[_verdict(row, 1 - statistics.confidence) for row in table.itertuples()])
+
+
+def _measured(claim: Claim, runs: pd.DataFrame, paid: pd.DataFrame, confidence: float) -> dict[str, Any]:
+    words = {name: getattr(claim, name) for name in ("paper", "place", "claim", "says", "untested")}
+    row = {**words, "ratio": bool(claim.ratio)}
+    if claim.untested:
+        return row | dict.fromkeys(("effect", "low", "high"), np.nan) | {"p": 1.0}
+    each_P_S = _spent(paid, claim) if claim.ratio else paired(runs, claim.difference, [claim.arm], claim.over)[0]
+    fit = nested(each_P_S[None])
+    ends = [float(end[0]) for end in (fit.estimate_A, *fit.interval(confidence))]
+    return (
+        row
+        | dict(zip(("effect", "low", "high"), np.exp(ends) if claim.ratio else ends, strict=True))
+        | {"p": float(fit.p_values()[0])}
+    )
+
+
+def _spent(paid: pd.DataFrame, claim: Claim) -> np.ndarray:
+    """logs_P_S: the logarithm of what `claim.arm` spends of a cost over what `claim.over` spends to be as accurate:
+    pseudo-values of a jackknife over the seeds of each base policy."""
+    curves, pair = paid[paid["arm"].isin([claim.arm, claim.over])], [claim.over, claim.arm]
+    left_out = compare.leaving_out(curves, ["policy"], lambda part: np.log(compare.factors(part, pair, claim.ratio)[1]))
+    return np.array([compare.pseudo_values(estimates_J) for _, _, estimates_J in left_out])
+
+
+def _verdict(row: Any, level: float) -> str:
+    if row.untested:
+        return "not testable here"
+    if row.says == "not lower" and row.low > -MARGIN:
+        return "holds"
+    if row.p >= level:
+        return "not seen"
+    above = row.effect > (1 if row.ratio else 0)
+    return "holds" if above == (row.says != "lower") else "opposite"
