@@ -7,8 +7,12 @@ evaluation."""
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
+from matplotlib.figure import Figure
 
-from repro.settings import Statistics
+from repro.paths import DESIGN
+from repro.plots import answers as drawn
+from repro.settings import Settings, Statistics
+from repro.settings.text import read_mapping
 from repro.stats import compare
 from repro.stats.answers import together
 from repro.stats.outcomes import at_shares
@@ -53,17 +57,32 @@ def best_rates(table: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["price", "arm"])
 
 
-def answers(
-    runs: pd.DataFrame, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
-) -> pd.DataFrame:
+def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
     """A row per price, measure and arm of `ended` runs of CONFIRMED: price, measure and what repro.stats.answers tells,
-    corrected over all measures and prices together."""
+    corrected over all measures and prices together: of the design's primaries by Holm, of the other arms by the false
+    discovery rate."""
+    primaries = read_mapping(DESIGN)["groups"]["primaries"]
+    others = [arm for arm in runs["arm"].unique() if arm not in (*primaries, baseline)]
+    families = {"Primaries": primaries, "Controls and objectives": others}
     asked = [
         ({"price": price, "measure": measure}, own, measure)
         for price, own in runs.groupby("price", sort=True)
         for measure in MEASURES
     ]
     return together(asked, families, baseline, statistics)
+
+
+def titles_of(settings: Settings, arms: Sequence[str]) -> dict[str, str]:
+    return {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
+
+
+def figure(told: pd.DataFrame, titles: Mapping[str, str], measure: str, title: str) -> Figure:
+    """Differences by one measure, a panel for each price, base policies as dots."""
+    own = told[told["measure"] == measure]
+    by_price = {
+        f"generation {price:.0%} of GRPO's bill": of.assign(each=of["by_policy"]) for price, of in own.groupby("price")
+    }
+    return drawn.answers(by_price, titles, title)
 
 
 def at_every(

@@ -29,13 +29,13 @@ def filled(page: str, root: Path = ROOT) -> str:
 
 
 def front_picture(settings: Settings) -> "Figure":
-    """How the arms of README's table end against the baseline for the same FLOPs."""
-    from repro.experiments import equal_cost as front
-    from repro.stats import panels
-    from repro.stats.rates import best_rates, sensitivity
+    """How the arms of README's table end against the baseline for the same bill."""
+    from repro.experiments import prices
 
-    comparison = front.compare(settings, panels.engine_of("budget")["learning_rate"], best_rates(sensitivity())["best"])
-    return front.figure(comparison, panels.baseline(), front_page=True)
+    runs = prices.ended(prices.CONFIRMED)
+    told = prices.answers(runs, settings.baseline, settings.statistics)
+    titles = prices.titles_of(settings, runs["arm"].unique())
+    return prices.figure(told, titles, "accuracy", "Which methods end higher for the same bill?")
 
 
 @command

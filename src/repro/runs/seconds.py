@@ -5,7 +5,7 @@ from functools import cache
 from repro.runs.key import Asked
 from repro.stats import panels
 
-PANEL = "steps"  # whose runs are the measure
+PANEL = "default"  # whose runs are the measure
 
 
 def seconds_of(asked: Asked) -> float:
@@ -21,4 +21,4 @@ def _each() -> float:
     """Seconds for a rollout and a token of the longest response allowed."""
     seconds, steps = panels.load("seconds", PANEL), panels.load("steps", PANEL)
     whole, rollouts = seconds.groupby("run")["seconds"].sum(), steps.groupby("run")["rollouts"].max()
-    return float((whole / rollouts).median() / 176)  # the longest response of that panel
+    return float((whole / rollouts).median() / panels.engine_of(PANEL)["max_new_tokens"])
