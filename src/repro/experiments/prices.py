@@ -28,6 +28,7 @@ MEASURES = {
     "harder pass@16": "harder, pass@16",
 }
 KS = (4, 16)
+KNOWN = ["run", "panel", *compare.KEYS, "price"]  # of a run, before what it reached
 
 
 def ended(names: Sequence[str], where: Sequence[str] = ("policy",)) -> pd.DataFrame:
@@ -76,7 +77,7 @@ def at_every(
     its interval, answer, short). Read off the curves of the panel whose price is nearer, linear between evaluations,
     when the bill at this price is paid; short, the share of an arm's runs that had ended before: their last value
     counts."""
-    curves, parts = compare.rows("curves", runs), []
+    curves, parts = compare.rows("curves", runs[KNOWN]), []
     tuned = sorted(runs["price"].unique())
     for price in prices:
         nearest = min(tuned, key=lambda other: abs(other - price))
