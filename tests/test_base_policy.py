@@ -69,7 +69,7 @@ def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there
     small = shipped.fitting(settings_module.load(scale="smoke"))
     assert small == shipped.FOLDERS["smoke"] and (small / "model.safetensors").exists()
     assert (shipped.SHIPPED / "model.safetensors").read_bytes() == (
-        paths.BASE_POLICIES / "a" / "model.safetensors"
+        paths.BASE_POLICIES / "i" / "model.safetensors"
     ).read_bytes()
 
 

@@ -248,6 +248,7 @@ def test_an_arm_that_joins_a_panel_is_stored_and_one_with_runs_stays_as_it_was_m
 
 def test_a_policy_is_sampled_where_its_run_ends_and_where_it_began(place, monkeypatch):
     entry = {**DESIGN["panels"]["main"], "arms": ["grpo"], "seeds": [0, 1], "temperatures": {0.01: 1, 1.0: 3}}
+    entry["settings"] = {"engine": {"learning_rate": 1e-2}}  # so that two steps change what is likeliest
     paths.DESIGN.write_text(yaml.safe_dump({**DESIGN, "panels": {"end": entry, "main": {**entry, "temperatures": {}}}}))
     made(monkeypatch)
     table, questions = panels.load("temperatures"), panels.load("questions")

@@ -221,11 +221,14 @@ def test_bugs_are_followed_through_and_without_them_no_number_is_drawn(prompt, d
     assert steps("g18,48=", "gcd", "wordy", bugs=ALWAYS) == "18,48;48,18#12"
 
 
-def test_a_harder_split_is_of_its_own_families_and_changes_no_other_pool(pools):
-    more = SimpleNamespace(queries=11, families={"sum-9": FAMILIES["sum-6"].model_copy(update={"share": 1.0})})
-    with_harder = make_pools(task(harder=more))
-    assert replace(with_harder, harder=()) == pools and len({query.prompt for query in with_harder.harder}) == 11
-    assert {query.family for query in with_harder.harder} == {"sum-9"}
+def test_a_harder_split_is_held_out_of_its_own_families_and_changes_no_other_pool(pools):
+    families = {"sum-9": FAMILIES["sum-6"].model_copy(update={"share": 1.0})}
+    found = make_pools(task(harder=SimpleNamespace(queries=11, shown=0.2, families=families)))
+    prompts = {query.prompt for query in found.harder}
+    assert len(prompts) == 11 and {query.family for query in found.harder} == {"sum-9"}
+    shown = [query.prompt for query in found.pretraining if query.family == "sum-9"]
+    assert len(shown) == 60 and len(found.pretraining) <= 302 and not prompts & set(shown)
+    assert (found.train, found.evaluation) == (pools.train, pools.evaluation)
 
 
 def test_every_step_written_without_slips_is_true(pools):
