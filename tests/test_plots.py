@@ -132,6 +132,15 @@ def test_differences_are_filled_where_resolved_and_an_outlier_is_an_arrow():
     assert labels == [*rows()["title"][1:], "One"]
 
 
+def test_each_measure_of_a_difference_has_a_panel_and_its_own_significance():
+    greedy = {f"greedy_difference{end}": rows()[f"difference{end}"] for end in ("", "_low", "_high")}
+    figure = arms.difference(rows().assign(**greedy, greedy_resolved="not resolved"), SETTINGS, "Which?")
+    left, right = figure.axes
+    assert markers(figure)[0] == (arms.BETTER, arms.BETTER) and right.get_xlabel().startswith("greedy")
+    assert {line.get_markerfacecolor() for line in right.lines if line.get_marker() == "o"} == {"white"}
+    assert left.get_xlim() == right.get_xlim()
+
+
 def test_a_cost_that_was_not_reached_is_an_open_marker():
     figure = arms.cost_ratios(rows(), SETTINGS, 0.9, "What?")
     assert len(figure.axes) == 1 and figure.axes[0].get_xscale() == "log"

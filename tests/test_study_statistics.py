@@ -233,6 +233,7 @@ def many_arms(n_arms, n_seeds=5, seed=0):
     ]
     evaluations = pd.concat([*frames, *again], ignore_index=True)
     evaluations["seconds"] = evaluations["flops"] / 7
+    evaluations = evaluations.assign(greedy=evaluations["accuracy"] + 0.1, harder=evaluations["accuracy"] / 2)
     groups = {name: "Objectives" if place < 3 else "Selection" for place, name in enumerate(names)}
     groups["random-subset"] = "Controls"
     statistics = Statistics(levels=[0.9, 0.95, 1.0], resamples=5000, confidence=0.95, seed=0)
@@ -257,6 +258,12 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
         f"{worse['difference']:+.3f} ["
     )
     assert table["significant"].value_counts().to_dict() == {"no": 36, "lower": 1, "baseline": 1}
+    assert worse["greedy_difference"] == pytest.approx(worse["difference"]) == 2 * worse["harder_difference"]
+    assert worse["greedy_gain"] == pytest.approx(worse["gain"]) and worse["greedy_resolved"] == "less"
+    assert (summary["greedy_resolved"] == summary["resolved"]).all()
+    greedy = table["greedy, difference"]
+    assert greedy[greedy.str.endswith(" *")].index.tolist() == [("Objectives", "Arm-1")]
+    assert tables.harder_table(summary).columns.tolist() == ["temperature 1", "temperature 1, difference"]
     lines = tables.as_markdown(table).splitlines()
     groups = [line.split("|")[1].strip() for line in lines[2:]]
     assert len(groups) == 38 and [name for name in groups if name] == ["Objectives", "Selection", "Controls"]
@@ -271,7 +278,8 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     base = summary.set_index("arm").loc["base"]
     assert metrics["baseline"] == {
-        name: round(base[of], 6) for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"))
+        name: round(base[of], 6)
+        for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"), ("greedy", "greedy"))
     }
     assert metrics["arms"] | {"higher": 0, "lower": 1} == metrics["arms"]
     assert pd.read_parquet(tmp_path / "data/summary.parquet").equals(untimed.drop(columns=["title", "group"]))
@@ -285,6 +293,7 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
             "best",
             "flops",
             "front",
+            "harder",
             "noise",
             "paper_tokens",
             "pass",

@@ -26,6 +26,11 @@ ROW = 0.27  # inches
 FAR = 4.0  # times the usual distance from the reference: beyond it, an arrow
 # Ticks of a ratio: the first of these with at least three visible ticks.
 TICKS = ((0.01, 0.1, 1, 10, 100), (0.2, 0.5, 1, 2, 5), (0.5, 0.7, 1, 1.4, 2), (0.8, 0.9, 1, 1.1, 1.25))
+DIFFERENCES = {  # {prefix of a measure's columns: axis}
+    "": "final accuracy minus\n{}'s",
+    "greedy_": "greedy, minus\n{}'s",
+    "harder_": "on the harder split,\nminus {}'s",
+}
 RATIO_AXES = {
     "paper_tokens": "trained tokens\n(papers' count)",
     "trained_tokens": "trained tokens\n(computed)",
@@ -69,14 +74,16 @@ class Column:
 
 
 def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
-    """Final accuracy minus the baseline's, paired by seed; filled if significant after Holm's correction."""
+    """Where runs end minus where the baseline's do, paired by seed: held-out accuracy at temperature 1, greedily, and
+    on the harder split, as far as known; filled if significant after Holm's correction."""
     others = summary[summary["arm"] != settings.baseline]
-    label = f"final held-out accuracy minus {settings.arm(settings.baseline).title}'s"
-    colors = others["resolved"].map({"more": BETTER, "less": WORSE}).fillna(PLAIN)
-    filled = others["resolved"].isin(["more", "less"])
-    columns = [Column("difference", label, 0.0)]
-    look = Look.of(others, columns, colors, filled)
-    figure = _forest(others, columns, look, title, WIDTH)
+    baseline = settings.arm(settings.baseline).title
+    known = {of: label.format(baseline) for of, label in DIFFERENCES.items() if f"{of}difference" in others}
+    columns = [Column(f"{of}difference", label, 0.0) for of, label in known.items()]
+    colours = {"more": BETTER, "less": WORSE}
+    edge = pd.DataFrame({f"{of}difference": others[f"{of}resolved"].map(colours).fillna(PLAIN) for of in known})
+    look = Look(edge, edge.where(edge != PLAIN, "white"))
+    figure = _forest(others, columns, look, title, WIDTH if len(columns) == 1 else 9.6)
     marks = {
         "higher, resolved": (BETTER, BETTER),
         "lower, resolved": (WORSE, WORSE),
@@ -85,7 +92,7 @@ def difference(summary: pd.DataFrame, settings: Settings, title: str) -> Figure:
     higher, lower = ((others["resolved"] == outcome).sum() for outcome in ("more", "less"))
     counted = f"{higher} of {len(others)} arms end significantly higher, {lower} significantly lower; {{}}"
     _say(figure, others, "difference", counted, "+.3f")
-    said = {"difference": [interval(*ends, "+.3f") for ends in _ends(others, "difference")]}
+    said = {c.name: [interval(*ends, "+.3f") for ends in _ends(others, c.name)] for c in columns}
     note = "Filled: significant after Holm's correction. An arrow: beyond the axis."
     return _answering(_with_legend(figure, marks), others, columns, look, said, note)
 

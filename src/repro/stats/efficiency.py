@@ -11,8 +11,9 @@ from repro.stats.cost_ratios import cost_ratios
 from repro.stats.intervals import improvement, interquartile_means, leave_one_out, ratio_interval, t_intervals
 from repro.stats.multiplicity import significance
 from repro.stats.pass_at_k import KS, run_means
-from repro.stats.runs import at_budgets, compared
+from repro.stats.runs import at_budgets, compared, last_of
 
+MEASURES = ("greedy", "harder", "harder_greedy")  # of the last evaluation, beside accuracy at temperature 1
 AXES = ("trained_tokens", "paper_tokens", "total_tokens", "flops", "seconds")
 TOTALS = {"tokens": "trained_tokens", "paper": "paper_tokens", "generated": "generated_tokens", "compute": "flops"}
 
@@ -29,6 +30,8 @@ def summarise(
                                     all an arm that spends much and so is evaluated often)
     iqm*, improvement               interquartile mean (from four seeds on); probability of improvement, no interval
     p_value, p_holm, resolved       paired t-test, Holm over `family`: see repro.stats.multiplicity.significance
+    <measure>*, <measure>_gain*, <measure>_difference*, <measure>_resolved
+                                    the same of `MEASURES`, each corrected by itself; without those that a run lacks
     pass_<k>*, pass_<k>_difference* for k = 1, 8, 16, unbiased; NaN when there are fewer samples than k
     <axis>_ratio_<level>*           cost to reach a level of the baseline's rise, relative to the baseline's: see
       …_reached, …_open             repro.stats.cost_ratios; axes: trained_tokens, as computed; paper_tokens, as papers
@@ -69,6 +72,7 @@ def summarise(
         **_outcomes(accuracy_A_S_E, best.loc[arms, seeds].to_numpy(), base, statistics.confidence),
         **significance(difference_A_S, arms, baseline, family, statistics.confidence),
     }
+    columns |= _measure_columns(evaluations, arms, seeds, base, family, settings)
     for k in KS if questions is not None else ():
         pass_A_S = run_means(questions, arms, seeds, k)
         columns |= _mean_columns(f"pass_{k}", pass_A_S, statistics.confidence)
@@ -77,6 +81,26 @@ def summarise(
     columns["diverged"] = _stack(curves, "diverged", arms).any(2).sum(1)
     columns["collapsed"] = (accuracy_A_S_E[:, :, -1] < accuracy_A_S_E[:, :, 0] / 2).sum(1)
     return pd.DataFrame(columns)
+
+
+def _measure_columns(
+    evaluations: pd.DataFrame, arms: list[str], seeds: list[int], base: int, family: Sequence[str], settings: Settings
+) -> dict[str, list]:
+    """Where runs end greedily and on the harder split, as far as that was measured."""
+    ends, confidence = last_of(evaluations), settings.statistics.confidence
+    starts = evaluations.sort_values("step").groupby(["arm", "seed"]).first()
+    columns: dict[str, list] = {}
+    for name in MEASURES:
+        if name not in ends or ends[name].isna().any():
+            continue
+        end_A_S, start_A_S = (of[name].unstack("seed").loc[arms, seeds].to_numpy(float) for of in (ends, starts))
+        difference_A_S = end_A_S - end_A_S[base]
+        columns |= _mean_columns(name, end_A_S, confidence)
+        columns |= _mean_columns(f"{name}_gain", end_A_S - start_A_S, confidence)
+        columns |= _mean_columns(f"{name}_difference", difference_A_S, confidence)
+        told = significance(difference_A_S, arms, settings.baseline, family, confidence)
+        columns[f"{name}_resolved"] = told["resolved"]
+    return columns
 
 
 def _cost_columns(

@@ -8,10 +8,10 @@ import pandas as pd
 
 from repro.experiments.claims.measures import figure
 from repro.experiments.claims.schema import SUFFIX, Claim, load
-from repro.experiments.claims.study import Study, Untestable
+from repro.experiments.claims.study import Study, Unrun, Untestable
 from repro.stats.multiplicity import LEAST_SEEDS
 from repro.stats.tables import interval
-from repro.stats.verdicts import OPPOSITE, SAME, SAME_SIZE, UNTESTED, VERDICTS, Expectation, verdict
+from repro.stats.verdicts import OPPOSITE, SAME, SAME_SIZE, UNRUN, UNTESTED, VERDICTS, Expectation, verdict
 
 UNITS = {"points": " points", "ratio": "×", "level": ""}
 HALVES = ("first", "second")
@@ -104,12 +104,12 @@ def other_verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(claim: Claim, study: Study) -> dict:
-    value, low, high, missing = *(float("nan"),) * 3, ""
+    value, low, high, missing, lacking = *(float("nan"),) * 3, "", UNTESTED
     if claim.measure is not None:
         try:
             value, low, high = figure(study, claim.measure)
         except Untestable as error:
-            missing = str(error)
+            missing, lacking = str(error), UNRUN if isinstance(error, Unrun) else UNTESTED
     if claim.measure is not None and not missing and np.isnan([value, low, high]).any():
         missing = "a defined figure" if np.isnan(value) else f"{LEAST_SEEDS} seeds"
     tested = claim.measure is not None and not missing
@@ -120,7 +120,7 @@ def _row(claim: Claim, study: Study) -> dict:
         "low": low,
         "high": high,
         **_expected(claim.expectation),
-        "verdict": verdict(value, low, high, claim.expectation) if tested else UNTESTED,
+        "verdict": verdict(value, low, high, claim.expectation) if tested else lacking,
         "missing": missing,
         "timed": claim.timed,
     }

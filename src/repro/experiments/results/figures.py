@@ -20,7 +20,11 @@ def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settin
     repeated = f"{settings.baseline}-again" in set(evaluations["arm"])
     noise = noise_floor(evaluations, settings).iloc[0]["resolvable_holm"] if repeated else None
     return {
-        "baseline": {"final_accuracy": _rounded(base["accuracy"]), "gain": _rounded(base["gain"])},
+        "baseline": {
+            "final_accuracy": _rounded(base["accuracy"]),
+            "gain": _rounded(base["gain"]),
+            "greedy": _rounded(base.get("greedy")),
+        },
         "difference": {arm: _rounded(others.at[arm, "difference"]) for arm in shown},
         "arms": {
             "higher": int((others["resolved"] == "more").sum()),

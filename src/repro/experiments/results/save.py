@@ -63,6 +63,7 @@ def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:
         "front": tables.front_table(summary, settings),
         "profiled": tables.profiled_table(summary, settings),
         "accuracy": tables.accuracy_table(summary),
+        "harder": tables.harder_table(summary),
         "best": tables.best_table(summary),
         "pass": tables.pass_table(summary),
         **{axis: tables.ratio_table(summary, [axis], levels) for axis in tables.AXIS_NAMES if axis != "seconds"},

@@ -23,7 +23,8 @@ PLAIN, SIGNED = "z.3f", "+z.3f"  # z: no negative zero
 
 
 def accuracy_table(summary: pd.DataFrame) -> pd.DataFrame:
-    """How each arm ends: final accuracy, paired difference, probability of improvement, p before and after Holm."""
+    """How each arm ends: final accuracy, paired difference, probability of improvement, p before and after Holm; and
+    the same greedily, without p."""
     better = summary["improvement"].map("{:.2f}".format).where(summary["resolved"] != "baseline", "–")
     columns = {
         "final accuracy": intervals(summary, "accuracy", PLAIN),
@@ -32,7 +33,14 @@ def accuracy_table(summary: pd.DataFrame) -> pd.DataFrame:
         "p": summary["p_value"].map(p_value),
         "p (Holm)": summary["p_holm"].map(p_value),
         "significant": _outcome(summary),
+        **_measured(summary, "greedy", "greedy"),
     }
+    return _table(summary, columns)
+
+
+def harder_table(summary: pd.DataFrame) -> pd.DataFrame:
+    """How each arm ends on the harder split, at temperature 1 and greedily."""
+    columns = _measured(summary, "harder", "temperature 1") | _measured(summary, "harder_greedy", "greedy")
     return _table(summary, columns)
 
 
@@ -88,12 +96,14 @@ def front_arms(settings: Settings) -> list[str]:
 
 
 def front_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The short table: how the arms of `front_arms` end, and what the lowest level costs them."""
+    """The short table: how the arms of `front_arms` end, at temperature 1 and greedily, and what the lowest level costs
+    them."""
     rows = summary[summary["arm"].isin(front_arms(settings))]
     columns = {
         "final accuracy": intervals(rows, "accuracy", PLAIN),
         "difference from the baseline": _against(rows, "difference"),
         "significant": _outcome(rows),
+        **_measured(rows, "greedy", "greedy"),
         **_ratios(rows, FRONT_AXES, settings.statistics.levels[:1]),
     }
     return _table(rows, columns).droplevel("group")
@@ -126,6 +136,19 @@ def as_markdown(table: pd.DataFrame) -> str:
 def _table(summary: pd.DataFrame, columns: dict[str, Iterable[str]]) -> pd.DataFrame:
     index = pd.MultiIndex.from_arrays([summary["group"], summary["title"]], names=["group", "arm"])
     return pd.DataFrame({name: list(cells) for name, cells in columns.items()}, index=index)
+
+
+def _measured(summary: pd.DataFrame, name: str, head: str) -> dict[str, list[str]]:
+    """Where the runs end by a measure of `efficiency.MEASURES`, and the paired difference; a star where it is
+    significant. Nothing where it was not measured."""
+    if name not in summary:
+        return {}
+    stars = summary[f"{name}_resolved"].isin(["more", "less"])
+    against = zip(_against(summary, f"{name}_difference"), stars, strict=True)
+    return {
+        head: intervals(summary, name, PLAIN),
+        f"{head}, difference": [f"{cell}{' *' * star}" for cell, star in against],
+    }
 
 
 def _ratios(summary: pd.DataFrame, axes: Iterable[str], levels: Sequence[float]) -> dict[str, list[str]]:
