@@ -200,11 +200,9 @@ def settings_of(design: Design, cell: Cell) -> Settings:
     policy = dict(design.policies[cell.policy])
     bed = dict(design.beds.get(policy.pop("bed", ""), {}))
     arms = {"arms": bed.pop("arms", {})}
-    # Its sections as they stand: a family that it does not name is not of it, and the scale's are of params.yaml's.
-    raw |= bed
-    if bed and isinstance(scale, dict):
-        scale = {name: part for name, part in scale.items() if name not in bed}
-    raw["scales"] = {raw["scale"]: scale}  # the others are not checked again for every run
+    raw |= bed  # its sections as they stand: a family that it does not name is not of it
+    # A bed is of no scale, whose parts are those of params.yaml; the other scales are not checked again for every run.
+    raw["scales"] = {raw["scale"]: {} if bed else scale}
     parts = [arms, design.settings, policy, design.panels[cell.panel].settings]
     varied = dict(cell.varied)
     mix = varied.pop("mix", None)
