@@ -12,7 +12,7 @@ from repro.experiments.base_policy.groups import describe_families, describe_gro
 from repro.experiments.base_policy.temperatures import by_temperature, sentence
 from repro.policy import pretrain, shipped
 from repro.policy.lean import Lean
-from repro.policy.model import build_qwen2
+from repro.policy.model import GOLDEN, build_qwen2
 from repro.tasks.demonstrations import Mixture
 from repro.tasks.queries import Query
 from repro.tasks.tokenizer import SYMBOLS
@@ -68,9 +68,9 @@ def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there
     assert shipped.fitting(settings.model_copy(update={"policy": described})) == shipped.SHIPPED
     small = shipped.fitting(settings_module.load(scale="smoke"))
     assert small == shipped.FOLDERS["smoke"] and (small / "model.safetensors").exists()
-    assert (shipped.SHIPPED / "model.safetensors").read_bytes() == (
-        paths.BASE_POLICIES / "i" / "model.safetensors"
-    ).read_bytes()
+    for folder, policy in ((shipped.SHIPPED, "i"), (GOLDEN, "a")):  # i has the settings of params.yaml
+        weights = (paths.BASE_POLICIES / policy / "model.safetensors").read_bytes()
+        assert (folder / "model.safetensors").read_bytes() == weights
 
 
 def test_the_packed_pass_has_the_loss_and_gradient_of_transformers():

@@ -95,13 +95,10 @@ def test_rollouts_of_one_query_stand_together_and_their_advantages_follow(whole)
 
 def test_what_trained_is_what_was_logged(whole):
     grpo, cost_aware, subset = (whole[arm][1] for arm in ARMS)
-    trained = [row for row in grpo["steps"] if not row["skipped"]]
-    assert len(trained) > STEPS / 2
-    for row in trained:
+    for row in grpo["steps"]:
         assert row["selected_rollouts"] == row["distinct_rollouts"] == row["effective_sample_size"] == ROLLOUTS
         assert row["largest_weight"] == 1.0
-    steps = {row["step"] for row in trained}
-    assert all(row["times_trained"] == (row["step"] in steps) for row in grpo["rollouts"])
+    assert all(row["times_trained"] == 1 for row in grpo["rollouts"])
     drawn = [row for row in cost_aware["rollouts"] if row["step"] == 0]
     assert sum(row["times_trained"] for row in drawn) == ROLLOUTS
     signal = np.array([abs(row["advantage"]) / np.sqrt(row["cost"]) for row in drawn])
