@@ -111,17 +111,19 @@ def test_the_tree_names_packages_that_exist():
 
 
 def test_the_headline_agrees_with_the_committed_tables():
-    """ZVF alone is significantly higher, for 1.4 times GRPO's tokens; GRPO by token mean ends highest."""
-    rows = [
-        [cell.strip() for cell in line.split("|")] for line in (ROOT / "tables/accuracy.md").read_text().splitlines()
-    ]
-    rows = [row for row in rows[2:] if len(row) > 3]
-    assert len(rows) == 70 and [row[2] for row in rows if row[-2].startswith("higher")] == ["ZVF"]
-    assert max(rows, key=lambda row: float(row[3].split()[0]))[2] == "GRPO, token mean"
-    evaluations = pd.read_parquet(ROOT / "tables/evaluations.parquet")
-    last = evaluations.sort_values("step").groupby(["arm", "seed"])["trained_tokens"].last().groupby("arm").mean()
-    assert round(last["zvf"] / last["grpo"], 1) == 1.4
-    assert set(evaluations.loc[evaluations["arm"] == "zvf", "seed"]) == {0, 1, 2, 3, 4}
+    """With three seeds nothing is significant; ZVF ends highest, for twice GRPO's tokens; greedy accuracy doubles."""
+    head, _, *rows = (
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in (ROOT / "tables/accuracy.md").read_text().splitlines()
+    )
+    table = pd.DataFrame(rows, columns=head).set_index("arm")
+    assert len(table) == 18 and not table["significant"].str.startswith(("higher", "lower")).any()
+    assert table["final accuracy"].str.split().str[0].astype(float).idxmax() == "ZVF"
+    evaluations = pd.read_parquet(ROOT / "tables/evaluations.parquet").sort_values("step").groupby(["arm", "seed"])
+    first, last = evaluations.first().groupby("arm").mean(), evaluations.last().groupby("arm").mean()
+    assert round(last.loc["zvf", "trained_tokens"] / last.loc["grpo", "trained_tokens"]) == 2
+    assert last.loc["grpo", "greedy"] > 2 * first.loc["grpo", "greedy"]
+    assert evaluations.size()["zvf"].index.tolist() == [0, 1, 2]
 
 
 def test_citations_agree():

@@ -30,7 +30,7 @@ from repro.stats.verdicts import (
     OPPOSITE,
     SAME,
     SAME_SIZE,
-    UNRUN,
+    UNMEASURED,
     UNTESTED,
     Expectation,
     at_least,
@@ -273,9 +273,9 @@ def test_what_is_missing_is_named():
     two = evaluations("grpo", [[0.1, 0.2, 0.3]] * 2)
     both = pd.concat([evaluations("grpo", [[0.1, 0.2, 0.3]] * 5), evaluations("arm", [[0.1, 0.2, 0.3]] * 4)])
     final, kl = claim(FINAL), claim(KL)
-    assert missing(study(arms=["grpo"], evaluations=both), final, verdict=UNRUN) == ["arm arm"]
+    assert missing(study(arms=["grpo"], evaluations=both), final, verdict=UNMEASURED) == ["arm arm"]
     assert missing(study(), final, kl) == ["table evaluations", "table steps"]
-    assert missing(study(evaluations=two), final, verdict=UNRUN) == ["evaluations of arm arm"]
+    assert missing(study(evaluations=two), final, verdict=UNMEASURED) == ["evaluations of arm arm"]
     assert missing(study(steps=two), kl) == ["column kl in steps"]
     level = claim({"level": {"statistic": "final", "arm": "grpo"}})
     assert missing(study(evaluations=two), level) == ["3 seeds"]
@@ -359,7 +359,7 @@ def test_mathematics_needs_no_runs_and_the_rest_is_missing():
     row = paper_tables("d3s")["table_1_row"]
     assert exact.loc["d3s-table-1-average", "value"] == pytest.approx(sum(cell["D3S"] for cell in row.values()) / 7)
     rest = table.drop(exact.index)
-    assert (rest["verdict"] == np.where(rest["missing"].str.startswith("arm "), UNRUN, UNTESTED)).all()
+    assert (rest["verdict"] == np.where(rest["missing"].str.startswith("arm "), UNMEASURED, UNTESTED)).all()
     untestable = {entry.id for entry in load() if entry.reason}
     assert set(rest.index[rest["missing"] == ""]) == untestable and len(untestable) == 13
     assert rest.loc["d3s-late-d1s", "missing"] == "arm d1s"

@@ -30,7 +30,7 @@ Where an interval touches 0, *higher* and *lower* stay between. The verdict is
     same direction            in; no size is given, or another one
     no difference seen        between, which does not show that there is none
     opposite                  out
-    no runs here              it names an arm that this study has no runs of
+    not measured here         it names an arm that the study has no runs of, or did not probe
     cannot be tested here     no figure, or no interval (none is given from fewer than three seeds), or a stated reason
 
 A verdict is about the scale of this study: *opposite* does not refute a paper at its own scale, nor does *same
@@ -66,9 +66,9 @@ SAME_SIZE = "same direction and size"
 SAME = "same direction"
 NOTHING = "no difference seen"
 OPPOSITE = "opposite"
-UNRUN = "no runs here"
+UNMEASURED = "not measured here"
 UNTESTED = "cannot be tested here"
-VERDICTS = (SAME_SIZE, SAME, NOTHING, OPPOSITE, UNRUN, UNTESTED)
+VERDICTS = (SAME_SIZE, SAME, NOTHING, OPPOSITE, UNMEASURED, UNTESTED)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ class Untestable(Exception):
     """What a claim would need to have a figure here, as the end of the sentence `cannot be tested here: needs …`."""
 
 
-class Unrun(Untestable):
-    """Runs that could be made here and were not."""
+class Unmeasured(Untestable):
+    """Runs, or measurements of them, that could be made here and were not."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Study:
         return frame
 
     def runs(self, table: str, arm: str, *columns: str) -> pd.DataFrame:
-        """The rows of one arm; Unrun if there is no such arm or no row, Untestable if there is no table or column."""
+        """The rows of one arm; Unmeasured without such an arm or a row, Untestable without the table or a column."""
         if arm not in self.settings.all_arms:
-            raise Unrun(f"arm {arm}")
+            raise Unmeasured(f"arm {arm}")
         frame = self.table(table)
         missing = [column for column in ("arm", "seed", *columns) if column not in frame]
         if missing:
             raise Untestable(f"column {missing[0]} in {table}")
         rows = frame[frame["arm"] == arm]
         if rows.empty:
-            raise Unrun(f"{table} of arm {arm}")
+            raise Unmeasured(f"{table} of arm {arm}")
         return rows
 
     def halves(self) -> "tuple[Study, Study]":

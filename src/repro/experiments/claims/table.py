@@ -8,10 +8,10 @@ import pandas as pd
 
 from repro.experiments.claims.measures import figure
 from repro.experiments.claims.schema import SUFFIX, Claim, load
-from repro.experiments.claims.study import Study, Unrun, Untestable
+from repro.experiments.claims.study import Study, Unmeasured, Untestable
 from repro.stats.multiplicity import LEAST_SEEDS
 from repro.stats.tables import interval
-from repro.stats.verdicts import OPPOSITE, SAME, SAME_SIZE, UNRUN, UNTESTED, VERDICTS, Expectation, verdict
+from repro.stats.verdicts import OPPOSITE, SAME, SAME_SIZE, UNMEASURED, UNTESTED, VERDICTS, Expectation, verdict
 
 UNITS = {"points": " points", "ratio": "×", "level": ""}
 HALVES = ("first", "second")
@@ -109,7 +109,7 @@ def _row(claim: Claim, study: Study) -> dict:
         try:
             value, low, high = figure(study, claim.measure)
         except Untestable as error:
-            missing, lacking = str(error), UNRUN if isinstance(error, Unrun) else UNTESTED
+            missing, lacking = str(error), UNMEASURED if isinstance(error, Unmeasured) else UNTESTED
     if claim.measure is not None and not missing and np.isnan([value, low, high]).any():
         missing = "a defined figure" if np.isnan(value) else f"{LEAST_SEEDS} seeds"
     tested = claim.measure is not None and not missing
