@@ -3,13 +3,19 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from repro import paths
 from repro import settings as settings_module
 from repro.engine.groups import GREEDY, LOWER
 from repro.experiments.base_policy.groups import describe_families, describe_groups
 from repro.experiments.base_policy.temperatures import by_temperature, sentence
-from repro.policy import shipped
+from repro.policy import pretrain, shipped
+from repro.policy.lean import Lean
+from repro.policy.model import GOLDEN, build_qwen2
+from repro.tasks.demonstrations import Mixture
+from repro.tasks.queries import Query
+from repro.tasks.tokenizer import SYMBOLS
 
 
 def test_the_regime_is_counted_right():
@@ -62,6 +68,36 @@ def test_shipped_weights_are_taken_where_these_settings_made_them_and_only_there
     assert shipped.fitting(settings.model_copy(update={"policy": described})) == shipped.SHIPPED
     small = shipped.fitting(settings_module.load(scale="smoke"))
     assert small == shipped.FOLDERS["smoke"] and (small / "model.safetensors").exists()
-    assert (shipped.SHIPPED / "model.safetensors").read_bytes() == (
-        paths.BASE_POLICIES / "a" / "model.safetensors"
-    ).read_bytes()
+    for folder, policy in ((shipped.SHIPPED, "i"), (GOLDEN, "a")):  # i has the settings of params.yaml
+        weights = (paths.BASE_POLICIES / policy / "model.safetensors").read_bytes()
+        assert (folder / "model.safetensors").read_bytes() == weights
+
+
+def test_the_packed_pass_has_the_loss_and_gradient_of_transformers():
+    torch.manual_seed(0)
+    model = build_qwen2(hidden=32, layers=2, heads=4, key_value_heads=1, max_length=12)  # shorter than most texts
+    pairs = [("1+2=", "#3$"), ("7+8-9=", "#6$"), ("9-1=", "9-1=8#8$"), ("3-7=", "3=3-7=4;4+7=3#4$")]
+    pairs += [("g18,48=", "48,18;18,12;12,6#6$"), ("31*25=", "31*20=620;31*5=155#775$")]
+    loss = pretrain._accumulate_gradients(Lean(model), pairs)
+    packed = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    losses = []
+    for prompt, response in pairs:  # one text at a time, so that nothing is packed or padded
+        ids_1_L = torch.tensor([[1, *(SYMBOLS.index(symbol) for symbol in prompt + response)]])
+        log_p_L_V = model(input_ids=ids_1_L).logits[0, len(prompt) : -1].log_softmax(-1)
+        losses.append(-log_p_L_V.gather(1, ids_1_L[0, 1 + len(prompt) :, None]).flatten())
+    expected = torch.cat(losses).mean()
+    expected.backward()
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-6)
+    for own, parameter in zip(packed, model.parameters(), strict=True):
+        torch.testing.assert_close(own, parameter.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_the_first_steps_show_no_bugs(monkeypatch):
+    seen, shown = [], pretrain.demonstrate
+    monkeypatch.setattr(pretrain, "demonstrate", lambda *given: seen.append(given[1].bugs) or shown(*given))
+    mixture = Mixture(0.0, 0.0, 0.0, 0.0, bugs={"sign": 1.0})
+    query = Query("3-7=", "-4", "sum-2", {"metadata": {"source_dataset": "chain_sum"}})
+    model = build_qwen2(hidden=8, layers=1, heads=2, max_length=32)
+    pretrain.pretrain(model, [query], mixture, steps=5, batch=2, learning_rate=1e-3, seed=0, clean=0.6)
+    assert seen == [{}] * 6 + [{"sign": 1.0}] * 4

@@ -157,7 +157,7 @@ def test_an_edit_is_followed_through(smoke, tmp_path, name):
     assert "ERROR" not in printed
     assert shown(After(smoke, project)), name
     if panels and name != "another baseline":  # whose runs are the same
-        assert "This rests on" in (project.folder / "runs" / "equal_cost.md").read_text()
+        assert "This rests on" in (project.folder / "runs" / "gates.md").read_text()
 
 
 def stages_apart_from_pages_on_panels(folder: Path) -> list[str]:

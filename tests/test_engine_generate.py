@@ -37,7 +37,7 @@ def policy():
     return sharpen(build_qwen2(hidden=32, layers=2, heads=4, max_length=128))
 
 
-def sample(model, prompts_Q=PROMPTS_Q, sizes_Q=SIZES_Q, max_new_tokens=30, temperature=1.0, seed=0):
+def sample(model, prompts_Q=PROMPTS_Q, sizes_Q=SIZES_Q, max_new_tokens=30, temperature=1.0, seed=0, **draws):
     generator = torch.Generator().manual_seed(seed)
     return generate(
         model,
@@ -48,6 +48,7 @@ def sample(model, prompts_Q=PROMPTS_Q, sizes_Q=SIZES_Q, max_new_tokens=30, tempe
         pad=PAD_ID,
         temperature=temperature,
         generator=generator,
+        **draws,
     )
 
 
@@ -175,6 +176,22 @@ def test_inversion_by_hand_never_draws_the_impossible():
     p_B_V = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]]).expand(5, -1)
     uniform_B = torch.tensor([0.0, 0.25 - 2**-53, 0.25, 0.5, 1 - 2**-53], dtype=torch.float64)
     assert invert(p_B_V, uniform_B)[:, 0].tolist() == [1, 1, 3, 3, 3]
+
+
+def test_independent_draws_invert_one_number_for_every_response_and_token(policy):
+    uniform_N_T = torch.rand((sum(SIZES_Q), 30), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for row, prompt, response in rows_of(sample(policy)):
+        p_T_V = fresh_log_p(policy, prompt, response).exp()
+        assert invert(p_T_V, uniform_N_T[row, : len(response)])[:, 0].tolist() == response
+
+
+def test_stratified_responses_are_spread_and_their_probabilities_kept(policy):
+    responses = sample(policy, stratified=True)
+    check_kept_values(policy, responses)
+    first_Q = responses.ids_N_T[:, 0].split(SIZES_Q)
+    for prompt, size, first_K in zip(PROMPTS_Q, SIZES_Q, first_Q, strict=True):
+        expected_V = size * fresh_log_p(policy, prompt, [0])[0].exp()
+        assert ((torch.bincount(first_K, minlength=V) - expected_V).abs() < 1).all()
 
 
 @pytest.mark.parametrize("decoder", [LeanDecoder, AnyDecoder])

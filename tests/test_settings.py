@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import json
 from typing import Any
 
 import pytest
@@ -181,6 +182,13 @@ def test_wrong_types(changes, parts):
         ({"policy.hidden": 96, "policy.heads": 5}, ["policy.hidden 96", "policy.heads 5"]),
         ({"policy.heads": 4, "policy.key_value_heads": 3}, ["policy.heads 4", "policy.key_value_heads 3"]),
         ({"task.families.extra": EXTRA}, ["task.families", "sum to 1.06"]),
+        ({"task.harder.families.extra": EXTRA}, ["task.harder.families", "sum to 1.06"]),
+        ({"task.harder.families": {"gcd": EXTRA | {"share": 1.0}}}, ["task.harder.families.gcd is trained on too"]),
+        ({"task.harder.families.sum-8.options.max_terms": 99}, ["policy.max_length", "prompt"]),
+        ({"evaluation.price": 0.7, "evaluation.generation_gflops": None}, ["price 0.7 needs generation_gflops"]),
+        ({"evaluation.generation_gflops": 1e4, "evaluation.budget_gflops": 1e4}, ["generation_gflops 10000.0", "part"]),
+        ({"evaluation.budget_gflops": None}, ["generation_gflops", "are a part of budget_gflops"]),
+        ({"evaluation.price": 1.0}, ["evaluation.price", "1.0"]),
         ({"policy.demonstrations.direct": 0.8, "policy.demonstrations.wordy": 0.3}, ["policy.demonstrations", "wordy"]),
         ({"seeds": []}, ["seeds"]),
         ({"seeds": [0, 1, 0]}, ["seeds", "[0, 1, 0]", "twice"]),
@@ -280,6 +288,30 @@ def test_the_parameters_of_an_arm_are_bound_to_its_functions():
     assert method.plan.keywords == {"group_size": 8}
     assert method.objective.keywords == {"clip_low": 0.2, "clip_high": 0.28}
     assert method.plan.func.__module__ == "repro.methods.plans.uniform"
+
+
+@pytest.mark.parametrize(("price", "weight"), [(None, 1), (0.3, 1), (0.6, 3.5), (0.9, 21)])
+def test_generation_has_its_price_as_share_of_the_baselines_bill(price, weight):
+    at = load().evaluation.model_copy(update={"budget_gflops": 400.0, "generation_gflops": 120.0, "price": price})
+    bill = weight * 120 + 280
+    assert (at.weight, at.bill_gflops) == pytest.approx((weight, bill))
+    assert weight * 120 / bill == pytest.approx(price or 0.3)
+
+
+def test_settings_that_have_joined_leave_no_trace_at_their_defaults():
+    """Else runs that were made before would be asked for by other keys."""
+    settings = load(scale="cpu")
+    evaluation = {"generation_gflops": None, "price": None, "greedy": False, "common": False}
+    demonstrations = {"bugs": {}, "clean": 0.0, "again": True}
+    for section, joined in (
+        (settings.evaluation, evaluation),
+        (settings.policy.demonstrations, demonstrations),
+        (settings.task, {"harder": None}),
+    ):
+        before = set(type(section).model_fields) - set(joined)
+        for given in ({}, joined):
+            again = type(section).model_validate({**section.model_dump(include=before), **given})
+            assert set(again.model_dump()) == set(json.loads(again.model_dump_json())) == before
 
 
 def test_settings_survive_the_round_trip_of_a_notebook_parameter():

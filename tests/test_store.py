@@ -20,12 +20,15 @@ from repro.engine.runs import checkpoints_of
 from repro.experiments.profile import measure
 from repro.policy import shipped
 from repro.policy.model import SHIPPED
+from repro.runs import design as designs
 from repro.runs import golden, make, store
+from repro.runs.design import Cell
 from repro.runs.key import Asked
 from repro.runs.store import Need
 from repro.settings import SettingsError
 
 CPU, SMOKE = settings_module.load(scale="cpu"), settings_module.load(scale="smoke")
+LISTS = ("arms", "more_arms")
 SMALL = {
     "task": {"train_queries": 24, "evaluation_queries": 12},
     "engine": {
@@ -199,8 +202,12 @@ def test_golden_steps_tell_edits_that_change_numbers_from_those_that_do_not(tmp_
 
 
 def test_the_golden_steps_in_git_are_those_of_this_code():
-    """On a kind of CPU that git knows the digests, elsewhere at least the names: a number that changed is seen here."""
-    wanted = [Asked(CPU, arm, 0, SHIPPED) for arm in ("grpo", "d3s", "sgpo", "cost-aware", "gspo", "zvf")]
+    """Of the study and of the bed before it, whose runs only stand while they do: on a kind of CPU that git knows the
+    digests, elsewhere at least the names. A number that changed is seen here."""
+    design, wanted = designs.load(), []
+    for panel in ("default", "steps"):
+        settings = designs.settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0))
+        wanted += [Asked(settings, arm, 0, SHIPPED) for arm in ("grpo", "d3s", "sgpo", "cost-aware", "gspo", "zvf")]
     in_git = golden.read([paths.GOLDEN])
     for one in wanted:
         known = {row.digest for row in in_git if row.case == golden.case_of(one) and row.cpu == golden.kind()}
@@ -303,28 +310,27 @@ def test_a_wrong_arm_in_a_cell_is_one_sentence_before_anything_trains(place, arm
 def test_the_study_in_git_is_whole_and_an_edited_arm_is_asked_for_alone():
     """Of the arms in the tables: one that was just added to params.yaml has no runs, and would be trained here."""
     there = set(pd.read_parquet(ROOT / "tables/evaluations.parquet", columns=["arm"])["arm"])
-    cpu = CPU.model_copy(update={"arms": {name: arm for name, arm in CPU.arms.items() if name in there}})
+    parts = {where: {name: arm for name, arm in getattr(CPU, where).items() if name in there} for where in LISTS}
+    cpu, seeds = CPU.model_copy(update=parts), len(CPU.seeds)
     found = training.study(cpu, [name for name in cpu.all_arms if name != "sgpo"], say=lambda line: None)
     assert found.lacking == "" and set(found.in_git) == there - {"sgpo"}
-    assert set(found.tables["evaluations"].groupby("arm")["seed"].nunique().drop("grpo-again")) == {5}
+    assert set(found.tables["evaluations"].groupby("arm")["seed"].nunique().drop("grpo-again")) == {seeds}
     assert found.tables["evaluations"]["accuracy"].dtype == "float64"
+    read = next(iter(cpu.more_arms))
     edited = cpu.model_copy(
         update={
-            "arms": {**cpu.arms, "pods": cpu.arms["pods"].model_copy(update={"aggregation": "token-mean"})},
-            "more_arms": {
-                name: arm.model_copy(update={"aggregation": "group-mean"} if name == "d3s-i" else {})
-                for name, arm in cpu.more_arms.items()
-            },
+            where: parts[where] | {name: parts[where][name].model_copy(update={"aggregation": "group-mean"})}
+            for where, name in zip(LISTS, ("pods", read), strict=True)
         }
     )
     absent = store.find(training.asked(edited, list(edited.all_arms))).absent
-    assert {one.arm for one in absent} == {"pods", "d3s-i"} and len(absent) == 10
-    only_read = training.study(edited, ["grpo", "d3s-i"], say=lambda line: None)
-    assert "d3s-i" not in only_read.settings.all_arms
+    assert {one.arm for one in absent} == {"pods", read} and len(absent) == 2 * seeds
+    only_read = training.study(edited, ["grpo", read], say=lambda line: None)
+    assert read not in only_read.settings.all_arms
     assert only_read.lacking.startswith(
         "1 arms of more_arms have no runs at these settings and are left out: `python -m"
     )
-    assert "makes the 5 that are missing, about " in only_read.lacking
+    assert f"makes the {seeds} that are missing, about " in only_read.lacking
 
 
 def test_settings_that_no_base_policy_here_was_made_of_are_refused_with_what_differs(place):

@@ -39,7 +39,7 @@ SMALL = {
         "kl_probe": 4,
         "log_every": 2,
     },
-    "evaluation": {"budgets": 2, "budget_gflops": 0.5, "samples": 1, "final_samples": 2},
+    "evaluation": {"budgets": 2, "budget_gflops": 0.5, "generation_gflops": 0.2, "samples": 1, "final_samples": 2},
     "profile": {"samples": 32, "temperature_samples": 2},
     "fidelity": {"arms": []},
     "drift": {"arms": []},
@@ -126,6 +126,36 @@ def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_
     assert settings.engine.learning_rate == 1e-4 and set(settings.task.families) == {"sum-4", "sum-5", "sum-6"}
 
 
+@pytest.mark.parametrize("scale", ["cpu", "smoke"])
+def test_a_bed_replaces_whole_sections_of_params_whatever_its_scale(place, monkeypatch, scale):
+    params = yaml.safe_load(paths.PARAMS.read_text()) | {"scale": scale}
+    monkeypatch.setattr(paths, "PARAMS", place / "params.yaml")
+    paths.PARAMS.write_text(yaml.safe_dump(params))
+    families = {name: params["task"]["families"][name] | {"share": 0.5} for name in ("gcd", "sum-2")}
+    task = {key: value for key, value in params["task"].items() if key != "harder"} | {"families": families}
+    bed = {"task": task, "arms": {"grpo-longer": {"engine": {"steps": 9}}, "gone": {"title": "?"}}}
+    changes = {"beds": {"few": bed}, "policies": {"a": {"bed": "few", "task": {"seed": 3}}, "b": {}}}
+    paths.DESIGN.write_text(yaml.safe_dump(DESIGN | panel() | changes | {"settings": {"task": {"train_queries": 24}}}))
+    own, other = (designs.settings_of(designs.load(), Cell("main", policy, "", 0)) for policy in "ab")
+    assert set(own.task.families) == set(families) and own.task.harder is None
+    sizes = own.task.seed, own.task.train_queries, own.task.evaluation_queries
+    assert sizes == (3, 24, task["evaluation_queries"])
+    assert own.all_arms["grpo-longer"].engine.steps == 9 and "gone" not in own.all_arms
+    assert len(other.task.families) > 2 and other.task.harder
+    assert own.engine.steps == params["engine"]["steps"]  # a bed is of no scale
+    assert (other.engine == own.engine) == (scale == "cpu")
+
+
+def test_runs_of_a_bed_that_is_kept_are_asked_for_by_the_keys_that_git_has():
+    """One run of every panel, whatever params.yaml has become since."""
+    design, stored = designs.load(), panels.load("runs", root=paths.PANELS).set_index("run")["asks"]
+    beds = {name for name, policy in design.policies.items() if policy.get("bed")}
+    of = [cell for cell in designs.cells(design) if cell.policy in beds and cell.name in stored]
+    last = {cell.panel: cell for cell in of if not design.panels[cell.panel].few_shot}
+    asked = running.asked_of(design, list(last.values()))
+    assert len(asked) > 10 and all(one.asks == stored[cell.name] for cell, one in asked.items())
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -139,6 +169,8 @@ def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_
         (panel(arms=[], rates={"grpo": []}), ["panels.main.rates.grpo"]),
         (panel(arms=[], rates={"grpo": [0.1, 0.1]}), ["panels.main.rates.grpo", "0.1 is there twice"]),
         (panel(policies=["a", "a"]), ["panels.main.policies", "'a' is there twice"]),
+        ({"policies": {"a": {"bed": "slipps"}}, "beds": {"slips": {}}}, ["policies.a.bed", "'slipps'", "'slips'"]),
+        ({"policies": {"a": {"bed": ["slips"]}}, "beds": {"slips": {}}}, ["policies.a.bed", "no bed ['slips']"]),
         (panel(vary={"engine.kl": [0, 0.0]}), ["panels.main: vary.engine.kl: 0 is there twice"]),
         *((panel(seeds=seeds), ["panels.main.seeds"]) for seeds in ([0, 0], ["1"], [True], [1.0], [2**32])),
         *((panel(stop_at=value), ["panels.main.stop_at"]) for value in (1e300, True)),
@@ -218,6 +250,7 @@ def test_an_arm_that_joins_a_panel_is_stored_and_one_with_runs_stays_as_it_was_m
 
 def test_a_policy_is_sampled_where_its_run_ends_and_where_it_began(place, monkeypatch):
     entry = {**DESIGN["panels"]["main"], "arms": ["grpo"], "seeds": [0, 1], "temperatures": {0.01: 1, 1.0: 3}}
+    entry["settings"] = {"engine": {"learning_rate": 1e-2}}  # so that two steps change what is likeliest
     paths.DESIGN.write_text(yaml.safe_dump({**DESIGN, "panels": {"end": entry, "main": {**entry, "temperatures": {}}}}))
     made(monkeypatch)
     table, questions = panels.load("temperatures"), panels.load("questions")

@@ -15,7 +15,7 @@ from repro.engine.backends.load import build_tiny
 from repro.policy.model import SHIPPED
 from repro.settings import Family, load
 from repro.tasks import demonstrations, queries
-from repro.tasks.demonstrations import Mixture, demonstrate
+from repro.tasks.demonstrations import Mixture, _wrongly_added, demonstrate
 from repro.tasks.queries import Query, compact_prompt, draw_family, draw_pool, extract_answer, make_pools, verify
 from repro.tasks.tokenizer import SYMBOLS, UnknownSymbol, build_tokenizer, encode
 
@@ -148,9 +148,14 @@ def test_what_the_scorer_of_reasoning_gym_tolerates():
 STYLES = {"direct": (1.0, 0.0), "worked": (0.0, 0.0), "wordy": (0.0, 1.0)}
 
 
-def faultless(style: str) -> Mixture:
+def faultless(style: str, **changes) -> Mixture:
     direct, wordy = STYLES[style]
-    return Mixture(direct=direct, wordy=wordy, slip_per_step=0.0, slip_direct=0.0)
+    return Mixture(direct=direct, wordy=wordy, slip_per_step=0.0, slip_direct=0.0, **changes)
+
+
+def steps(prompt, dataset, style, rng=None, **changes) -> str:
+    query = Query(prompt, "0", dataset, {"metadata": {"source_dataset": dataset}})
+    return demonstrate(query, faultless(style, **changes), rng or random.Random(0))
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -163,15 +168,67 @@ def test_without_slips_every_style_ends_in_the_right_answer(pools, style):
 
 
 def test_worked_steps_by_hand():
-    def steps(prompt, dataset, style):
-        query = Query(prompt, "0", dataset, {"metadata": {"source_dataset": dataset}})
-        return demonstrate(query, faultless(style), random.Random(0))
-
     assert steps("4-1-7=", "chain_sum", "worked") == "4-1=3;3-7=-4#-4"
     assert steps("4-1-7=", "chain_sum", "wordy") == "4=4-1=3;-1+4=3;3+1=4;3=3-7=-4;-7+3=-4;-4+7=3#-4"
     assert steps("31*25=", "products", "worked") == "31*20=620;31*5=155#775"
     assert steps("g18,48=", "gcd", "worked") == "48,18;18,12;12,6#6"
     assert steps("g18,48=", "gcd", "wordy") == "18,48;48,18;12,18;18,12;6,12;12,6#6"
+
+
+def test_wrong_procedures_are_column_arithmetic_without_what_is_carried():
+    """And the sign lost on the way through zero. A step for which that is right has no wrong procedure."""
+    by_hand = {(7, 8): ("carry", 5), (17, 8): ("carry", 15), (12, -5): ("borrow", 13), (3, -7): ("sign", 4)}
+    assert {step: _wrongly_added(*step) for step in by_hand} == by_hand
+    for total in range(-60, 61):
+        for term in range(-9, 10):
+            (tens, ones), result = divmod(abs(total), 10), total + term
+            if (total < 0) != (result < 0):
+                bug, wrong = "sign", -result
+            else:
+                bug = "carry" if total * term > 0 else "borrow"
+                digit = abs(ones - abs(term)) if total * term < 0 else (ones + abs(term)) % 10
+                wrong = (10 * tens + digit) * (-1 if total < 0 else 1)
+            assert _wrongly_added(total, term) == (None if wrong == result else (bug, wrong)), (total, term)
+
+
+class Counted(random.Random):
+    calls = 0
+
+    def random(self):
+        self.calls += 1
+        return super().random()
+
+
+ALWAYS = {"carry": 1.0, "borrow": 1.0, "sign": 1.0, "stop": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "dataset", "right", "wrong", "calls"),
+    [
+        ("7+8-9+1=", "chain_sum", "7+8=15;15-9=6;6+1=7#7", "7+8=5;5-9=4;4+1=5#5", (4, 6)),
+        ("g18,48=", "gcd", "48,18;18,12;12,6#6", "48,18#12", (4, 3)),
+        ("g6,12=", "gcd", "12,6#6", "12,6#6", (2, 2)),  # no remainder to stop at
+    ],
+)
+def test_bugs_are_followed_through_and_without_them_no_number_is_drawn(prompt, dataset, right, wrong, calls):
+    """One for the style and one for each step's slip, as before there were bugs; one more where a bug applies."""
+    for bugs, response, drawn in (({}, right, calls[0]), (ALWAYS, wrong, calls[1])):
+        rng = Counted(0)
+        assert (steps(prompt, dataset, "worked", rng, bugs=bugs), rng.calls) == (response, drawn)
+    others = {name: 0.0 for name in ALWAYS} | {"carry": 1.0, "stop": 1.0}
+    assert steps("7+8-9=", "chain_sum", "worked", bugs=others) == "7+8=5;5-9=-4#-4"
+    assert steps("3-7=", "chain_sum", "wordy", bugs=ALWAYS, again=False) == "3=3-7=4;4+7=3#4"
+    assert steps("g18,48=", "gcd", "wordy", bugs=ALWAYS) == "18,48;48,18#12"
+
+
+def test_a_harder_split_is_held_out_of_its_own_families_and_changes_no_other_pool(pools):
+    families = {"sum-9": FAMILIES["sum-6"].model_copy(update={"share": 1.0})}
+    found = make_pools(task(harder=SimpleNamespace(queries=11, shown=0.2, families=families)))
+    prompts = {query.prompt for query in found.harder}
+    assert len(prompts) == 11 and {query.family for query in found.harder} == {"sum-9"}
+    shown = [query.prompt for query in found.pretraining if query.family == "sum-9"]
+    assert len(shown) == 60 and len(found.pretraining) <= 302 and not prompts & set(shown)
+    assert (found.train, found.evaluation) == (pools.train, pools.evaluation)
 
 
 def test_every_step_written_without_slips_is_true(pools):

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_run import EVALUATION, ROLLOUTS, STEPS, new_trainer, parity, reward_with, run, weights
+from tiny_run import ENGINE, EVALUATION, ROLLOUTS, STEPS, new_trainer, parity, pools, reward_with, run, weights
 
 from repro.engine.checkpoint import Checkpoints
+from repro.engine.evaluate import GREEDY, evaluate, summary
 from repro.engine.train import PURPOSES, stream_seed
 from repro.engine.update import Diverged
 from repro.settings import Arm
@@ -135,14 +136,23 @@ def test_evaluations_come_at_their_steps_and_questions_at_the_end(whole):
         )
 
 
-@pytest.mark.parametrize("budgets", [3, 4, 40])
-def test_evaluations_come_when_a_share_of_the_budget_is_spent_wherever_a_run_stops(
-    tmp_path, monkeypatch, whole, budgets
+def priced(steps: list[dict], price: float | None, part: float = 1.0, **changes):
+    """(evaluation with the bill of `part` of a run, what the run has paid after each step, by hand): FLOPs, those of
+    generation being worth so much that they are the share `price` of all that the run pays."""
+    total, generation = (1e-9 * steps[-1][name] for name in ("flops", "flops_generate"))
+    weight = price * (total - generation) / ((1 - price) * generation) if price else 1.0
+    bill = {"budget_gflops": part * total, "generation_gflops": part * generation, "price": price}
+    paid = [1e-9 * (weight * row["flops_generate"] + row["flops_score"] + row["flops_train"]) for row in steps]
+    return EVALUATION.model_copy(update={**bill, **changes}), paid
+
+
+@pytest.mark.parametrize(("budgets", "price"), [(3, None), (4, None), (40, None), (4, 0.9)])
+def test_evaluations_come_when_a_share_of_the_bill_is_paid_wherever_a_run_stops(
+    tmp_path, monkeypatch, whole, budgets, price
 ):
     reward_with(monkeypatch, parity)
-    spent = [0.0, *(row["flops"] for row in whole["grpo"][1]["steps"])]
-    budget = 0.7 * spent[-1]  # so that the run goes on beyond it
-    evaluation = EVALUATION.model_copy(update={"budgets": budgets, "budget_gflops": 1e-9 * budget})
+    evaluation, paid = priced(whole["grpo"][1]["steps"], price, 0.7, budgets=budgets)  # the run goes on beyond it
+    spent, budget = [0.0, *paid], 0.7 * paid[-1]
     log = run(new_trainer(evaluation=evaluation), Checkpoints(tmp_path / "whole", "a"))
     marks = [k * budget / budgets for k in range(1, 2 * budgets)]
     crossed = [step for step in range(1, STEPS) if any(spent[step - 1] < mark <= spent[step] for mark in marks)]
@@ -242,9 +252,11 @@ def test_grpo_without_its_zero_rows_is_the_same_trajectory(tmp_path):
     assert float((moved[False] - moved[True]).norm()) <= 1e-4 * float((moved[True] - start).norm())
 
 
-@pytest.mark.parametrize("stop_at", [None, 3])
-def test_a_run_with_a_budget_ends_with_the_step_that_spends_it_and_schedules_go_by_its_share(tmp_path, whole, stop_at):
-    spent = [1e-9 * row["flops"] for row in whole["grpo"][1]["steps"]]
+@pytest.mark.parametrize(("stop_at", "price"), [(None, None), (3, None), (3, 0.9)])
+def test_a_run_with_a_budget_ends_with_the_step_that_pays_it_and_schedules_go_by_its_share(
+    tmp_path, whole, stop_at, price
+):
+    evaluation, spent = priced(whole["grpo"][1]["steps"], price)
     seen = []
 
     def watch(rollouts, progress, rng):
@@ -255,12 +267,13 @@ def test_a_run_with_a_budget_ends_with_the_step_that_spends_it_and_schedules_go_
     budget = {"stop_gflops": (spent[2] + spent[3]) / 2, "steps": 1}  # between the third and the fourth step's end
     if stop_at:
         with pytest.raises(KeyboardInterrupt):
-            run(new_trainer(arm, **budget), Checkpoints(tmp_path, "a"), stop_at)
-    log = run(new_trainer(arm, **budget), Checkpoints(tmp_path, "a"))
+            run(new_trainer(arm, evaluation=evaluation, **budget), Checkpoints(tmp_path, "a"), stop_at)
+    log = run(new_trainer(arm, evaluation=evaluation, **budget), Checkpoints(tmp_path, "a"))
     assert log["steps"] == whole["grpo"][1]["steps"][:4]
     assert log["evaluations"][-1]["step"] == 4 and len(log["questions"]) == len(whole["grpo"][1]["questions"])
-    shares = [0.0, *(flops / budget["stop_gflops"] for flops in spent[:3])]
-    assert seen == (shares if stop_at is None else [*shares[:3], *shares[2:]])  # again from the checkpoint
+    shares = [0.0, *(paid / budget["stop_gflops"] for paid in spent[:3])]
+    expected = shares if stop_at is None else [*shares[:3], *shares[2:]]  # again from the checkpoint
+    assert seen == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_diverged_run_with_a_budget_ends_at_once(tmp_path, monkeypatch):
@@ -270,3 +283,38 @@ def test_a_diverged_run_with_a_budget_ends_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("repro.engine.train.run_updates", diverges)
     log = run(new_trainer(stop_gflops=1e9), Checkpoints(tmp_path, "a"))
     assert [row["step"] for row in log["evaluations"]] == [0, 1] and log["evaluations"][-1]["diverged"]
+
+
+def test_common_draws_are_shared_on_the_way_and_by_a_seed_at_the_end(tmp_path):
+    """At a learning rate of 0, where every evaluation is of the same policy, what differs is the draws."""
+    evaluation, way, last = EVALUATION.model_copy(update={"common": True}), {}, {}
+    for arm, seed in (("grpo", 0), ("cost-aware", 0), ("grpo", 1)):
+        trainer = new_trainer(arm, seed, evaluation, learning_rate=0.0)
+        log = run(trainer, Checkpoints(tmp_path / f"{arm}-{seed}", "a"))
+        way[arm, seed] = [(row["accuracy"], row["response_tokens"]) for row in log["evaluations"][:-1]]
+        last[arm, seed] = [(row["successes"], row["tokens"]) for row in log["questions"]]
+    by_hand = [summary(sampled(trainer, 2, stream_seed(0, k, "evaluate"), stratified=True), 2) for k in range(3)]
+    expected = [(row["accuracy"], row["response_tokens"]) for row in by_hand]
+    assert way["grpo", 0] == way["cost-aware", 0] == way["grpo", 1] == expected and len(set(expected)) == 3
+    assert last["grpo", 0] == last["cost-aware", 0] != last["grpo", 1]
+
+
+def sampled(trainer, samples: int, seed: int, queries=None, temperature: float = 1.0, **draws):
+    how = {"batch_rollouts": EVALUATION.batch_rollouts, "max_new_tokens": ENGINE.max_new_tokens, "seed": seed, **draws}
+    queries = queries or trainer.data.evaluation
+    return evaluate(trainer.model, trainer.tokenizer, queries, samples=samples, temperature=temperature, **how)
+
+
+def test_greedy_and_harder_columns_are_those_of_evaluations_by_hand(tmp_path):
+    trainer = new_trainer(seed=1, evaluation=EVALUATION.model_copy(update={"greedy": True, "common": False}))
+    trainer.data = replace(trainer.data, harder=pools().harder)
+    log, seed = run(trainer, Checkpoints(tmp_path, "a")), stream_seed(1, STEPS, "evaluate")
+    for table, queries, mean, greedy in (
+        ("questions", trainer.data.evaluation, "accuracy", "greedy"),
+        ("harder", trainer.data.harder, "harder", "harder_greedy"),
+    ):
+        drawn, likeliest = (sampled(trainer, n, seed, queries, t) for n, t in ((3, 1.0), (1, GREEDY)))
+        expected = zip((query.prompt for query in queries), drawn["successes"], likeliest["successes"], strict=True)
+        assert [(row["prompt"], row["successes"], row["greedy"]) for row in log[table]] == list(expected)
+        found = [log["evaluations"][-1][name] for name in (mean, greedy)]
+        assert found == pytest.approx([drawn["successes"].mean() / 3, likeliest["successes"].mean()])

@@ -34,7 +34,8 @@ ENGINE = SETTINGS.engine.model_copy(
         kept_rollouts=ROLLOUTS,
     )
 )
-EVALUATION = SETTINGS.evaluation.model_copy(update=dict(budget_gflops=None, samples=2, final_samples=3))
+PLAIN = dict(budget_gflops=None, generation_gflops=None, greedy=False, common=False)
+EVALUATION = SETTINGS.evaluation.model_copy(update=dict(**PLAIN, samples=2, final_samples=3))
 ARMS = {
     name: Arm(title=name, about="", group="", **parts)
     for name, parts in {
@@ -49,7 +50,8 @@ ARMS = {
 
 @cache
 def pools() -> QueryPools:
-    sizes = dict(train_queries=7, evaluation_queries=7, pretraining_queries=7)
+    """Of a seed of its own, with which no batch of `parity` is without signal, whatever the study's is."""
+    sizes = dict(seed=0, train_queries=7, evaluation_queries=7, pretraining_queries=7)
     return make_pools(SETTINGS.task.model_copy(update=sizes))
 
 

@@ -44,29 +44,29 @@ def judged(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Data
     holds             also a *not lower* whose interval lies above −MARGIN
     not seen          neither
     """
-    rows = []
+    parts = []
     for price, own in runs.groupby("price", sort=True):
-        curves = compare.rows("curves", own)
+        curves = compare.rows("curves", own[["run", "panel", *compare.KEYS]])
         paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, price))
-        rows += [{"price": price} | _measured(claim, own, paid, statistics.confidence) for claim in load()]
-    table = pd.DataFrame(rows)
-    table["p"] = holm(table["p"])
+        parts.append(_measured(own, paid, statistics.confidence).assign(price=price))
+    table = pd.concat(parts, ignore_index=True)
+    table["p"] = holm(table["p"].fillna(1.0))
     return table.assign(verdict=[_verdict(row, 1 - statistics.confidence) for row in table.itertuples()])
 
 
-def _measured(claim: Claim, runs: pd.DataFrame, paid: pd.DataFrame, confidence: float) -> dict[str, Any]:
-    words = {name: getattr(claim, name) for name in ("paper", "place", "claim", "says", "untested")}
-    row = {**words, "ratio": bool(claim.ratio)}
-    if claim.untested:
-        return row | dict.fromkeys(("effect", "low", "high"), np.nan) | {"p": 1.0}
-    each_P_S = _spent(paid, claim) if claim.ratio else paired(runs, claim.difference, [claim.arm], claim.over)[0]
-    fit = nested(each_P_S[None])
-    ends = [float(end[0]) for end in (fit.estimate_A, *fit.interval(confidence))]
-    return (
-        row
-        | dict(zip(("effect", "low", "high"), np.exp(ends) if claim.ratio else ends, strict=True))
-        | {"p": float(fit.p_values()[0])}
-    )
+def _measured(runs: pd.DataFrame, paid: pd.DataFrame, confidence: float) -> pd.DataFrame:
+    """A row per claim, at one price: variances are drawn together over differences, and over ratios."""
+    claims = load()
+    table = pd.DataFrame([claim.model_dump() for claim in claims])[["paper", "place", "claim", "says", "untested"]]
+    table["ratio"] = [bool(claim.ratio) for claim in claims]
+    for ratio, own in table[table["untested"] == ""].groupby("ratio"):
+        asked = [claims[row] for row in own.index]
+        each = [_spent(paid, one) if ratio else paired(runs, one.difference, [one.arm], one.over)[0] for one in asked]
+        fit = nested(np.stack(each))
+        ends = np.column_stack([fit.estimate_A, *fit.interval(confidence)])
+        table.loc[own.index, ["effect", "low", "high"]] = np.exp(ends) if ratio else ends
+        table.loc[own.index, "p"] = fit.p_values()
+    return table
 
 
 def _spent(paid: pd.DataFrame, claim: Claim) -> np.ndarray:

@@ -1,8 +1,6 @@
 """What each method does for the same bill, by measure and by what generation costs: a function of the bed's panels.
 
-Panel `rates` tunes every method's learning rate at each price; those of CONFIRMED hold each at its rate against GRPO,
-from more base policies, on seeds of their own. A run has paid its bill when it ends, so a measure is read off its last
-evaluation."""
+Runs of the panels of BILL end when they have paid what GRPO pays, so a measure is read off their last evaluation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,10 +14,8 @@ from repro.settings.text import read_mapping
 from repro.stats import compare
 from repro.stats.answers import together
 from repro.stats.outcomes import at_shares
-from repro.stats.panels import RATE
 
-TUNED = "rates"
-CONFIRMED = ("confirm-27", "confirm-75")  # a panel for each price, since each arm has a rate of its own at each
+BILL = ("bill",)
 PRICE = "evaluation.price"
 MEASURES = {
     "accuracy": "temperature 1",
@@ -32,12 +28,12 @@ MEASURES = {
     "harder pass@16": "harder, pass@16",
 }
 KS = (4, 16)
+KNOWN = ["run", "panel", *compare.KEYS, "price"]  # of a run, before what it reached
 
 
 def ended(names: Sequence[str], where: Sequence[str] = ("policy",)) -> pd.DataFrame:
-    """A row per run of the panels: run, panel, policy, arm, seed, price, rate, and MEASURES when its bill was paid."""
-    factors = {"price": (PRICE, float, float("nan")), "rate": (RATE, float, float("nan"))}
-    runs = compare.load(names, factors, where)
+    """A row per run of the panels: run, panel, policy, arm, seed, price, and MEASURES when its bill was paid."""
+    runs = compare.load(names, {"price": (PRICE, float)}, where)
     last = compare.rows("curves", runs).sort_values("step", kind="stable").groupby("run").last()
     found = last[["accuracy", "greedy", "harder", "harder_greedy"]].rename(columns={"harder_greedy": "harder greedy"})
     for table, before in (("questions", ""), ("harder", "harder ")):
@@ -46,19 +42,8 @@ def ended(names: Sequence[str], where: Sequence[str] = ("policy",)) -> pd.DataFr
     return runs.join(found, on="run")
 
 
-def best_rates(table: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
-    """A row per price and arm of `ended` runs of TUNED: best, the rate with the highest mean over base policies, and
-    edge, -1 or 1 where it is the lowest or the highest tried, else 0."""
-    rows = {}
-    for (price, arm), own in table.groupby(["price", "arm"], sort=False):
-        mean = own.groupby("rate")[measure].mean()
-        best = mean.idxmax()
-        rows[price, arm] = {"best": best, "edge": int(best == mean.index.max()) - int(best == mean.index.min())}
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["price", "arm"])
-
-
 def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
-    """A row per price, measure and arm of `ended` runs of CONFIRMED: price, measure and what repro.stats.answers tells,
+    """A row per price, measure and arm of `ended` runs of BILL: price, measure and what repro.stats.answers tells,
     corrected over all measures and prices together: of the design's primaries by Holm, of the other arms by the false
     discovery rate."""
     primaries = read_mapping(DESIGN)["groups"]["primaries"]
@@ -92,7 +77,7 @@ def at_every(
     its interval, answer, short). Read off the curves of the panel whose price is nearer, linear between evaluations,
     when the bill at this price is paid; short, the share of an arm's runs that had ended before: their last value
     counts."""
-    curves, parts = compare.rows("curves", runs), []
+    curves, parts = compare.rows("curves", runs[KNOWN]), []
     tuned = sorted(runs["price"].unique())
     for price in prices:
         nearest = min(tuned, key=lambda other: abs(other - price))

@@ -5,10 +5,10 @@ import inspect
 from typing import Any
 
 from repro.paper_scale.schema import PaperScale
-from repro.settings import Arm, Settings, validated
+from repro.settings import ON_VERL, Arm, Settings, validated
 
 # Ours: the papers state the final evaluation (32 outputs to a question) but no rhythm before it.
-EVALUATION = {"budget_gflops": None, "samples": 1, "final_samples": 32}
+EVALUATION = {**ON_VERL, "samples": 1, "final_samples": 32}
 EVALUATE_EVERY = 20  # steps
 # Of an arm's own engine settings, those that are the table's here: they go with the size of the model and the batch.
 OF_THE_TABLE = {"rollouts_per_step": None, "minibatch": None, "learning_rate": None}

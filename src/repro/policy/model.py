@@ -10,9 +10,7 @@ from repro.errors import Refused
 from repro.tasks.tokenizer import BOS, EOS, PAD, SYMBOLS, build_tokenizer
 
 SHIPPED = Path(__file__).with_name("pretrained")  # the base policy of stage `policy`, for use without the pipeline
-GOLDEN = SHIPPED.with_name(
-    "golden"
-)  # that golden steps start from, whatever the study's is: else they would tell no code apart
+GOLDEN = SHIPPED.with_name("golden")  # golden steps start from it, whatever the study's is, to tell code apart alone
 
 
 class NoPolicy(Refused, OSError):

@@ -79,6 +79,7 @@ def _accumulate_gradients(lean: Lean, texts: list[tuple[str, str]]) -> float:
         positions.append(torch.arange(width).repeat(len(part)))
         shapes.append((len(part), width))  # right padding, causal attention: no mask
     target_S = torch.cat(targets)
+    lean.reach(max(width for _, width in shapes))
     x_S_D = lean.run(lean.weights(), torch.cat(ids), torch.cat(positions), lean.causal(shapes))
     predict_K = (target_S >= 0).nonzero()[:, 0]
     loss = torch.nn.functional.cross_entropy(lean.logits(x_S_D[predict_K]), target_S[predict_K])

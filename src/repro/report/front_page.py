@@ -32,7 +32,7 @@ def front_picture(settings: Settings) -> "Figure":
     """How the arms of README's table end against the baseline for the same bill."""
     from repro.experiments import prices
 
-    runs = prices.ended(prices.CONFIRMED)
+    runs = prices.ended(prices.BILL)
     told = prices.answers(runs, settings.baseline, settings.statistics)
     titles = prices.titles_of(settings, runs["arm"].unique())
     return prices.figure(told, titles, "accuracy", "Which methods end higher for the same bill?")

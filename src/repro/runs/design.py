@@ -139,7 +139,7 @@ def load(path: Path | None = None, *, strict: bool = True) -> Design:
         where = f"{' '.join(where.split())[:100]}: " if where else ""
         raise SettingsError(f"{path.name}: {where}{message.removeprefix('Value error, ')}") from None
     for name, policy in design.policies.items():
-        if (bed := policy.get("bed")) is not None and bed not in design.beds:
+        if (bed := policy.get("bed")) is not None and bed not in list(design.beds):  # it may have no hash
             near = nearest(str(bed), design.beds)
             raise SettingsError(f"{path.name}: policies.{name}.bed: there is no bed {brief(bed)}{near}")
     for name, panel in design.panels.items():
@@ -196,11 +196,13 @@ def settings_of(design: Design, cell: Cell) -> Settings:
     scales = raw.get("scales")
     if not isinstance(scales, dict) or raw.get("scale") not in scales:
         settings_module.load()  # says what is wrong
-    raw["scales"] = {raw["scale"]: scales[raw["scale"]]}  # the others are not checked again for every run
+    scale = scales[raw["scale"]]
     policy = dict(design.policies[cell.policy])
     bed = dict(design.beds.get(policy.pop("bed", ""), {}))
     arms = {"arms": bed.pop("arms", {})}
     raw |= bed  # its sections as they stand: a family that it does not name is not of it
+    # A bed is of no scale, whose parts are those of params.yaml; the other scales are not checked again for every run.
+    raw["scales"] = {raw["scale"]: {} if bed else scale}
     parts = [arms, design.settings, policy, design.panels[cell.panel].settings]
     varied = dict(cell.varied)
     mix = varied.pop("mix", None)

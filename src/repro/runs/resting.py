@@ -83,8 +83,9 @@ def _assemble(panel: str, asked: dict[Cell, Asked], places: dict[Asked, store.Pl
     for cell, one in asked.items():
         place = places[one]
         if place.panel:
-            for table in ("curves", "steps", "questions", "seconds", "batches"):
-                append(store.rows_in_git(place, table).assign(run=cell.name), panel, table, root=root)
+            for table in ("curves", "steps", "questions", "harder", "seconds", "batches"):
+                if len(rows := store.rows_in_git(place, table)):
+                    append(rows.assign(run=cell.name), panel, table, root=root)
     append(pd.DataFrame([cell.facts for cell in asked]), panel, "runs", root=root)
     design, first = designs.load(strict=False), next(iter(asked))
     write_json(made_with(settings_of(design, Cell(panel, first.policy, "", 0))), root / panel / "settings.json")

@@ -98,7 +98,7 @@ def _table(places: Sequence[tuple[Asked, Place]], name: str) -> pd.DataFrame:
 
 @cache
 def _by_run(panel: str, table: str) -> dict[str, pd.DataFrame]:
-    return dict(iter(panels.load(table, panel).groupby("run", sort=False)))
+    return dict(iter(panels.load(table, panel, root=paths.PANELS).groupby("run", sort=False)))
 
 
 def made(place: Place) -> dict:
@@ -109,8 +109,8 @@ def made(place: Place) -> dict:
 
 
 def rows_in_git(place: Place, table: str) -> pd.DataFrame:
-    """A panel's rows of one run, as they are stored."""
-    return _by_run(place.panel, panels.NAMES.get(table, table))[place.run]
+    """A panel's rows of one run, as they are stored; none where the panel has no such table."""
+    return _by_run(place.panel, panels.NAMES.get(table, table)).get(place.run, pd.DataFrame())
 
 
 def log_of(place: Place) -> Log:
@@ -134,7 +134,7 @@ def _committed(asked: Asked, computes: str, need: Need) -> Place | None:
 @cache
 def _index() -> dict[tuple[str, str], list[dict]]:
     """{(asks, computes): rows of `runs`} of every panel, in the order of the design's file."""
-    runs = panels.load("runs")
+    runs = panels.load("runs", root=paths.PANELS)  # those in git, whatever a page shows in their place
     if "asks" not in runs:
         return {}
     known: dict[tuple[str, str], list[dict]] = {}

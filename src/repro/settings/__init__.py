@@ -7,10 +7,11 @@ is a SettingsError of one sentence with the key and, if there is one, the neares
 from repro.settings.arm import WORDS, Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.reading import check_parameters, load, merge, parse, stored, validated
-from repro.settings.schema import SCHEDULING, Engine, Evaluation, Family, Policy, Settings, Statistics, Task
+from repro.settings.schema import ON_VERL, SCHEDULING, Engine, Evaluation, Family, Policy, Settings, Statistics, Task
 from repro.settings.studies import Fidelity, Mix
 
 __all__ = [
+    "ON_VERL",
     "SCHEDULING",
     "WORDS",
     "Arm",

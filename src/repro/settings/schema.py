@@ -245,6 +245,10 @@ class Evaluation(Section):
         return (self.budget_gflops - self.generation_gflops) / (1 - self.price)
 
 
+# Of the section `evaluation` on verl: no bill is known, and responses are drawn independently and never greedily.
+ON_VERL = {"budget_gflops": None, "generation_gflops": None, "price": None, "greedy": False, "common": False}
+
+
 def _whole_percent(level: float) -> float:
     if level != round(level, 2):
         raise ValueError(f"{level} is no whole percent; write it with two decimals, as 0.95")

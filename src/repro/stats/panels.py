@@ -102,10 +102,15 @@ def in_order() -> list[str]:
     return list(read_mapping(paths.DESIGN).get("panels", {})) if paths.DESIGN.exists() else []
 
 
-def engine_of(panel: str) -> dict[str, Any]:
-    """The section `engine` of the settings that a panel's runs were made with, where they vary nothing of it."""
+def sections_of(panel: str) -> dict[str, dict[str, Any]]:
+    """The sections of the settings that a panel's runs were made with, where they vary nothing of them."""
     folder = _in_place(paths.PANELS / panel, None)
-    return read_stored(folder / "settings.json", "git checkout it", MADE_WITH)["sections"]["engine"]
+    return read_stored(folder / "settings.json", "git checkout it", MADE_WITH)["sections"]
+
+
+def engine_of(panel: str) -> dict[str, Any]:
+    """The section `engine` of them."""
+    return sections_of(panel)["engine"]
 
 
 def _of_panel(table: str, folder: Path, columns: Sequence[str] = ()) -> pd.DataFrame | None:

@@ -23,7 +23,7 @@ from repro.methods.guard import is_whole
 from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.paths import CONFIGS
-from repro.settings import Settings, SettingsError, nearest, validated
+from repro.settings import ON_VERL, Settings, SettingsError, nearest, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.text import read_mapping
 from repro.verl import best, questions
@@ -320,7 +320,7 @@ def _settings(own: Own, settings: Settings, entry: Any, config: Any) -> Settings
     }
     samples = rollout.val_kwargs.n
     temperature = max(rollout.val_kwargs.temperature or 0.0, 0.01)  # 0 is greedy; the least that our settings have
-    plain["evaluation"] |= {"budget_gflops": None, "samples": samples, "final_samples": samples}
+    plain["evaluation"] |= {**ON_VERL, "samples": samples, "final_samples": samples}
     plain["evaluation"]["temperature"] = temperature
     plain["policy"]["source"] = own.model
     plain["parity"]["steps"] = max(plain["parity"]["steps"], plain["engine"]["log_every"])  # not read here

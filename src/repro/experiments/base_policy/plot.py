@@ -1,11 +1,13 @@
-"""Figures of the base policy: success, response length and pre-training. Drawing only."""
+"""Figures of the base policy: what it does wrongly, success, response length, pre-training. Drawing only."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from repro.plots.style import COLORS, new_figure
+from repro.plots.style import COLORS, MARKERS, new_figure
 from repro.plots.words import says
 
 
@@ -46,13 +48,67 @@ def length_ratio(groups: pd.DataFrame, title: str) -> Figure:
     return says(figure, f"the longest is at least 2 times the shortest in {twice:.0%} of groups, 10 times in {ten:.0%}")
 
 
-def pretraining_loss(history: pd.DataFrame, title: str) -> Figure:
-    """Loss over pre-training steps, each step and a running mean of 50."""
+def pretraining_loss(history: pd.DataFrame, clean: float, title: str) -> Figure:
+    """Loss over pre-training steps, each step and a running mean of 50, and a line where the first share `clean` of the
+    steps ends and wrong procedures begin."""
     figure, [[ax]] = new_figure(3.8)
+    smooth, change = history["loss"].rolling(50, min_periods=1).mean(), round(clean * len(history))
     ax.plot(history["step"], history["loss"], color="0.75", linewidth=0.6, label="each step")
-    ax.plot(history["step"], history["loss"].rolling(50, min_periods=1).mean(), color=COLORS[0], label="mean of 50")
+    ax.plot(history["step"], smooth, color=COLORS[0], label="mean of 50")
+    said = [f"from {history['loss'].head(50).mean():.2f}"]
+    if change:
+        ax.axvline(change, color="0.15", linewidth=1.2, linestyle=(0, (5, 1.5)))
+        place = {"xycoords": ("data", "axes fraction"), "xytext": (6, -4), "textcoords": "offset points", "va": "top"}
+        ax.annotate("wrong procedures", (change, 1.0), **place)
+        said.append(f"to {smooth.iloc[change - 1]:.3f} before wrong procedures are shown")
+    said.append(f"to {smooth.iloc[-1]:.3f} at the end")
     ax.set(xlabel="pre-training step", ylabel="loss (nats per response token)", yscale="log")
-    ax.legend()
+    ax.legend(loc="upper center")
     ax.set_title(title, loc="left", fontsize=14, fontweight="bold")
-    first, last = history["loss"].head(50).mean(), history["loss"].tail(50).mean()
-    return says(figure, f"the mean of 50 steps falls from {first:.2f} to {last:.2f} nats per token")
+    return says(figure, f"the mean of 50 steps goes {', '.join(said)}")
+
+
+def procedures(shares: pd.DataFrame, title: str) -> Figure:
+    """Share of the steps with a wrong procedure (index, with its example) that are done by it: a bar per column, by
+    demonstrators, sampled and greedily. Above one half the wrong result is the likeliest."""
+    figure, [[ax]] = new_figure(4.2)
+    width = 0.8 / len(shares.columns)
+    for place, (name, color) in enumerate(zip(shares.columns, ("0.75", COLORS[0], COLORS[1]), strict=True)):
+        at_P = np.arange(len(shares)) + (place - (len(shares.columns) - 1) / 2) * width
+        ax.bar(at_P, shares[name], width * 0.92, color=color, label=name)
+    ax.axhline(0.5, color="0.35", linewidth=1)
+    ax.set_xticks(range(len(shares)), shares.index)
+    ax.set(ylabel="share of steps done by it", ylim=(0, 1.05))
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    ax.set_title(title, loc="left", fontsize=14, fontweight="bold")
+    said = (f"{name.splitlines()[0]} {', '.join(f'{value:.2f}' for value in row)}" for name, row in shares.T.items())
+    return says(figure, f"steps done by the wrong procedure, {', '.join(shares.columns)}: {'; '.join(said)}")
+
+
+def by_wrong_steps(tables: Mapping[str, pd.DataFrame], title: str) -> Figure:
+    """Accuracy by the number of steps of a query that have a wrong procedure, a panel per split and a line per way to
+    sample. `tables`: procedures.by_wrong_steps's, by split."""
+    figure, axes = new_figure(4.2, 1, len(tables), sharey=True)
+    numbers = sorted({number for table in tables.values() for number in table.index})
+    for ax, (split, table) in zip(axes.flat, tables.items(), strict=True):
+        for name, color, marker in zip(table.columns[1:], COLORS, MARKERS, strict=False):
+            ax.plot(table.index, table[name], color=color, marker=marker, label=name)
+        more = [""] * (len(numbers) - 1) + ["+"]
+        names = [
+            f"{number}{or_more}\n({table['queries'].get(number, 0)})"
+            for number, or_more in zip(numbers, more, strict=True)
+        ]
+        ax.set_xticks(numbers, names)
+        ax.set_xlim(-0.3, max(numbers) + 0.3)
+        ax.set_title(split, loc="left")
+    axes[0, 0].set(ylabel="accuracy", ylim=(-0.03, 1.0))
+    axes[0, 0].legend()
+    figure.supxlabel("steps with a wrong procedure (queries)", fontsize=13)
+    figure.suptitle(title, x=0.01, ha="left")
+    ends = {split: table.iloc[[0, -1], 1:] for split, table in tables.items()}
+    said = (
+        f"{name} {values.iloc[0]:.2f} in the first and {values.iloc[1]:.2f} in the last column of the {split} split"
+        for split, columns in ends.items()
+        for name, values in columns.items()
+    )
+    return says(figure, f"accuracy: {'; '.join(said)}")
