@@ -19,7 +19,7 @@ PANELS = {
     "spearman": "rank correlation",
     "corrected": "the same, corrected for noise",
     "class_changed": "queries in another class",
-    "size_changed": "queries with another group size",
+    "doublings": "doublings of the group size",
 }
 BASE_AGAIN = "resampled"  # two profiles of the base policy
 RESAMPLED = {"color": "0.35", "linestyle": (0, (1.2, 1.2)), "linewidth": 1.6}
@@ -44,8 +44,9 @@ def over_training(summary: pd.DataFrame, titles: Mapping[str, str], statistics: 
             ax.plot(runs, color=style["color"], linewidth=0.7, alpha=0.4)
             _bars(ax, runs, style, titles[arm], statistics)
         ax.set_title(label, loc="left")
-        if measure.endswith("changed"):
+        if measure == "class_changed":
             ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        if measure in ("class_changed", "doublings"):
             ax.set_ylim(0, 1.15 * summary[measure].max())
     for ax in axes[-1]:
         ax.set_xlabel("training step")

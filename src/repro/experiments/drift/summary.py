@@ -26,6 +26,7 @@ LABELS = {
     "corrected": "rank correlation, corrected for noise",
     "class_changed": "in another class",
     "size_changed": "with another group size",
+    "doublings": "doublings of the group size, up or down",
     "dropped_wrongly": "dropped or sub-sampled, now learnable",
     "kept_wrongly": "kept, now always or never solved",
     "rose": "from below ½ to above",
