@@ -24,7 +24,7 @@ SMALL = {
     "language_model": {"source": "tiny", "terms": [2]},
     "policy": {"describe_groups": 1, "group_size": 2},
     "engine": {"workers": 1, "steps": 2, "rollouts_per_step": 16, "minibatch": 8, "max_new_tokens": 4, "kl_probe": 2},
-    "evaluation": {"budgets": 1, "budget_gflops": 1.0, "samples": 1, "final_samples": 2},
+    "evaluation": {"budgets": 1, "budget_gflops": 1.0, "generation_gflops": 0.3, "samples": 1, "final_samples": 2},
     "fidelity": {"arms": []},
     "drift": {"arms": []},
 }
