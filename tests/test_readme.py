@@ -19,13 +19,13 @@ from repro.report.front_page import BLOCK, PICTURE, filled, front_picture
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "notebooks" / "README.md")
 README = (ROOT / "README.md").read_text()
-WORDS = 1200
+WORDS = 900  # outside its tables
 TRACKED = "benchmarks|configs|docs|environments|figures|launch|notebooks|src|tables|tests"
 NAMED = re.compile(rf"(?<![\w/.]){'(?:' + TRACKED + ')'}/[\w./-]*\w")  # a path below the root, wherever it is named
 
 
 def test_the_readme_is_short_and_has_two_tables_the_claims_first():
-    assert len(README.split()) <= WORDS
+    assert len(BLOCK.sub("", README).split()) <= WORDS
     assert [block[2] for block in BLOCK.finditer(README)] == ["runs/front_claims.md", "runs/prices.md"]
     assert len(re.findall(r"^\|[-:| ]+\|$", README, re.MULTILINE)) == 2
 
@@ -62,8 +62,8 @@ def test_every_generated_table_is_the_files_text():
 def test_the_picture_is_of_the_tables_arms_and_their_differences():
     """Another machine's last bits may move a line by less than can be seen."""
     figure = front_picture(settings_module.load(scale="cpu"))
-    text = (ROOT / "runs/prices.md").read_text().splitlines()[3:]  # without the baseline's row
-    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text]
+    lines = [line for line in (ROOT / "runs/prices.md").read_text().splitlines() if line.startswith("|")]
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[3:]]  # without the baseline's row
     left, right = figure.axes
     labels = [label.get_text() for label in left.get_yticklabels() if label.get_fontweight() != "bold"]
     assert labels == [arm for arm, *_ in table] and "D³S" in labels

@@ -183,7 +183,7 @@ def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):
     runs = [new_run("grpo", policy, tmp_path, steps=2, seed=seed) for seed in (0, 3)]
     logs = [make_trainer(run).train(checkpoints_of(run), lambda *_: None) for run in runs]
     tables = tables_of(logs)
-    assert list(tables) == ["steps", "evaluations", "questions", "rollouts", "selection", "seconds"]
+    assert list(tables) == ["steps", "evaluations", "questions", "harder", "rollouts", "selection", "seconds"]
     assert tables["steps"][["seed", "step"]].to_numpy().tolist() == [[0, 0], [0, 1], [3, 0], [3, 1]]
     assert tables["selection"].groupby("seed").size().to_dict() == {0: 16, 3: 16}
     assert tables["questions"]["query"].tolist() == [*range(7), *range(7)]
