@@ -39,7 +39,7 @@ def section(params: dict, name: str) -> dict:
 
 
 def rate(params: dict) -> None:
-    params["engine"]["learning_rate"] = 1.0e-3
+    params["engine"]["learning_rate"] = 2.0e-4
 
 
 def steps(params: dict) -> None:
