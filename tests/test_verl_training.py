@@ -178,8 +178,8 @@ def test_the_ledger_adds_up(tables, project):
     assert paper.tolist() == steps["selected_tokens"].tolist()
     assert steps["updates"].tolist() == [2 * (step + 1) for step in range(STEPS)]
     kept, chosen = selection.groupby("step"), selection.query("times_trained > 0").groupby("step")
-    # The policy that sampled reads everything, since `top_tokens` reads entropies; the reference, what was chosen, but for
-    # rows of which no token was: each once, and an update reads a row at most once in each of its two mini-batches.
+    # The policy that sampled reads everything, since `top_tokens` reads entropies; the reference, what was chosen, but
+    # for rows of which no token was: each once, and an update reads a row at most once in each of two mini-batches.
     read = scored.to_numpy() - kept["cost"].sum().to_numpy()
     assert (read <= chosen["cost"].sum().to_numpy()).all()
     assert (read <= trained).all() and (trained <= 2 * read).all()
