@@ -53,6 +53,11 @@ def rises(of: Value, split: str = HELD_OUT, arm: str = TAUGHT) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=["before", "after", "rise", "low", "high"])
 
 
+def met(rises: pd.DataFrame, least: float) -> int:
+    """On how many base policies a rise is at least `least`, and its interval above 0."""
+    return int(((rises["rise"] >= least) & (rises["low"] > 0)).sum())
+
+
 def queries() -> pd.DataFrame:
     """Of each base policy (the index), the shares of held-out queries with 0 < p < 0.1 and p > 0.9."""
     rates = {policy: accuracy(base(policy)) for policy in policies()}
