@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -323,3 +324,20 @@ def test_a_shard_that_is_none_is_a_sentence(place):
     with pytest.raises(SettingsError, match="policies"):
         paths.DESIGN.write_text("settings: {}\npolicies: [a]\ngroups: {}\npanels: {}\n")
         designs.load()
+
+
+def test_what_a_panel_was_declared_as_is_what_it_is_and_came_before_its_runs():
+    """By the design of the commit that it names; a copy without history has nothing to ask."""
+    design = yaml.safe_load(paths.DESIGN.read_text())
+    for name, panel in design["panels"].items():
+        if commit := panel.pop("declared", None):
+            then = subprocess.run(["git", "show", f"{commit}:runs/design.yaml"], capture_output=True, cwd=paths.ROOT)
+            if then.returncode:
+                pytest.skip("the history is not here")
+            of_then = yaml.safe_load(then.stdout)
+            assert of_then["panels"][name] == panel and panel.get("policies")
+            assert all(of_then["policies"][policy] == design["policies"][policy] for policy in panel["policies"])
+            dated = ["git", "show", "-s", "--format=%cI", commit]
+            date = pd.Timestamp(subprocess.run(dated, capture_output=True, text=True, cwd=paths.ROOT).stdout.strip())
+            made = pd.to_datetime(panels.load("runs", name)["date"], utc=True)
+            assert (made > date.floor("min")).all(), name

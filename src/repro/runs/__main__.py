@@ -33,8 +33,7 @@ from repro.runs.again import as_markdown
 from repro.runs.key import every_seed
 from repro.runs.make import made_ready
 from repro.settings import SettingsError
-from repro.stats import panels
-from repro.stats.rates import best_rates, held_out, mean_areas, policies, sensitivity
+from repro.stats import panels, rates
 
 SHARD = "k/n: the k-th of n parts, dealt by seed"
 
@@ -169,13 +168,19 @@ def _golden(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 
 def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
-    table = sensitivity()
-    print(f"Mean area under the curve over the base policies {', '.join(policies(table))}:")
-    print(mean_areas(table).join(best_rates(table)).round(4).to_string())
-    if len(policies(table)) > 1:
-        rate = settings_module.load().engine.learning_rate
-        print(f"What a rate chosen on the other base policies gains over {rate:g}:")
-        print(held_out(table, rate).pivot(index="arm", columns="policy", values="gain").round(4).to_string())
+    asked = {"on slips": (rates.sensitivity(), panels.engine_of("budget")["learning_rate"])}
+    for price, table in rates.by_price().items():
+        asked[f"where generation is {price:.0%} of the bill"] = table, panels.engine_of("bill")["learning_rate"]
+    for where, (table, rate) in asked.items():
+        on = rates.policies(table)
+        print(f"\nMean area under the curve {where}, over the base policies {', '.join(on)}:")
+        best = rates.best_rates(table)
+        best["best"] = best["best"].map("{:g}".format)
+        print(rates.mean_areas(table).round(4).join(best).to_string())
+        if len(on) > 1:
+            print(f"What a rate chosen on the other base policies gains over {rate:g}:")
+            gains = rates.held_out(table, rate).pivot(index="arm", columns="policy", values="gain")
+            print(gains.round(4).to_string())
     return 0
 
 

@@ -25,7 +25,8 @@ class Panel(Section):
     """A full cross of arms (or names of `groups`), base policies, seeds and the values of `vary`, for one question.
 
     `rates`: in place of `arms`, learning rates of each arm of its own. `repeats`: the panel whose runs it makes again,
-    on another kind of CPU; everything but the question is that panel's.
+    on another kind of CPU; everything but the question is that panel's. `declared`: the commit since which the design
+    has the panel as it is, before its first run.
 
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
     all runs of the panel set differently. `stop_at`: runs end when they have paid as many times the bill of
@@ -36,6 +37,7 @@ class Panel(Section):
     """
 
     question: str
+    declared: Annotated[str, Field(pattern="^[0-9a-f]{7,40}$")] | None = None
     repeats: Name | None = None
     arms: list[str] = Field(default_factory=list)
     rates: dict[Name, Annotated[list[LearningRate], Distinct, Field(min_length=1)]] = Field(default_factory=dict)
@@ -90,7 +92,7 @@ class Design(Section):
             first = known.get(str(panel["repeats"]))
             if first is None or "repeats" in first:
                 raise ValueError(f"panels.{name}.repeats: there is no panel {panel['repeats']!r} to repeat")
-            if more := sorted(set(panel) - {"question", "repeats"}):
+            if more := sorted(set(panel) - {"question", "repeats", "declared"}):
                 raise ValueError(f"panels.{name}: it repeats {panel['repeats']} and cannot set {more[0]!r} itself")
             panels = {**panels, name: {**first, **panel}}
         return {**raw, "panels": panels}

@@ -97,6 +97,13 @@ def baseline() -> str:
     return read_mapping(paths.DESIGN)["baseline"]
 
 
+def declared(names: Sequence[str]) -> str:
+    """One line: the commits in which panels were declared, of those that say it."""
+    known = read_mapping(paths.DESIGN)["panels"]
+    commits = list(dict.fromkeys(known[name]["declared"] for name in names if known[name].get("declared")))
+    return f"Declared in commit {' and '.join(commits)}, before the first run." if commits else ""
+
+
 def in_order() -> list[str]:
     """The panels as the design lists them."""
     return list(read_mapping(paths.DESIGN).get("panels", {})) if paths.DESIGN.exists() else []

@@ -1,16 +1,29 @@
 """Which learning rate suits which arm, from the panels of tuning."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
+from repro.stats import panels
 from repro.stats.outcomes import reached
 from repro.stats.panels import NoRuns
 
 PANELS = ("tuning", "tuning-edges")
+AT_PRICES = ("rates",)  # each price's rates are asked apart
+PRICE = "evaluation.price"
 
 
-def sensitivity() -> pd.DataFrame:
-    """A row per tuning run: panel, arm, policy, rate, area (under the curve; repro.stats.outcomes), diverged."""
-    return reached(PANELS)[["panel", "arm", "policy", "rate", "area", "diverged"]]
+def sensitivity(names: Sequence[str] = PANELS) -> pd.DataFrame:
+    """A row per run of tuning panels: panel, arm, policy, rate, area (under the curve; repro.stats.outcomes), diverged,
+    and price, NaN where a panel varies none."""
+    table = reached(names)
+    table = table.assign(price=panels.varied(table, PRICE, float, float("nan")))
+    return table[["panel", "arm", "policy", "rate", "price", "area", "diverged"]]
+
+
+def by_price(names: Sequence[str] = AT_PRICES) -> dict[float, pd.DataFrame]:
+    """{price: its rows of `sensitivity`}."""
+    return {price: own for price, own in sensitivity(names).groupby("price", sort=True)}
 
 
 def best_rates(table: pd.DataFrame) -> pd.DataFrame:
@@ -35,8 +48,9 @@ def mean_areas(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def policies(table: pd.DataFrame) -> list[str]:
-    """The base policies of which the first of PANELS has most runs: those on which it is whole, once it is on one."""
-    runs = table.loc[table["panel"] == PANELS[0], "policy"].value_counts()
+    """The base policies of which the first panel of `table` has most runs: those on which it is whole, once it is on
+    one."""
+    runs = table.loc[table["panel"] == table["panel"].iloc[0], "policy"].value_counts()
     return sorted(runs.index[runs == runs.max()])
 
 
