@@ -8,8 +8,9 @@ import pytest
 
 from repro import paths
 from repro.files import Unreadable
+from repro.settings.text import read_mapping
 from repro.stats.panels import NoRuns
-from repro.stats.rates import best_rates, held_out, mean_areas, policies, sensitivity
+from repro.stats.rates import PRICE, best_rates, by_price, held_out, mean_areas, policies, sensitivity
 
 
 def table_of(areas: dict) -> pd.DataFrame:
@@ -77,3 +78,13 @@ def test_a_gain_counts_where_its_rate_was_not_chosen():
     assert found.loc["zvf", "gain"].tolist() == pytest.approx([0, 0, -0.3])
     with pytest.raises(NoRuns, match="whole on base policy a alone"):
         held_out(table[table["policy"] == "a"], 2)
+
+
+@pytest.mark.parametrize(("price", "panel"), [(0.27, "confirm-27"), (0.75, "confirm-75")])
+def test_arms_are_confirmed_at_the_rates_that_were_best_for_them(price, panel):
+    declared = read_mapping(paths.DESIGN)["panels"][panel]
+    best = best_rates(by_price()[price])
+    assert {arm: [rate] for arm, rate in best["best"].items()} == {
+        a: list(map(float, r)) for a, r in declared["rates"].items()
+    }
+    assert (best["edge"] == 0).all() and declared["vary"] == {PRICE: [price]}
