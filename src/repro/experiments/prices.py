@@ -1,6 +1,7 @@
 """What each method does for the same bill, by measure and by what generation costs: a function of the bed's panels.
 
-Runs of the panels of BILL end when they have paid what GRPO pays, so a measure is read off their last evaluation."""
+Runs of the panels of BILL and ALIKE end when they have paid what GRPO pays, so a measure is read off their last
+evaluation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,12 +12,13 @@ from repro.paths import DESIGN
 from repro.plots import answers as drawn
 from repro.settings import Settings, Statistics
 from repro.settings.text import read_mapping
-from repro.stats import compare
+from repro.stats import compare, rates
 from repro.stats.answers import together
 from repro.stats.outcomes import at_shares
 
-BILL = ("bill",)
-PRICE = "evaluation.price"
+BILL = ("confirm-27", "confirm-75")  # each arm at its own rate
+ALIKE = ("bill",)  # all at the rate that was chosen on GRPO
+FRONT = ("random-quarter", "grpo-token-mean")  # on the front page, after the primaries
 MEASURES = {
     "accuracy": "temperature 1",
     "greedy": "greedy",
@@ -33,7 +35,7 @@ KNOWN = ["run", "panel", *compare.KEYS, "price"]  # of a run, before what it rea
 
 def ended(names: Sequence[str], where: Sequence[str] = ("policy",)) -> pd.DataFrame:
     """A row per run of the panels: run, panel, policy, arm, seed, price, and MEASURES when its bill was paid."""
-    runs = compare.load(names, {"price": (PRICE, float)}, where)
+    runs = compare.load(names, {"price": (rates.PRICE, float)}, where)
     last = compare.rows("curves", runs).sort_values("step", kind="stable").groupby("run").last()
     found = last[["accuracy", "greedy", "harder", "harder_greedy"]].rename(columns={"harder_greedy": "harder greedy"})
     for table, before in (("questions", ""), ("harder", "harder ")):
