@@ -215,7 +215,9 @@ def test_a_probe_is_a_pure_function_and_says_when_there_is_nothing_to_measure(ch
     )
     nothing = study.rank(empty["summary"], checkpoint.settings.statistics)
     assert nothing["product"].isna().all() and (study.measures(nothing).iloc[:, 1:] == "–").all(axis=None)
-    figures.scatter(empty["sample"], ["advantage"], "nothing to show")
+    drawn = figures.scatter(empty["sample"], ["advantage"], "nothing to show")
+    drawn.draw_without_rendering()
+    assert [text.get_text() for text in drawn.axes[0].texts] == ["no rollout with both above 0"]
     assert figures.by_proxy(empty["summary"], {BASE: "base policy"}, "?").interactive["columns"]["value"] == []
     monkeypatch.setattr(probing, "score", lambda texts, valid_N, queries_N: np.arange(len(texts)) % 4 % 3 % 2.0)
     tables = probe(checkpoint)

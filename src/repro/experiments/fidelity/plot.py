@@ -117,16 +117,18 @@ def over_training(table: pd.DataFrame, titles: Mapping[str, str], proxies: Seque
 
 def scatter(sample: pd.DataFrame, proxies: Sequence[str], title: str) -> Figure:
     """The norm of rollouts against a few proxies, a panel each, all relative to their means; a proxy in proportion to
-    the norm would lie on the line. Norms of 0 are left out. `sample`: repro.experiments.fidelity.probe's, of one
-    checkpoint."""
+    the norm would lie on the line. Norms and proxies of 0 are left out; a panel without any other says so. `sample`:
+    repro.experiments.fidelity.probe's, of one checkpoint."""
     figure, axes = new_figure(4.2, 1, len(proxies), sharey=True)
-    shown = sample[sample["norm"] > 0]
-    norms_N, found = (shown["norm"] / sample["norm"].mean()).to_numpy(), {}
+    found = {}
     for ax, name in zip(axes[0], proxies, strict=True):
-        proxy_N = (shown[name] / sample[name].mean()).to_numpy()
-        ends = np.sort(proxy_N)[[0, -1]] if len(proxy_N) else []
-        ax.plot(ends, ends, color="0.35", linewidth=1)
+        shown = sample[(sample["norm"] > 0) & (sample[name] > 0)]
+        proxy_N, norms_N = (shown[column] / sample[column].mean() for column in (name, "norm"))
+        ax.plot([proxy_N.min(), proxy_N.max()], [proxy_N.min(), proxy_N.max()], color="0.35", linewidth=1)
         ax.plot(proxy_N, norms_N, linestyle="none", marker="o", markersize=4, alpha=0.5)
+        if shown.empty:
+            ax.plot(1, 1, linestyle="none")  # a logarithmic axis needs a place
+            ax.text(0.5, 0.5, "no rollout with both above 0", transform=ax.transAxes, ha="center")
         ax.set(xscale="log", yscale="log", xlabel=f"{PROXIES[name].label}, mean 1")
         for axis in (ax.xaxis, ax.yaxis):
             _plain_ticks(axis, (1e-4, 1e-3, 0.01, 0.1, 0.3, 1, 3, 10, 30))
