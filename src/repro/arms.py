@@ -19,7 +19,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from repro.methods import guard
 from repro.methods.guard import MethodError
 from repro.methods.method import Method
-from repro.methods.plans import Queries
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
 from repro.paths import SOURCE
 from repro.settings import Arm, Settings, SettingsError, nearest
@@ -58,8 +58,7 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
                 f"{engine.steps} steps; lower it"
             )
         try:
-            budget = engine.rollouts_per_step
-            method.made_plan(0, queries, budget, np.random.default_rng(0)).fill_step(budget)
+            try_plan(method, queries, engine.rollouts_per_step)
             for progress in (0.0, 1.0 - 1.0 / engine.steps):
                 try_out(method, progress)
         except MethodError as error:
@@ -76,6 +75,33 @@ def _some_queries(count: int, arm: Arm) -> Queries:
         return Queries(prompt_tokens_Q)
     samples = arm.profile.samples
     return Queries(prompt_tokens_Q, np.arange(count) % (samples + 1), np.full(count, samples))
+
+
+def try_plan(method: Method, queries: Queries, budget: int) -> None:
+    """Fill a step of its plan. One that learns is told what the step earned, and fills another, twice, since a run is
+    resumed by taking it through the same again."""
+    if (first := _two_steps(method, queries, budget)) and first != _two_steps(method, queries, budget):
+        raise MethodError(
+            f"plan {guard.name_of(method.plan)} yields other groups the second time, after the same observations: draw "
+            "all random numbers from `rng`, and keep nothing outside the instance"
+        )
+
+
+def _two_steps(method: Method, queries: Queries, budget: int) -> list:
+    """The second step's groups, of a plan that learns."""
+    stream = method.made_plan(0, queries, budget, np.random.default_rng(0))
+    groups = stream.fill_step(budget)
+    if not method.learns:
+        return []
+    tell(stream, groups)
+    return stream.fill_step(budget)
+
+
+def tell(stream: PlanStream, groups: Iterable[PlannedGroup]) -> None:
+    """Tell a plan made-up outcomes of its groups: of each query another number of successes, none and all included."""
+    for group in groups:
+        rewards_G = np.arange(group.size) < group.query % (group.size + 1)
+        stream.observe(group.query, rewards_G.astype(float), np.full(group.size, 9))
 
 
 def try_out(method: Method, progress: float) -> None:

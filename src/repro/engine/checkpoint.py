@@ -44,6 +44,7 @@ class Checkpoints:
             "known": [None if part is None else part.tolist() for part in vars(trainer.known).values()],
             "known_since": trainer.known_since,
             "groups_taken": trainer.plan.taken,
+            "observed": trainer.plan.observed,
             "model": trainer.model.state_dict(),
             "optimiser": trainer.optimiser.state_dict(),
             "ledger": trainer.ledger.row(),
@@ -73,7 +74,7 @@ class Checkpoints:
         trainer.diverged = state["diverged"]
         known = Queries(*(None if part is None else np.array(part) for part in state["known"]))
         trainer.make_plan(state["known_since"], known)
-        trainer.plan.skip(state["groups_taken"])
+        trainer.plan.skip(state["groups_taken"], state.get("observed", ()))
         trainer.log = Log(**state["log"])
         return state["step"]
 

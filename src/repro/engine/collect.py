@@ -1,6 +1,6 @@
 """One batch of scored rollouts: the plan's groups, generated and verified, and refilled if the arm filters groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -30,6 +30,14 @@ class Groups:
     def query_N(self) -> np.ndarray:
         """Each rollout's query, an index into the training pool."""
         return np.repeat([group.query for group in self.planned], [group.size for group in self.planned])
+
+    def outcomes(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """(query, rewards_G, costs_G in prompt + response tokens) of each group."""
+        costs_N = (self.responses.prompt_tokens_N + self.responses.mask_N_T.sum(1)).cpu().numpy()
+        ends = np.cumsum([group.size for group in self.planned])
+        for group, end in zip(self.planned, ends, strict=True):
+            own = slice(end - group.size, end)
+            yield group.query, self.rewards_N[own], costs_N[own]
 
     def keep(self, keep_Q: np.ndarray) -> "Groups":
         """Only the groups for which `keep_Q` is true."""

@@ -275,6 +275,8 @@ class Trainer:
         for _ in range(self.engine.refill_rounds if filter else 1):
             part = self._generate(self.plan.fill_step(budget - size), generator, rng, step)
             seen.append(part)
+            for outcome in part.outcomes():
+                self.plan.observe(*outcome)
             kept.append(part.keep(self.method.kept_groups(step, part.rewards_N, part.group_N)) if filter else part)
             size += len(kept[-1].rewards_N)
             if not self.plan.fits(budget - size):

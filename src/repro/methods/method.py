@@ -50,8 +50,21 @@ class Method:
     def made_plan(self, step: int, known: Queries, budget: int, rng: np.random.Generator) -> PlanStream:
         """The plan's groups from `step` on, `budget` rollouts a step."""
         with self._at(step):
-            groups = call("plan", self.plan, known, budget, rng, rng=rng)
-            return PlanStream(self._groups(step, groups, len(known), budget))
+            groups, name = call("plan", self.plan, known, budget, rng, rng=rng), name_of(self.plan)
+            tell = getattr(groups, "observe", None)
+            if tell is not None and not self.learns:
+                raise MethodError(f"plan {name} returns what has `observe`: give the class itself as the plan")
+            told = tell and partial(self._told, step, tell, f"{name}.observe")
+            return PlanStream(self._groups(step, groups, len(known), budget), told)
+
+    def _told(self, step: int, tell: Callable, name: str, *outcome: Any) -> None:
+        with self._at(step):
+            call("plan", tell, *outcome, name=name)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the plan learns from what its groups earn (repro.methods.plans)."""
+        return hasattr(getattr(self.plan, "func", self.plan), "observe")
 
     def _groups(self, step: int, groups: Any, queries: int, budget: int) -> Iterator[PlannedGroup]:
         """The plan's groups, each checked when its turn comes."""

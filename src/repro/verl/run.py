@@ -77,6 +77,11 @@ def settings_of(section: Any) -> Settings:
 
 def check_arm(name: str, method: Method) -> None:
     """SettingsError if verl's trainer does not support an arm."""
+    if method.learns:
+        raise SettingsError(
+            f"arms.{name}: verl's loader has the plan beforehand, and this one learns from what its groups earn: train "
+            "it with repro.training.train"
+        )
     filter = method.filter
     if filter is not None and getattr(filter, "func", filter).__name__ != "zero_variance":
         raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")
