@@ -8,7 +8,7 @@ that use it.
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,11 +97,14 @@ def _two_steps(method: Method, queries: Queries, budget: int) -> list:
     return stream.fill_step(budget)
 
 
-def tell(stream: PlanStream, groups: Iterable[PlannedGroup]) -> None:
-    """Tell a plan made-up outcomes of its groups: of each query another number of successes, none and all included."""
-    for group in groups:
-        rewards_G = np.arange(group.size) < group.query % (group.size + 1)
-        stream.observe(group.query, rewards_G.astype(float), np.full(group.size, 9))
+def tell(stream: PlanStream, groups: Sequence[PlannedGroup]) -> None:
+    """Tell a plan made-up outcomes of its groups, and ask it for more: of each query another number of successes, none
+    and all included."""
+    queries_Q = [group.query for group in groups]
+    rewards_Q = [(np.arange(group.size) < group.query % (group.size + 1)).astype(float) for group in groups]
+    stream.more(queries_Q, rewards_Q, sum(group.later for group in groups))
+    for query, rewards_G in zip(queries_Q, rewards_Q, strict=True):
+        stream.observe(query, rewards_G, np.full(len(rewards_G), 9))
 
 
 def try_out(method: Method, progress: float) -> None:

@@ -266,14 +266,14 @@ class Trainer:
         self._log_seconds(step)
 
     def collect(self, step: int) -> tuple[Groups | None, dict[str, float]]:
-        """(the batch, metrics over everything generated for it). With a filter the batch is refilled until it is full
-        or the rounds are used up; None if no group passed."""
+        """(the batch, metrics over everything generated for it). With a filter, or with groups in stages, the batch is
+        refilled until it is full or the rounds are used up; None if no group passed."""
         generator = torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, "generate"))
         rng, budget = self.rng(step, "reward"), self.engine.rollouts_per_step
         filter = self.method.filter
         seen, kept, size = [], [], 0
-        for _ in range(self.engine.refill_rounds if filter else 1):
-            part = self._generate(self.plan.fill_step(budget - size), generator, rng, step)
+        for _ in range(self.engine.refill_rounds if filter or self.method.in_stages else 1):
+            part = self._drawn(self.plan.fill_step(budget - size), generator, rng, step)
             seen.append(part)
             for outcome in part.outcomes():
                 self.plan.observe(*outcome)
@@ -283,6 +283,21 @@ class Trainer:
                 break
         metrics = {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
         return (join(kept) if size else None), metrics
+
+    def _drawn(
+        self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int
+    ) -> Groups:
+        """The groups with all the stages that the plan asks for."""
+        groups, room = self._generate(planned, generator, rng, step), sum(group.later for group in planned)
+        while room:
+            queries_Q, rewards_Q, _ = zip(*groups.outcomes(), strict=True)
+            more_Q = self.plan.more(list(queries_Q), list(rewards_Q), room)
+            further = [PlannedGroup(query, more) for query, more in zip(queries_Q, more_Q, strict=True) if more]
+            if not further:
+                break
+            groups = groups.grown(more_Q, self._generate(further, generator, rng, step))
+            room -= sum(more_Q)
+        return groups
 
     def _generate(
         self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int = 0

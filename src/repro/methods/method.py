@@ -4,7 +4,7 @@ Every engine calls them here, so that what they do wrong is found, and told, in 
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -51,20 +51,39 @@ class Method:
         """The plan's groups from `step` on, `budget` rollouts a step."""
         with self._at(step):
             groups, name = call("plan", self.plan, known, budget, rng, rng=rng), name_of(self.plan)
-            tell = getattr(groups, "observe", None)
-            if tell is not None and not self.learns:
-                raise MethodError(f"plan {name} returns what has `observe`: give the class itself as the plan")
-            told = tell and partial(self._told, step, tell, f"{name}.observe")
-            return PlanStream(self._groups(step, groups, len(known), budget), told)
+            tell, ask = (getattr(groups, part, None) for part in ("observe", "more"))
+            if (tell or ask) and not self.learns:
+                raise MethodError(f"plan {name} returns what is told of outcomes: give the class itself as the plan")
+            tell, ask = tell and partial(self._told, step, tell), ask and partial(self._asked, step, ask)
+            return PlanStream(self._groups(step, groups, len(known), budget), tell, ask)
 
-    def _told(self, step: int, tell: Callable, name: str, *outcome: Any) -> None:
+    def _told(self, step: int, tell: Callable, *outcome: Any) -> None:
         with self._at(step):
-            call("plan", tell, *outcome, name=name)
+            call("plan", tell, *outcome, name=f"{name_of(self.plan)}.observe")
+
+    def _asked(
+        self, step: int, ask: Callable, queries_Q: list[int], rewards_Q: list[np.ndarray], room: int
+    ) -> list[int]:
+        name = f"{name_of(self.plan)}.more"
+        with self._at(step):
+            more_Q = call("plan", ask, queries_Q, rewards_Q, room, name=name)
+            whole = isinstance(more_Q, Sequence) and all(is_whole(more) and more >= 0 for more in more_Q)
+            if not whole or len(more_Q) != len(queries_Q) or sum(more_Q) > room:
+                raise MethodError(
+                    f"plan {name} returned {brief(more_Q)}; it should return a list of {len(queries_Q)} whole numbers, "
+                    f"one for each group, at most {room} together"
+                )
+        return list(map(int, more_Q))
 
     @property
     def learns(self) -> bool:
-        """Whether the plan learns from what its groups earn (repro.methods.plans)."""
-        return hasattr(getattr(self.plan, "func", self.plan), "observe")
+        """Whether the plan learns from what its groups earn, or draws them in stages (repro.methods.plans)."""
+        return self.in_stages or hasattr(getattr(self.plan, "func", self.plan), "observe")
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether the plan may ask for more rollouts of a group on seeing the first."""
+        return hasattr(getattr(self.plan, "func", self.plan), "more")
 
     def _groups(self, step: int, groups: Any, queries: int, budget: int) -> Iterator[PlannedGroup]:
         """The plan's groups, each checked when its turn comes."""
@@ -85,12 +104,12 @@ class Method:
                     said = f"ended after {place} groups; it should go on without end, epoch after epoch"
                 elif not isinstance(group, PlannedGroup):
                     said = f"yields {brief(group)}; it should yield PlannedGroup(query, size)"
-                elif not all(is_whole(number) for number in (group.query, group.size)):
+                elif not all(is_whole(number) for number in (group.query, group.size, group.later)):
                     said = f"yields {brief(group)}; its query and size should be whole numbers"
-                elif not (0 <= group.query < queries and group.size >= 1):
+                elif not (0 <= group.query < queries and group.size >= 1 and group.later >= 0):
                     said = f"yields {brief(group)}; queries are 0 to {queries - 1}, and a group has at least 1 rollout"
-                elif group.size > budget:
-                    said = f"yields a group of {group.size}, beyond the {budget} rollouts of a step: make it smaller"
+                elif group.largest > budget:
+                    said = f"yields a group of {group.largest}, beyond the {budget} rollouts of a step: make it smaller"
                 else:
                     said = ""
                 if said:

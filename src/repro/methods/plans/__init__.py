@@ -11,11 +11,19 @@ A plan that learns while it trains is a class with the same arguments, whose `__
 which is called for every group that is generated, in order, those that a filter drops included, before the plan is
 asked for the group after them. All its random numbers come from `rng`, so that a resumed run can take it through the
 same groups and observations again.
+
+Its groups may be drawn in stages: `PlannedGroup(query, size, later)` draws `size` rollouts and keeps room for `later`
+more in the step. What is drawn in that room
+
+    more(queries_Q, rewards_Q, room) → [further rollouts of each group]     at most `room` together; 0 ends a group
+
+says on seeing the rewards of all groups drawn so far, again and again until it asks for none. It changes nothing: a
+group is observed once, at its end, with the rewards of all stages. Room that is left is filled with further groups.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -83,21 +91,29 @@ class Queries:
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """One group: `query` is an index into the training pool, `size` the number of rollouts."""
+    """One group: `query` is an index into the training pool, `size` the number of rollouts, `later` the room kept for
+    further stages of the groups drawn with it."""
 
     query: int
     size: int
+    later: int = field(default=0, repr=False)
+
+    @property
+    def largest(self) -> int:
+        """The rollouts for which a step must have room."""
+        return self.size + self.later
 
 
 Tell = Callable[[int, np.ndarray, np.ndarray], Any]
+Ask = Callable[[list[int], list[np.ndarray], int], list[int]]
 
 
 class PlanStream:
     """A plan's groups as they are consumed. A resumed run takes the first `taken` again, which `skip` does, and between
     them what was `observed`: (groups drawn before, query, rewards, costs) of each, for a plan that learns."""
 
-    def __init__(self, groups: Iterator[PlannedGroup], tell: Tell | None = None):
-        self._groups, self._tell = groups, tell
+    def __init__(self, groups: Iterator[PlannedGroup], tell: Tell | None = None, ask: Ask | None = None):
+        self._groups, self._tell, self._ask = groups, tell, ask
         self._waiting: deque[PlannedGroup] = deque()
         self.taken, self.observed = 0, []
 
@@ -115,6 +131,10 @@ class PlanStream:
             self.observed.append((self.taken + len(self._waiting), query, rewards_G.tolist(), costs_G.tolist()))
             self._tell(query, rewards_G, costs_G)
 
+    def more(self, queries_Q: list[int], rewards_Q: list[np.ndarray], room: int) -> list[int]:
+        """How many further rollouts the plan wants of each group that was drawn so far, with `room` for them."""
+        return self._ask(queries_Q, rewards_Q, room) if self._ask and room else [0] * len(queries_Q)
+
     def fill_step(self, budget: int) -> list[PlannedGroup]:
         """The next groups, in order, while their rollouts fit into `budget`; the first that does not fit starts the
         next step. ValueError if not even one fits: no step could ever be filled."""
@@ -122,14 +142,14 @@ class PlanStream:
         used = 0
         while self.fits(budget - used):
             step.append(self._next())
-            used += step[-1].size
+            used += step[-1].largest
         if not step:
-            raise ValueError(f"plan: a group of {self._peek().size} rollouts does not fit a budget of {budget}")
+            raise ValueError(f"plan: a group of {self._peek().largest} rollouts does not fit a budget of {budget}")
         return step
 
     def fits(self, budget: int) -> bool:
         """Whether the next group fits into `budget` rollouts. A full step does not draw it: its outcomes come first."""
-        return budget > 0 and self._peek().size <= budget
+        return budget > 0 and self._peek().largest <= budget
 
     def _draw(self, count: int) -> None:
         """Draw groups until there were `count`, taken or not."""
