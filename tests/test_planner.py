@@ -25,7 +25,7 @@ ALIKE = Measured(  # every response equally long, one population of queries all 
     {(4, 0): np.ones(1), (4, 1): np.ones(1)}, 8,
 )  # fmt: skip
 
-LEARNING = ("greso", "mopps", "pass-rate-band")  # verl trains none of them
+LEARNING = [name for name, arm in SETTINGS.all_arms.items() if arm.group == "Online"]  # verl trains none of them
 
 
 def assume(**replaced):
