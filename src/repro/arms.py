@@ -42,6 +42,7 @@ def build(name: str, arm: Arm) -> Method:
         arm.aggregation,
         again,
         name,
+        one.get("memories"),
     )
 
 
@@ -108,8 +109,8 @@ def tell(stream: PlanStream, groups: Sequence[PlannedGroup]) -> None:
 
 
 def try_out(method: Method, progress: float) -> None:
-    """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice, since a
-    run can be repeated and resumed only if the same batch and generator give the same."""
+    """Run filter, memory, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice,
+    since a run can be repeated and resumed only if the same batch and generator give the same."""
     first, second = (_outcome(method, progress) for _ in range(2))
     if first != second:
         raise MethodError(
@@ -125,6 +126,10 @@ def _outcome(method: Method, progress: float) -> list:
     rewards_N = method.rewards(0, np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
     if method.filter is not None:
         method.kept_groups(0, rewards_N, group_N)
+    found = []
+    if method.memory is not None:
+        remembered = method.remembered(0, rewards_N, group_N, np.array([0, 1, 2, 0]), rng)
+        found = [remembered.train_Q.tolist(), remembered.hold_Q.tolist()]
     tokens_N = np.arange(3, 19)
     mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
     rollouts = Rollouts.from_batch(
@@ -137,7 +142,7 @@ def _outcome(method: Method, progress: float) -> list:
         logprob_N_T=-rng.random(mask_N_T.shape) * mask_N_T,
     )
     chosen = method.select(0, rollouts, progress, rng)
-    return [] if chosen is None else [np.asarray(values).tolist() for values in vars(chosen).values()]
+    return found + ([] if chosen is None else [np.asarray(values).tolist() for values in vars(chosen).values()])
 
 
 def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:

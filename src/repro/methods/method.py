@@ -15,15 +15,18 @@ import numpy as np
 
 from repro.errors import brief
 from repro.methods.guard import MethodError, array_of, call, is_whole, name_of, token_loss
+from repro.methods.memories import Remembered
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
 
+MOST_HELD = 4096  # groups of a memory
+
 
 @dataclass(frozen=True)
 class Method:
-    """plan → rollouts → reward → filter → advantage → samplers → objective; signatures are documented in the packages
-    of these names. `profile_again`: how often the queries are profiled again during training. `arm`: its name.
+    """plan → rollouts → reward → filter → memory → advantage → samplers → objective; signatures are documented in the
+    packages of these names. `profile_again`: how often the queries are profiled again during training. `arm`: its name.
 
     The methods below take the step, counted from 0, which an error names with the arm.
     """
@@ -37,6 +40,7 @@ class Method:
     aggregation: str
     profile_again: int = 0
     arm: str = ""
+    memory: Callable | None = None
 
     @contextmanager
     def _at(self, step: int) -> Iterator[None]:
@@ -85,6 +89,15 @@ class Method:
         """Whether the plan may ask for more rollouts of a group on seeing the first."""
         return hasattr(getattr(self.plan, "func", self.plan), "more")
 
+    @property
+    def only_embedded(self) -> str:
+        """What of it the embedded engine alone does, as a clause; "" if nothing."""
+        if self.memory is not None:
+            return "it trains on rollouts of earlier steps again"
+        if self.in_stages:
+            return "its plan draws groups in stages"
+        return "its plan learns from what its groups earn" if self.learns else ""
+
     def _groups(self, step: int, groups: Any, queries: int, budget: int) -> Iterator[PlannedGroup]:
         """The plan's groups, each checked when its turn comes."""
         with self._at(step):
@@ -128,6 +141,24 @@ class Method:
             keep_Q, groups = call("filter", self.filter, rewards_N, group_N), len(np.unique(group_N))
             what = "one entry per group, groups in sorted order"
             return array_of("filter", self.filter, keep_Q, (groups,), what=what).astype(bool)
+
+    def remembered(
+        self, step: int, rewards_N: np.ndarray, group_N: np.ndarray, age_Q: np.ndarray, rng: np.random.Generator
+    ) -> Remembered:
+        """Which groups train and which are held, by the arm's memory; groups in sorted order."""
+        with self._at(step):
+            found = call("memory", self.memory, rewards_N, group_N, age_Q, rng, rng=rng)
+            if not isinstance(found, Remembered):
+                raise MethodError(f"memory {name_of(self.memory)} returned {brief(found)}; it should return Remembered")
+            what = "train_Q and hold_Q with one entry per group, groups in sorted order"
+            masks = (found.train_Q, found.hold_Q)
+            train_Q, hold_Q = (
+                array_of("memory", self.memory, mask_Q, np.shape(age_Q), what=what).astype(bool) for mask_Q in masks
+            )
+            if hold_Q.sum() > MOST_HELD:
+                name = name_of(self.memory)
+                raise MethodError(f"memory {name} holds {hold_Q.sum()} groups; hold at most {MOST_HELD}")
+            return Remembered(train_Q, hold_Q)
 
     def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
         """advantages_N."""

@@ -55,8 +55,8 @@ def in_its_words(given: Sequence[str]) -> Iterator[None]:
 
 
 def require_arm(arm: Arm, profile: Any) -> None:
-    """SettingsError if the arm needs a profile that is missing, to profile during training, or to be told what its
-    groups earn; and if a part of it is wrong."""
+    """SettingsError if the arm needs a profile that is missing, to profile during training, or what the embedded
+    engine alone does; and if a part of it is wrong."""
     if arm.profile and arm.profile.again:
         raise SettingsError(
             f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "
@@ -67,11 +67,8 @@ def require_arm(arm: Arm, profile: Any) -> None:
             f"{arm.title} plans from a profile of the queries: sample {arm.profile.samples} completions of each row of "
             "train_dataset beforehand, and pass profile=Queries(prompt_tokens_Q, successes_Q, samples_Q)"
         )
-    if build("own", arm).learns:
-        raise SettingsError(
-            f"repro.trl does not tell a plan what its groups earned, from which that of {arm.title} learns: train it "
-            "with repro.training.train"
-        )
+    if said := build("own", arm).only_embedded:
+        raise SettingsError(f"repro.trl cannot train {arm.title}, since {said}: train it with repro.training.train")
 
 
 def require_given(profile: Any, refill_rounds: Any) -> None:

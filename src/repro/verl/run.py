@@ -77,10 +77,9 @@ def settings_of(section: Any) -> Settings:
 
 def check_arm(name: str, method: Method) -> None:
     """SettingsError if verl's trainer does not support an arm."""
-    if method.learns:
+    if method.only_embedded:
         raise SettingsError(
-            f"arms.{name}: verl's loader has the plan beforehand, and this one learns from what its groups earn: train "
-            "it with repro.training.train"
+            f"arms.{name}: {method.only_embedded}, which verl does not do here: train it with repro.training.train"
         )
     filter = method.filter
     if filter is not None and getattr(filter, "func", filter).__name__ != "zero_variance":
