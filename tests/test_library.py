@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 import repro.methods
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("samplers", "filters", "advantages", "rewards", "objectives", "plans")
+PACKAGES = ("samplers", "filters", "memories", "advantages", "rewards", "objectives", "plans")
 METHODS = sorted(
     f"repro.methods.{package}.{path.stem}"
     for package in PACKAGES

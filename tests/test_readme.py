@@ -93,7 +93,7 @@ def test_every_method_has_its_place_among_the_equations():
     text = (ROOT / "docs/methods.md").read_text()
     listed = subprocess.run(["git", "ls-files", "src/repro/methods"], cwd=ROOT, capture_output=True, text=True)
     tracked = {ROOT / name for name in listed.stdout.splitlines()}
-    for package in ("plans", "rewards", "filters", "advantages", "samplers", "objectives"):
+    for package in ("plans", "rewards", "filters", "memories", "advantages", "samplers", "objectives"):
         paths = set((ROOT / "src/repro/methods" / package).glob("[a-z]*.py"))
         for path in paths & tracked if tracked else paths:
             link = f"(../src/repro/methods/{package}/{path.name})"

@@ -18,6 +18,7 @@ from repro import settings as settings_module
 from repro.engine.run import train_one
 from repro.engine.runs import checkpoints_of
 from repro.experiments.profile import measure
+from repro.methods.plans import PlannedGroup
 from repro.policy import shipped
 from repro.policy.model import SHIPPED
 from repro.runs import design as designs
@@ -288,6 +289,26 @@ def test_a_function_of_a_cell_is_trained_once_and_again_when_what_it_computes_ch
     half = trained(0.5)
     assert trained(0.5).equals(half) and place == [("first", 0)]
     assert not trained(0.25).equals(half) and len(place) == 2
+
+
+def test_a_plan_of_a_cell_learns_from_what_its_groups_earn(place):
+    class Curious:
+        """Queries with the probability p (1 − p) + 0.01, p a running mean of what they earned."""
+
+        def __init__(self, queries, rollouts_per_step, rng, *, group_size: int = 8):
+            self.rate_Q, self.rng, self.size = np.full(len(queries), 0.5), rng, group_size
+
+        def __iter__(self):
+            while True:
+                weight_Q = self.rate_Q * (1 - self.rate_Q) + 0.01
+                yield PlannedGroup(int(self.rng.choice(len(weight_Q), p=weight_Q / weight_Q.sum())), self.size)
+
+        def observe(self, query, rewards_G, costs_G):
+            self.rate_Q[query] = (self.rate_Q[query] + rewards_G.mean()) / 2
+
+    settings = small().with_arms({"curious": {"plan": (Curious, {"group_size": 4})}})
+    steps = training.train(settings, policy=SHIPPED, say=lambda line: None)["steps"]
+    assert place == [("curious", 0), ("curious", 1)] and steps["queries"].tolist() == [8, 16] * 2
 
 
 @pytest.mark.parametrize(

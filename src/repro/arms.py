@@ -8,7 +8,7 @@ that use it.
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from repro.methods import guard
 from repro.methods.guard import MethodError
 from repro.methods.method import Method
-from repro.methods.plans import Queries
+from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
 from repro.paths import SOURCE
 from repro.settings import Arm, Settings, SettingsError, nearest
@@ -42,6 +42,7 @@ def build(name: str, arm: Arm) -> Method:
         arm.aggregation,
         again,
         name,
+        one.get("memories"),
     )
 
 
@@ -58,8 +59,7 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
                 f"{engine.steps} steps; lower it"
             )
         try:
-            budget = engine.rollouts_per_step
-            method.made_plan(0, queries, budget, np.random.default_rng(0)).fill_step(budget)
+            try_plan(method, queries, engine.rollouts_per_step)
             for progress in (0.0, 1.0 - 1.0 / engine.steps):
                 try_out(method, progress)
         except MethodError as error:
@@ -78,9 +78,39 @@ def _some_queries(count: int, arm: Arm) -> Queries:
     return Queries(prompt_tokens_Q, np.arange(count) % (samples + 1), np.full(count, samples))
 
 
+def try_plan(method: Method, queries: Queries, budget: int) -> None:
+    """Fill a step of its plan. One that learns is told what the step earned, and fills another, twice, since a run is
+    resumed by taking it through the same again."""
+    if (first := _two_steps(method, queries, budget)) and first != _two_steps(method, queries, budget):
+        raise MethodError(
+            f"plan {guard.name_of(method.plan)} yields other groups the second time, after the same observations: draw "
+            "all random numbers from `rng`, and keep nothing outside the instance"
+        )
+
+
+def _two_steps(method: Method, queries: Queries, budget: int) -> list:
+    """The second step's groups, of a plan that learns."""
+    stream = method.made_plan(0, queries, budget, np.random.default_rng(0))
+    groups = stream.fill_step(budget)
+    if not method.learns:
+        return []
+    tell(stream, groups)
+    return stream.fill_step(budget)
+
+
+def tell(stream: PlanStream, groups: Sequence[PlannedGroup]) -> None:
+    """Tell a plan made-up outcomes of its groups, and ask it for more: of each query another number of successes, none
+    and all included."""
+    queries_Q = [group.query for group in groups]
+    rewards_Q = [(np.arange(group.size) < group.query % (group.size + 1)).astype(float) for group in groups]
+    stream.more(queries_Q, rewards_Q, sum(group.later for group in groups))
+    for query, rewards_G in zip(queries_Q, rewards_Q, strict=True):
+        stream.observe(query, rewards_G, np.full(len(rewards_G), 9))
+
+
 def try_out(method: Method, progress: float) -> None:
-    """Run filter, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice, since a
-    run can be repeated and resumed only if the same batch and generator give the same."""
+    """Run filter, memory, advantage and samplers on four groups of four: mixed, mixed, all correct, all wrong. Twice,
+    since a run can be repeated and resumed only if the same batch and generator give the same."""
     first, second = (_outcome(method, progress) for _ in range(2))
     if first != second:
         raise MethodError(
@@ -96,6 +126,10 @@ def _outcome(method: Method, progress: float) -> list:
     rewards_N = method.rewards(0, np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
     if method.filter is not None:
         method.kept_groups(0, rewards_N, group_N)
+    found = []
+    if method.memory is not None:
+        remembered = method.remembered(0, rewards_N, group_N, np.array([0, 1, 2, 0]), rng)
+        found = [remembered.train_Q.tolist(), remembered.hold_Q.tolist()]
     tokens_N = np.arange(3, 19)
     mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
     rollouts = Rollouts.from_batch(
@@ -108,7 +142,7 @@ def _outcome(method: Method, progress: float) -> list:
         logprob_N_T=-rng.random(mask_N_T.shape) * mask_N_T,
     )
     chosen = method.select(0, rollouts, progress, rng)
-    return [] if chosen is None else [np.asarray(values).tolist() for values in vars(chosen).values()]
+    return found + ([] if chosen is None else [np.asarray(values).tolist() for values in vars(chosen).values()])
 
 
 def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:

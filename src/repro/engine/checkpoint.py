@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
+from repro.engine.memory import Memory
 from repro.engine.saved import LOG
 from repro.files import Unreadable, read_json, write_whole
 from repro.methods.plans import Queries
@@ -44,6 +45,8 @@ class Checkpoints:
             "known": [None if part is None else part.tolist() for part in vars(trainer.known).values()],
             "known_since": trainer.known_since,
             "groups_taken": trainer.plan.taken,
+            "observed": trainer.plan.observed,
+            "memory": trainer.memory.state(),
             "model": trainer.model.state_dict(),
             "optimiser": trainer.optimiser.state_dict(),
             "ledger": trainer.ledger.row(),
@@ -73,7 +76,8 @@ class Checkpoints:
         trainer.diverged = state["diverged"]
         known = Queries(*(None if part is None else np.array(part) for part in state["known"]))
         trainer.make_plan(state["known_since"], known)
-        trainer.plan.skip(state["groups_taken"])
+        trainer.plan.skip(state["groups_taken"], state.get("observed", ()))
+        trainer.memory = Memory.of(state.get("memory"))
         trainer.log = Log(**state["log"])
         return state["step"]
 

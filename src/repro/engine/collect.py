@@ -1,7 +1,7 @@
 """One batch of scored rollouts: the plan's groups, generated and verified, and refilled if the arm filters groups."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -31,12 +31,29 @@ class Groups:
         """Each rollout's query, an index into the training pool."""
         return np.repeat([group.query for group in self.planned], [group.size for group in self.planned])
 
+    def outcomes(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """(query, rewards_G, costs_G in prompt + response tokens) of each group."""
+        costs_N = (self.responses.prompt_tokens_N + self.responses.mask_N_T.sum(1)).cpu().numpy()
+        ends = np.cumsum([group.size for group in self.planned])
+        for group, end in zip(self.planned, ends, strict=True):
+            own = slice(end - group.size, end)
+            yield group.query, self.rewards_N[own].copy(), costs_N[own]
+
     def keep(self, keep_Q: np.ndarray) -> "Groups":
         """Only the groups for which `keep_Q` is true."""
         rows = np.flatnonzero(np.asarray(keep_Q)[self.group_N])
+        return self._taken(rows, [group for group, keep in zip(self.planned, keep_Q, strict=True) if keep])
+
+    def grown(self, more_Q: Sequence[int], further: "Groups") -> "Groups":
+        """With `more_Q[q]` rollouts of `further`, in order, at the end of each group q."""
+        owner_N = np.concatenate([self.group_N, np.repeat(np.arange(len(more_Q)), more_Q)])
+        planned = [replace(group, size=group.size + more) for group, more in zip(self.planned, more_Q, strict=True)]
+        return join([self, further])._taken(np.argsort(owner_N, kind="stable"), planned)
+
+    def _taken(self, rows: np.ndarray, planned: list[PlannedGroup]) -> "Groups":
         index = torch.as_tensor(rows, device=self.responses.ids_N_T.device)
         return Groups(
-            [group for group, keep in zip(self.planned, keep_Q, strict=True) if keep],
+            planned,
             Responses(*(getattr(self.responses, part.name)[index] for part in fields(Responses))),
             [self.texts[row] for row in rows],
             self.verdicts_N[rows],

@@ -11,8 +11,8 @@ from repro.policy.flops import FlopCounter
 class Ledger:
     """Running totals since the start of training; evaluation and logging are not charged.
 
-    queries, rollouts    number of groups and of responses generated
-    prompt_tokens        tokens of prompts prefilled, once per group
+    queries, rollouts    number of groups and of responses generated; a group in stages counts at each
+    prompt_tokens        tokens of prompts prefilled, once per group and stage
     generated_tokens     response tokens sampled, discarded rollouts included
     scored_tokens        prompt + response tokens read by forward-only passes (the reference policy's, for a KL term)
     trained_tokens       prompt + response tokens that forward-backward passes had to read: each distinct rollout of a

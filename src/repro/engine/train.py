@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.log_probabilities import Batch, log_probabilities
 from repro.engine.measure import measure_profile
+from repro.engine.memory import Memory
 from repro.engine.profile import Profile, Source
 from repro.engine.sample import decode, score
 from repro.engine.update import UPDATED, Diverged, UpdateSettings, run_updates, silent_without_advantage
@@ -38,7 +40,7 @@ from repro.tasks.tokenizer import encode
 if TYPE_CHECKING:
     from repro.engine.checkpoint import Checkpoints
 
-PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile", "final")
+PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile", "final", "memory")
 Progress = Callable[[int, float | None], None]
 
 
@@ -92,7 +94,7 @@ class Trainer:
             engine.max_new_tokens,
             every_row=not silent_without_advantage(method),
         )
-        self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
+        self.flops, self.ledger, self.log, self.memory = FlopCounter.of(model), Ledger(), Log(), Memory()
         self.phases: dict[str, float] = defaultdict(float)
         self.prompts = encode(tokenizer, [query.prompt for query in data.train])
         self.clock = process_time if engine.device == "cpu" else perf_counter  # CPU time excludes other processes
@@ -242,13 +244,16 @@ class Trainer:
     def step(self, step: int) -> None:
         """One batch of rollouts and the updates on it."""
         groups, metrics = self.collect(step)
+        groups, again = self.recall(step, groups) if self.method.memory is not None else (groups, {})
+        metrics |= again
         metrics |= dict.fromkeys((*SELECTED, *UPDATED), float("nan"))
         rollouts = selected = None
         if groups is not None:
             rollouts = self._rollouts(groups, step)
             batch = Batch([self.prompts[query] for query in groups.query_N], groups.responses)
             with self.timed("probe"):
-                metrics["kl"] = self._kl_to_reference(step, batch)
+                fresh = len(batch.prompts_N) - again.get("replayed_rollouts", 0)
+                metrics["kl"] = self._kl_to_reference(step, batch, fresh)
             with self.timed("select"):
                 selected = self.method.select(step, rollouts, self.done(step), self.rng(step, "sample"))
         if selected is not None:
@@ -266,21 +271,46 @@ class Trainer:
         self._log_seconds(step)
 
     def collect(self, step: int) -> tuple[Groups | None, dict[str, float]]:
-        """(the batch, metrics over everything generated for it). With a filter the batch is refilled until it is full
-        or the rounds are used up; None if no group passed."""
+        """(the batch, metrics over everything generated for it). With a filter, or with groups in stages, the batch is
+        refilled until it is full or the rounds are used up; None if no group passed."""
         generator = torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, "generate"))
         rng, budget = self.rng(step, "reward"), self.engine.rollouts_per_step
         filter = self.method.filter
         seen, kept, size = [], [], 0
-        for _ in range(self.engine.refill_rounds if filter else 1):
-            part = self._generate(self.plan.fill_step(budget - size), generator, rng, step)
+        for _ in range(self.engine.refill_rounds if filter or self.method.in_stages else 1):
+            part = self._drawn(self.plan.fill_step(budget - size), generator, rng, step)
             seen.append(part)
+            for outcome in part.outcomes():
+                self.plan.observe(*outcome)
             kept.append(part.keep(self.method.kept_groups(step, part.rewards_N, part.group_N)) if filter else part)
             size += len(kept[-1].rewards_N)
             if not self.plan.fits(budget - size):
                 break
         metrics = {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
         return (join(kept) if size else None), metrics
+
+    def recall(self, step: int, groups: Groups | None) -> tuple[Groups | None, dict[str, float]]:
+        """(what trains of the step's groups and of those that the arm's memory holds; how many of the rollouts were
+        drawn in earlier steps, and the mean age of all in steps)."""
+        choose = partial(self.method.remembered, step, rng=self.rng(step, "memory"))
+        groups, age_N = self.memory.recall(step, groups, choose)
+        age = float(age_N.mean()) if len(age_N) else float("nan")
+        return groups, {"replayed_rollouts": int((age_N > 0).sum()), "age": age}
+
+    def _drawn(
+        self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int
+    ) -> Groups:
+        """The groups with all the stages that the plan asks for."""
+        groups, room = self._generate(planned, generator, rng, step), sum(group.later for group in planned)
+        while room:
+            queries_Q, rewards_Q, _ = zip(*groups.outcomes(), strict=True)
+            more_Q = self.plan.more(list(queries_Q), list(rewards_Q), room)
+            further = [PlannedGroup(query, more) for query, more in zip(queries_Q, more_Q, strict=True) if more]
+            if not further:
+                break
+            groups = groups.grown(more_Q, self._generate(further, generator, rng, step))
+            room -= sum(more_Q)
+        return groups
 
     def _generate(
         self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int = 0
@@ -320,11 +350,10 @@ class Trainer:
         )
 
     @torch.inference_mode()
-    def _kl_to_reference(self, step: int, batch: Batch) -> float:
-        """KL(π‖base policy) in nats per token, by the k3 estimator on `kl_probe` random rollouts; NaN if that is 0.
-        A measurement, so it is not charged."""
-        n = len(batch.prompts_N)
-        if self.engine.kl_probe == 0:
+    def _kl_to_reference(self, step: int, batch: Batch, n: int) -> float:
+        """KL(π‖base policy) in nats per token, by the k3 estimator on `kl_probe` random rollouts of the first n, which
+        the policy itself has drawn; NaN if there are none. A measurement, so it is not charged."""
+        if self.engine.kl_probe == 0 or n == 0:
             return float("nan")
         rows = self.rng(step, "probe").choice(n, size=min(n, self.engine.kl_probe), replace=False)
         reference_M_T = log_probabilities(

@@ -1,1 +1,1 @@
-"""The papers' methods on plain arrays: query plans, rewards, filters, advantages, samplers and objectives."""
+"""The papers' methods on plain arrays: query plans, rewards, filters, memories, advantages, samplers and objectives."""

@@ -4,7 +4,7 @@ Every engine calls them here, so that what they do wrong is found, and told, in 
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +15,18 @@ import numpy as np
 
 from repro.errors import brief
 from repro.methods.guard import MethodError, array_of, call, is_whole, name_of, token_loss
+from repro.methods.memories import Remembered
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
 
+MOST_HELD = 4096  # groups of a memory
+
 
 @dataclass(frozen=True)
 class Method:
-    """plan → rollouts → reward → filter → advantage → samplers → objective; signatures are documented in the packages
-    of these names. `profile_again`: how often the queries are profiled again during training. `arm`: its name.
+    """plan → rollouts → reward → filter → memory → advantage → samplers → objective; signatures are documented in the
+    packages of these names. `profile_again`: how often the queries are profiled again during training. `arm`: its name.
 
     The methods below take the step, counted from 0, which an error names with the arm.
     """
@@ -37,6 +40,7 @@ class Method:
     aggregation: str
     profile_again: int = 0
     arm: str = ""
+    memory: Callable | None = None
 
     @contextmanager
     def _at(self, step: int) -> Iterator[None]:
@@ -50,8 +54,49 @@ class Method:
     def made_plan(self, step: int, known: Queries, budget: int, rng: np.random.Generator) -> PlanStream:
         """The plan's groups from `step` on, `budget` rollouts a step."""
         with self._at(step):
-            groups = call("plan", self.plan, known, budget, rng, rng=rng)
-            return PlanStream(self._groups(step, groups, len(known), budget))
+            groups, name = call("plan", self.plan, known, budget, rng, rng=rng), name_of(self.plan)
+            tell, ask = (getattr(groups, part, None) for part in ("observe", "more"))
+            if (tell or ask) and not self.learns:
+                raise MethodError(f"plan {name} returns what is told of outcomes: give the class itself as the plan")
+            tell, ask = tell and partial(self._told, step, tell), ask and partial(self._asked, step, ask)
+            return PlanStream(self._groups(step, groups, len(known), budget), tell, ask)
+
+    def _told(self, step: int, tell: Callable, *outcome: Any) -> None:
+        with self._at(step):
+            call("plan", tell, *outcome, name=f"{name_of(self.plan)}.observe")
+
+    def _asked(
+        self, step: int, ask: Callable, queries_Q: list[int], rewards_Q: list[np.ndarray], room: int
+    ) -> list[int]:
+        name = f"{name_of(self.plan)}.more"
+        with self._at(step):
+            more_Q = call("plan", ask, queries_Q, rewards_Q, room, name=name)
+            whole = isinstance(more_Q, Sequence) and all(is_whole(more) and more >= 0 for more in more_Q)
+            if not whole or len(more_Q) != len(queries_Q) or sum(more_Q) > room:
+                raise MethodError(
+                    f"plan {name} returned {brief(more_Q)}; it should return a list of {len(queries_Q)} whole numbers, "
+                    f"one for each group, at most {room} together"
+                )
+        return list(map(int, more_Q))
+
+    @property
+    def learns(self) -> bool:
+        """Whether the plan learns from what its groups earn, or draws them in stages (repro.methods.plans)."""
+        return self.in_stages or hasattr(getattr(self.plan, "func", self.plan), "observe")
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether the plan may ask for more rollouts of a group on seeing the first."""
+        return hasattr(getattr(self.plan, "func", self.plan), "more")
+
+    @property
+    def only_embedded(self) -> str:
+        """What of it the embedded engine alone does, as a clause; "" if nothing."""
+        if self.memory is not None:
+            return "it trains on rollouts of earlier steps again"
+        if self.in_stages:
+            return "its plan draws groups in stages"
+        return "its plan learns from what its groups earn" if self.learns else ""
 
     def _groups(self, step: int, groups: Any, queries: int, budget: int) -> Iterator[PlannedGroup]:
         """The plan's groups, each checked when its turn comes."""
@@ -72,12 +117,12 @@ class Method:
                     said = f"ended after {place} groups; it should go on without end, epoch after epoch"
                 elif not isinstance(group, PlannedGroup):
                     said = f"yields {brief(group)}; it should yield PlannedGroup(query, size)"
-                elif not all(is_whole(number) for number in (group.query, group.size)):
+                elif not all(is_whole(number) for number in (group.query, group.size, group.later)):
                     said = f"yields {brief(group)}; its query and size should be whole numbers"
-                elif not (0 <= group.query < queries and group.size >= 1):
+                elif not (0 <= group.query < queries and group.size >= 1 and group.later >= 0):
                     said = f"yields {brief(group)}; queries are 0 to {queries - 1}, and a group has at least 1 rollout"
-                elif group.size > budget:
-                    said = f"yields a group of {group.size}, beyond the {budget} rollouts of a step: make it smaller"
+                elif group.largest > budget:
+                    said = f"yields a group of {group.largest}, beyond the {budget} rollouts of a step: make it smaller"
                 else:
                     said = ""
                 if said:
@@ -96,6 +141,24 @@ class Method:
             keep_Q, groups = call("filter", self.filter, rewards_N, group_N), len(np.unique(group_N))
             what = "one entry per group, groups in sorted order"
             return array_of("filter", self.filter, keep_Q, (groups,), what=what).astype(bool)
+
+    def remembered(
+        self, step: int, rewards_N: np.ndarray, group_N: np.ndarray, age_Q: np.ndarray, rng: np.random.Generator
+    ) -> Remembered:
+        """Which groups train and which are held, by the arm's memory; groups in sorted order."""
+        with self._at(step):
+            found = call("memory", self.memory, rewards_N, group_N, age_Q, rng, rng=rng)
+            if not isinstance(found, Remembered):
+                raise MethodError(f"memory {name_of(self.memory)} returned {brief(found)}; it should return Remembered")
+            what = "train_Q and hold_Q with one entry per group, groups in sorted order"
+            masks = (found.train_Q, found.hold_Q)
+            train_Q, hold_Q = (
+                array_of("memory", self.memory, mask_Q, np.shape(age_Q), what=what).astype(bool) for mask_Q in masks
+            )
+            if hold_Q.sum() > MOST_HELD:
+                name = name_of(self.memory)
+                raise MethodError(f"memory {name} holds {hold_Q.sum()} groups; hold at most {MOST_HELD}")
+            return Remembered(train_Q, hold_Q)
 
     def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
         """advantages_N."""

@@ -285,7 +285,9 @@ def _planned(settings: Settings, arm: str, method: Method, count: int = 40) -> I
         known = Queries(tokens_Q, np.arange(count) % (profile.samples + 1), np.full(count, profile.samples))
     stream = method.made_plan(0, known, 128, np.random.default_rng(3))
     for _ in range(6):
-        yield [[int(group.query), int(group.size)] for group in stream.fill_step(128)]
+        groups = stream.fill_step(128)
+        yield [[int(group.query), int(group.size)] for group in groups]
+        arms.tell(stream, groups)
 
 
 def _losses(method: Method) -> list[Any]:

@@ -45,14 +45,14 @@ WORDS = frozenset({"title", "about", "group"})  # fields of an arm that no numbe
 
 
 class Arm(Section):
-    """plan → rollouts → reward → filter → advantage → samplers → objective; see the packages of those names.
+    """plan → rollouts → reward → filter → memory → advantage → samplers → objective; see the packages of those names.
 
     `group` groups arms in tables and figures. `aggregation`: how token losses are aggregated
     (repro.methods.objectives.aggregate). `filter`: which groups are kept; the batch is refilled until it is full
-    (repro.methods.filters). `seeds`: an arm with other seeds measures the noise floor; it is left out of comparisons,
-    which pair arms by seed. `repeat`: a number other than 0 makes the runs of an arm of equal parts again.
-    `profile`: the profile its plan uses, None if it needs none. `engine`: what it sets differently from section
-    `engine` (`Settings.engine_of`).
+    (repro.methods.filters). `memory`: which groups are held, and train again (repro.methods.memories). `seeds`: an arm
+    with other seeds measures the noise floor; it is left out of comparisons, which pair arms by seed. `repeat`: a
+    number other than 0 makes the runs of an arm of equal parts again. `profile`: the profile its plan uses, None if it
+    needs none. `engine`: what it sets differently from section `engine` (`Settings.engine_of`).
     """
 
     title: Title
@@ -61,6 +61,7 @@ class Arm(Section):
     plan: Call = ("uniform", {})
     reward: Call = ("verified", {})
     filter: Call | None = None
+    memory: Call | None = Field(default=None, exclude_if=lambda memory: memory is None)  # keys of runs without stand
     advantage: Call = ("group_normalised", {})
     samplers: list[Call] = Field(default_factory=list)
     objective: Call = ("grpo", {})
@@ -75,7 +76,7 @@ class Arm(Section):
     def one_call(cls, value: Any) -> Call:
         return _call(value)
 
-    @field_validator("filter", mode="before")
+    @field_validator("filter", "memory", mode="before")
     @classmethod
     def maybe_a_call(cls, value: Any) -> Call | None:
         return None if value is None else _call(value)
@@ -94,6 +95,7 @@ class Arm(Section):
         """(package, module or function, parameters) of each of this arm's parts."""
         parts = [("plans", self.plan), ("rewards", self.reward)]
         parts += [("filters", self.filter)] if self.filter else []
+        parts += [("memories", self.memory)] if self.memory else []
         parts += [("advantages", self.advantage), *(("samplers", call) for call in self.samplers)]
         parts += [("objectives", self.objective)]
         return [(package, name, parameters) for package, (name, parameters) in parts]

@@ -10,6 +10,7 @@ import numpy as np
 from accelerate import PartialState
 from datasets import IterableDataset
 
+from repro.arms import build
 from repro.data.clean import keys_of, told_of
 from repro.errors import brief
 from repro.methods.guard import MethodError, is_whole, name_of
@@ -54,7 +55,8 @@ def in_its_words(given: Sequence[str]) -> Iterator[None]:
 
 
 def require_arm(arm: Arm, profile: Any) -> None:
-    """SettingsError if the arm needs a profile that is missing, or to profile during training."""
+    """SettingsError if the arm needs a profile that is missing, to profile during training, or what the embedded
+    engine alone does; and if a part of it is wrong."""
     if arm.profile and arm.profile.again:
         raise SettingsError(
             f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "
@@ -65,6 +67,8 @@ def require_arm(arm: Arm, profile: Any) -> None:
             f"{arm.title} plans from a profile of the queries: sample {arm.profile.samples} completions of each row of "
             "train_dataset beforehand, and pass profile=Queries(prompt_tokens_Q, successes_Q, samples_Q)"
         )
+    if said := build("own", arm).only_embedded:
+        raise SettingsError(f"repro.trl cannot train {arm.title}, since {said}: train it with repro.training.train")
 
 
 def require_given(profile: Any, refill_rounds: Any) -> None:

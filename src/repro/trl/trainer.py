@@ -88,7 +88,6 @@ class ArmTrainer(GRPOTrainer):
             self.arm, self.profile = settings.arm("own"), profile
             require_given(profile, refill_rounds)
             require_arm(self.arm, profile)
-            build("own", self.arm)  # misspelt parts are found before a model is loaded
         super().__init__(*positional, **keywords)
         self.refill_rounds = refill_rounds or settings.engine_of("own").refill_rounds
         require_config(self.args, self.arm)

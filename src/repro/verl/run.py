@@ -77,6 +77,10 @@ def settings_of(section: Any) -> Settings:
 
 def check_arm(name: str, method: Method) -> None:
     """SettingsError if verl's trainer does not support an arm."""
+    if method.only_embedded:
+        raise SettingsError(
+            f"arms.{name}: {method.only_embedded}, which verl does not do here: train it with repro.training.train"
+        )
     filter = method.filter
     if filter is not None and getattr(filter, "func", filter).__name__ != "zero_variance":
         raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")

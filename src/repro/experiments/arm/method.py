@@ -45,7 +45,7 @@ def parts(name: str, settings: Settings) -> list[Part]:
     """The parts of an arm, in the order in which a step uses them."""
     method = arms.build(name, settings.arm(name))
     functions = [("Query plan", method.plan), ("Reward", method.reward)]
-    functions += [("Filter", method.filter)] if method.filter else []
+    functions += [(kind, part) for kind, part in (("Filter", method.filter), ("Memory", method.memory)) if part]
     functions += [("Advantage", method.advantage), *(("Sampler", sampler) for sampler in method.samplers)]
     functions += [("Objective", method.objective)]
     rows = [_part(kind, bound.func, bound.keywords) for kind, bound in functions]

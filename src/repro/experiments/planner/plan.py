@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
+from repro.arms import build
 from repro.experiments.planner.drawn import Drawn, draw
 from repro.experiments.planner.hours import seconds
 from repro.experiments.planner.measured import Measured
@@ -25,7 +26,8 @@ def predict(
     arms: Iterable[str] | None = None,
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> pd.DataFrame:
-    """One row per scale and arm (default: the compared arms). Columns, of a whole run unless said otherwise:
+    """One row per scale and arm (default: the compared arms but those that the embedded engine alone trains).
+    Columns, of a whole run unless said otherwise:
 
     scale, arm, steps, queries, rollouts        all that are generated, those filtered out and profiled included
     prompt_tokens … profile_tokens, flops_*, flops     as the ledger names them
@@ -35,7 +37,8 @@ def predict(
     cache_contexts                              contexts of mean length that fit in the cache of one replica
     response_tokens                             mean length of all responses generated
     """
-    names = list(settings.compared_arms if arms is None else arms)
+    of_verl = [arm for arm in settings.compared_arms if not build(arm, settings.arm(arm)).only_embedded]
+    names = list(of_verl if arms is None else arms)
     return pd.DataFrame(
         [row(scale, settings, arm, measured, assumptions) for scale in scales.values() for arm in names]
     )

@@ -25,17 +25,7 @@ def uniform(
     >>> [next(plan).query for _ in range(4)]
     [2, 0, 1, 3]
     """
-    groups, rest = divmod(rollouts_per_step, group_size)
-    if rest or groups == 0:
-        raise ValueError(
-            f"uniform: {rollouts_per_step} rollouts a step cannot be split into groups of {group_size}; "
-            "make engine.rollouts_per_step a multiple of the group size"
-        )
-    if groups > len(queries):
-        raise ValueError(
-            f"uniform: a step of {groups} groups is more than the {len(queries)} training queries; "
-            "raise task.train_queries or lower engine.rollouts_per_step"
-        )
+    queries.groups_per_step("uniform", rollouts_per_step, group_size)
     return _epochs(len(queries), group_size, rng)
 
 
