@@ -16,7 +16,7 @@ from repro.methods.guard import name_of
 from repro.methods.rollouts import Rollouts
 from repro.settings import SettingsError, nearest
 
-VARIED = ("zero_variance", "pods", "d1s", "d1s_c", "d2s", "d3s", "d3s_i")
+VARIED = ("zero_variance", "snr", "pass_rate_band", "pods", "d1s", "d1s_c", "d2s", "d3s", "d3s_i")
 
 
 @dataclass
