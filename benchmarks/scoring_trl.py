@@ -56,7 +56,7 @@ class Everything(Timed):
         rows = np.arange(len(batch))
         batch.tensors[OLD], entropy_N_T = self._score(self.model, batch, rows, entropy=True)
         batch.tensors[REFERENCE], _ = self._score(self.ref_model, batch, rows)
-        plain = batch.rollouts(self.method.advantages(0, batch.rewards_N, batch.group_N))
+        plain = batch.rollouts(self.method.advantages(0, batch.rewards_N, batch.group_N, batch.lengths))
         mask_N_T = plain.response_mask_N_T
         seen = {"entropy_N_T": entropy_N_T, "logprob_N_T": batch.tensors[OLD]}
         arrays = {name: values.float().cpu().numpy() * mask_N_T for name, values in seen.items()}

@@ -17,6 +17,7 @@ from repro.arms import build
 from repro.engine.ledger import Ledger
 from repro.engine.train import stream_seed
 from repro.experiments.parity.replayed import be_the_only_rank
+from repro.methods.lengths import Lengths
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
 from repro.settings import load
@@ -106,10 +107,11 @@ class VerlSide:
         rows_N = np.flatnonzero(keep_Q[batch.group_N])
         rewards_N, group_N = batch.verdicts_N[rows_N], batch.group_N[rows_N]
         lengths_N = np.array([len(batch.responses_N[row]) for row in rows_N])
+        lengths = Lengths(lengths_N, np.zeros(len(rows_N), bool), int(lengths_N.max()))
         return rows_N, Rollouts.from_batch(
             group_N=group_N,
             rewards_N=rewards_N,
-            advantages_N=method.advantages(0, rewards_N, group_N),
+            advantages_N=method.advantages(0, rewards_N, group_N, lengths),
             prompt_tokens_N=np.array([len(batch.prompts_N[row]) for row in rows_N]),
             response_tokens_N=lengths_N,
             response_mask_N_T=np.arange(lengths_N.max()) < lengths_N[:, None],

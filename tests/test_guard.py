@@ -11,6 +11,7 @@ import torch
 from repro import arms
 from repro.engine.update import silent_without_advantage
 from repro.methods.guard import MethodError
+from repro.methods.lengths import Lengths
 from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
@@ -247,6 +248,7 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
             "kept_groups",
             "filter <lambda> returned [True]; it should return one entry per group",
         ),
+        ({"reward": lambda v, rng, lengths: np.add(v, 1, out=lengths.tokens_N)}, "rewards", "copy the array first"),
         ({"filter": lambda r, g: ["yes", "no"]}, "kept_groups", "it should return one entry per group"),
         ({"filter": lambda r, g: [[1], [1, 2]]}, "kept_groups", "it should return one entry per group"),
         ({"filter": lambda r, g: [np.nan, 1]}, "kept_groups", "returned nan at place 0"),
@@ -269,9 +271,15 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
 @pytest.mark.filterwarnings("ignore:divide by zero")
 def test_the_other_parts_of_an_arm_are_held_to_their_word(parts, ask, said):
     rng, verdicts_N, group_N = np.random.default_rng(0), np.array([1.0, 0, 1, 0]), np.array([0, 0, 1, 1])
-    given = {"rewards": (verdicts_N, rng), "made_plan": (Queries(np.ones(4, int)), 16, rng)}
+    lengths = Lengths(np.arange(1, 5), np.zeros(4, bool), 8)
+    given = {
+        "rewards": (verdicts_N, rng, lengths),
+        "advantages": (verdicts_N, group_N, lengths),
+        "kept_groups": (verdicts_N, group_N),
+        "made_plan": (Queries(np.ones(4, int)), 16, rng),
+    }
     with pytest.raises(MethodError) as error:
-        made = getattr(method(**parts), ask)(5, *given.get(ask, (verdicts_N, group_N)))
+        made = getattr(method(**parts), ask)(5, *given[ask])
         made.fill_step(16)
     assert str(error.value).startswith("arm mine, step 5: ") and said in str(error.value), str(error.value)
 

@@ -15,6 +15,7 @@ from repro.methods.group_sizes.allocation import allocate_profile
 from repro.methods.group_sizes.posterior import expected_informative, fit_population, posterior
 from repro.methods.plans import PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
+from repro.methods.plans.sgpo_published import sgpo_published
 from repro.methods.plans.uniform import uniform
 from repro.methods.sgpo_rule import Rule
 from repro.settings import SettingsError
@@ -264,3 +265,48 @@ def test_an_arm_s_parameters_are_checked(parameters, said):
 def test_an_arm_takes_every_part():
     plan = bind("sgpo-filter", "plans", "sgpo", {**PARTS_OFF, "drop_trivial": True})
     assert {group.query for group in plan(profiled(SPREAD), 64, np.random.default_rng(0)).draw()} == set(range(32))
+
+
+# As published
+
+
+def published(successes_Q, count: int, seed: int = 0, **parameters) -> list[tuple[int, int]]:
+    plan = sgpo_published(profiled(successes_Q), 64, np.random.default_rng(seed), **parameters)
+    return [(group.query, group.size) for group in islice(plan, count)]
+
+
+def test_three_clusters_in_sequence_with_a_fixed_tenth_of_the_unsolved_in_each():
+    """Of 8 samples, 7 and 8 right are trivial; 3 to 6 have groups of 2, 2 of 4, 1 of 8. Of 20 unsolved queries 2."""
+    successes_Q = np.repeat(np.arange(9), [20, 3, 2, 1, 1, 1, 1, 4, 4])
+    clusters = {2: {25, 26, 27, 28}, 4: {23, 24}, 8: {20, 21, 22}}
+    groups = published(successes_Q, 2 * (6 + 4) + 5 * 5, passes=2)
+    assert [size for _, size in groups] == [2] * 12 + [4] * 8 + [8] * 25
+    mixed_in = {query for query, _ in groups if query < 20}
+    assert len(mixed_in) == 2
+    passes = [groups[:6], groups[6:12], groups[12:16], groups[16:20], *(groups[at : at + 5] for at in range(20, 45, 5))]
+    for own in passes:
+        assert {query for query, _ in own} == clusters[own[0][1]] | mixed_in
+    assert passes[0] != passes[1]  # an order of its own for every pass
+    others = [{query for query, _ in published(successes_Q, 6, seed) if query < 20} for seed in range(1, 9)]
+    assert any(other != mixed_in for other in others)
+
+
+@given(st.floats(1e-6, 1))
+@settings(deadline=None)
+def test_the_group_size_is_the_power_of_two_below_the_inverse(rate):
+    largest = 2 ** int(np.floor(np.log2(1 / rate)))
+    queries = Queries(np.ones(1, int), np.array([rate]), np.ones(1))
+    [group] = islice(sgpo_published(queries, 8, np.random.default_rng(0), trivial=1.0), 1)
+    assert group.size == min(max(largest, 2), 8)
+
+
+def test_a_cluster_without_queries_has_no_phase_and_what_cannot_be_planned_is_refused():
+    assert sorted(published([0, 1, 8], 2)) == [(0, 8), (1, 8)]
+    assert published([1, 6, 7], 3, trivial=0.7) == [(0, 8)] * 3
+    assert {query for query, _ in published([0] * 9 + [4], 50, unsolved_share=0)} == {9}
+    with pytest.raises(ValueError, match=r"none of 3 queries has a success rate above 0 and at most 0\.75"):
+        published([0, 7, 8], 1)
+    with pytest.raises(ValueError, match="a group of 8 does not fit the 4 rollouts of a step"):
+        sgpo_published(profiled([1, 4]), 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="needs a profile"):
+        sgpo_published(Queries(np.ones(3, int)), 64, np.random.default_rng(0))

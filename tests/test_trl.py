@@ -115,9 +115,10 @@ def gradient(model):
 
 
 PLAIN = [name for name, arm in load().arms.items() if not arm.profile and arm.plan == ("uniform", {})]
+LENGTHS = ("overlong", "shorter-better", "finished-only")  # a reward and advantages that go by them
 
 
-@pytest.mark.parametrize("arm, kl", [*((arm, 0.0) for arm in PLAIN), ("cost-aware", 0.1)])
+@pytest.mark.parametrize("arm, kl", [*((arm, 0.0) for arm in (*PLAIN, *LENGTHS)), ("cost-aware", 0.1)])
 def test_one_step_is_the_embedded_engines(arm, kl, tmp_path, monkeypatch):
     """The same groups (refilled ones too), rows, weights and tokens; and each mini-batch's loss and gradient, at the
     weights that sampled and at others, where ratios are clipped."""
@@ -296,9 +297,10 @@ def test_a_named_reward_tells_rollouts_apart_and_the_sum_is_trained_on(arm, tmp_
             assert arm == "d3s" or np.ptp(groups[group]) == np.ptp(kept_M)
         np.testing.assert_array_equal(chosen.rewards_N, batch.rewards_N[chosen.row_N])
     if arm == "d3s":
-        expected_N = trainer.method.advantages(0, batch.rewards_N, batch.group_N)[chosen.row_N]
+        expected_N = trainer.method.advantages(0, batch.rewards_N, batch.group_N, batch.lengths)[chosen.row_N]
     elif arm == "pods":
-        expected_N = trainer.method.advantages(0, chosen.rewards_N, chosen.group_N)
+        own = chosen.rewards_N, chosen.group_N, batch.lengths.take(chosen.row_N)
+        expected_N = trainer.method.advantages(0, *own)
     else:
         return
     np.testing.assert_allclose(chosen.advantages_N, expected_N)

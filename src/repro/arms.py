@@ -18,6 +18,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from repro.methods import guard
 from repro.methods.guard import MethodError
+from repro.methods.lengths import Lengths
 from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
@@ -123,19 +124,20 @@ def _outcome(method: Method, progress: float) -> list:
     """What the functions of a method make of that batch."""
     rng = np.random.default_rng(0)
     group_N = np.repeat(np.arange(4), 4)
-    rewards_N = method.rewards(0, np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng)
+    tokens_N = np.arange(3, 19)
+    lengths = Lengths(tokens_N, tokens_N == 18, 18)
+    rewards_N = method.rewards(0, np.array([1, 0, 0, 0, 1, 1, 0, 1, *[1] * 4, *[0] * 4], float), rng, lengths)
     if method.filter is not None:
         method.kept_groups(0, rewards_N, group_N)
     found = []
     if method.memory is not None:
         remembered = method.remembered(0, rewards_N, group_N, np.array([0, 1, 2, 0]), rng)
         found = [remembered.train_Q.tolist(), remembered.hold_Q.tolist()]
-    tokens_N = np.arange(3, 19)
     mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
     rollouts = Rollouts.from_batch(
         group_N=group_N,
         rewards_N=rewards_N,
-        advantages_N=method.advantages(0, rewards_N, group_N),
+        advantages_N=method.advantages(0, rewards_N, group_N, lengths),
         prompt_tokens_N=np.full(16, 5),
         response_tokens_N=tokens_N,
         entropy_N_T=rng.random(mask_N_T.shape) * mask_N_T,

@@ -8,6 +8,7 @@ import torch
 
 from repro.engine.generate import Responses
 from repro.methods.advantages import groups_without_signal
+from repro.methods.lengths import Lengths
 from repro.methods.plans import PlannedGroup
 
 
@@ -71,6 +72,11 @@ class Groups:
             "response_tokens": float(mask_N_T.sum(1).float().mean()),
             "truncated": float(1.0 - self.responses.finished_N.float().mean()),
         }
+
+
+def lengths_of(responses: Responses, longest: int) -> Lengths:
+    """What rewards and advantages may know of responses of at most `longest` tokens."""
+    return Lengths(responses.mask_N_T.sum(1).cpu().numpy(), ~responses.finished_N.cpu().numpy(), longest)
 
 
 def join(parts: Sequence[Groups]) -> Groups:

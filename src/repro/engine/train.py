@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from repro.engine.collect import Groups, join
+from repro.engine.collect import Groups, join, lengths_of
 from repro.engine.evaluate import both, examine, summary
 from repro.engine.generate import generate
 from repro.engine.ledger import Ledger
@@ -334,14 +334,16 @@ class Trainer:
             texts, valid_N = decode(self.tokenizer, responses)
             queries_N = [self.data.train[group.query] for group in planned for _ in range(group.size)]
             verdicts_N = score(texts, valid_N, queries_N)
-        return Groups(planned, responses, texts, verdicts_N, self.method.rewards(step, verdicts_N, rng))
+        lengths = lengths_of(responses, self.engine.max_new_tokens)
+        return Groups(planned, responses, texts, verdicts_N, self.method.rewards(step, verdicts_N, rng, lengths))
 
     def _rollouts(self, groups: Groups, step: int = 0) -> Rollouts:
         responses = groups.responses
+        lengths = lengths_of(responses, self.engine.max_new_tokens)
         return Rollouts.from_batch(
             group_N=groups.group_N,
             rewards_N=groups.rewards_N,
-            advantages_N=self.method.advantages(step, groups.rewards_N, groups.group_N),
+            advantages_N=self.method.advantages(step, groups.rewards_N, groups.group_N, lengths),
             prompt_tokens_N=responses.prompt_tokens_N.cpu().numpy(),
             response_tokens_N=responses.mask_N_T.sum(1).cpu().numpy(),
             response_mask_N_T=responses.mask_N_T.cpu().numpy(),

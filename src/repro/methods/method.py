@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from itertools import count
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from repro.errors import brief
 from repro.methods.guard import MethodError, array_of, call, is_whole, name_of, token_loss
 from repro.methods.memories import Remembered
+from repro.methods.lengths import Lengths
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
@@ -129,10 +131,10 @@ class Method:
                     raise MethodError(f"plan {name_of(self.plan)} {said}")
             yield group
 
-    def rewards(self, step: int, verdicts_N: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def rewards(self, step: int, verdicts_N: np.ndarray, rng: np.random.Generator, lengths: Lengths) -> np.ndarray:
         """rewards_N: what training sees of the verifier's verdicts."""
         with self._at(step):
-            rewards_N = call("reward", self.reward, verdicts_N, rng, rng=rng)
+            rewards_N = call("reward", self.reward, verdicts_N, rng, *_asked(self.reward, lengths), rng=rng)
             return array_of("reward", self.reward, rewards_N, np.shape(verdicts_N))
 
     def kept_groups(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
@@ -160,10 +162,10 @@ class Method:
                 raise MethodError(f"memory {name} holds {hold_Q.sum()} groups; hold at most {MOST_HELD}")
             return Remembered(train_Q, hold_Q)
 
-    def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
+    def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray, lengths: Lengths) -> np.ndarray:
         """advantages_N."""
         with self._at(step):
-            advantages_N = call("advantage", self.advantage, rewards_N, group_N)
+            advantages_N = call("advantage", self.advantage, rewards_N, group_N, *_asked(self.advantage, lengths))
             return array_of("advantage", self.advantage, advantages_N, np.shape(rewards_N))
 
     def select(self, step: int, rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts | None:
@@ -178,3 +180,8 @@ class Method:
         """The objective's TokenLoss of (logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T)."""
         with self._at(step):
             return token_loss(self.objective, *tensors)
+
+
+def _asked(function: Callable, lengths: Lengths) -> tuple[Lengths, ...]:
+    """What a function is given last: the lengths, if its signature names them."""
+    return (lengths,) if "lengths" in signature(function).parameters else ()

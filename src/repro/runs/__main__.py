@@ -6,7 +6,7 @@ make                 the missing runs of the design's panels; stop it at any tim
 keep                 put a panel's runs that were made here, or copied here, into its tables for git
 audit COUNT          make some runs in git again and compare
 again PANEL          compare a panel with the one that it repeats; writes runs/PANEL.md
-golden               make golden steps of every arm, and keep them for git
+golden [ARM ...]     make golden steps of every arm of the design, or of arms of params.yaml, and keep them for git
 rates                the best learning rate of each arm, by the tuning panels
 language-model       profile the model of params.yaml's language_model, once
 """
@@ -69,7 +69,8 @@ def main() -> int:
     audit = commands.add_parser("audit", help="exit 1 if a run has other bits and ends outside its interval")
     audit.add_argument("count", type=COUNT)
     audit.add_argument("--seed", type=SEED, help="of the choice; default: another one each time, which is printed")
-    commands.add_parser("golden")
+    steps = commands.add_parser("golden")
+    steps.add_argument("arms", nargs="*", metavar="ARM", help="of params.yaml; default: every arm of the design")
     commands.add_parser("rates")
     profile = commands.add_parser("language-model")
     profile.add_argument("--force", action="store_true", help="also where its profile is there already")
@@ -158,8 +159,13 @@ def _again(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 
 def _golden(design: designs.Design, chosen: argparse.Namespace) -> int:
-    of = [cell for cell in designs.cells(design) if not design.panels[cell.panel].few_shot]
-    names = golden.computes(list(of_panels.asked_of(design, of, say).values()), say)
+    if chosen.arms:
+        settings = settings_module.load()
+        asked = every_seed(settings, chosen.arms, policy_for(settings))
+    else:
+        of = [cell for cell in designs.cells(design) if not design.panels[cell.panel].few_shot]
+        asked = list(of_panels.asked_of(design, of, say).values())
+    names = golden.computes(asked, say)
     rows = golden.read()
     now = [row for row in rows if row.computes in names and row not in golden.read([paths.GOLDEN])]
     golden.write(now, paths.GOLDEN)

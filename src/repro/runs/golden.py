@@ -37,6 +37,7 @@ from repro.errors import Refused
 from repro.files import read_json, write_json, write_text
 from repro.machine import hardware, packages, slug
 from repro.methods.guard import MethodError
+from repro.methods.lengths import Lengths
 from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
@@ -252,14 +253,15 @@ def _drawn(method: Method, groups: int = 12, size: int = 8) -> Iterable[Any]:
     group_N = np.repeat(np.arange(groups), size)
     solved_N = rng.random(groups * size) < np.repeat(np.linspace(0, 1, groups), size)
     tokens_N = rng.integers(3, 40, groups * size)
-    rewards_N = method.rewards(0, solved_N.astype(float), np.random.default_rng(1))
+    lengths = Lengths(tokens_N, tokens_N == tokens_N.max(), int(tokens_N.max()))
+    rewards_N = method.rewards(0, solved_N.astype(float), np.random.default_rng(1), lengths)
     if method.filter is not None:
         yield method.kept_groups(0, rewards_N, group_N).tolist()
     mask_N_T = np.arange(tokens_N.max()) < tokens_N[:, None]
     rollouts = Rollouts.from_batch(
         group_N=group_N,
         rewards_N=rewards_N,
-        advantages_N=method.advantages(0, rewards_N, group_N),
+        advantages_N=method.advantages(0, rewards_N, group_N, lengths),
         prompt_tokens_N=np.full(groups * size, 7),
         response_tokens_N=tokens_N,
         entropy_N_T=rng.random(mask_N_T.shape) * mask_N_T,

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from repro.methods.lengths import Lengths
 from repro.methods.rollouts import Rollouts
 
 PROMPT = ("prompt_ids", "prompt_mask")  # padded on the left; the others, one entry per completion token, on the right
@@ -19,26 +20,26 @@ class Batch:
     """N rollouts, query by query.
 
     tensors: those of TRL's that an update reads, by TRL's names, N × P or N × T
-    group_N (int, 0, 0, 1, …), rewards_N (those used in training), response_tokens_N (end of text included),
+    group_N (int, 0, 0, 1, …), rewards_N (those used in training), lengths,
     named_N (those that tell rollouts apart: repro.trl.named; by default rewards_N)
     """
 
     tensors: dict[str, torch.Tensor]
     group_N: np.ndarray
     rewards_N: np.ndarray
-    response_tokens_N: np.ndarray
+    lengths: Lengths
     named_N: np.ndarray
 
     def __len__(self) -> int:
         return len(self.group_N)
 
     @classmethod
-    def of(cls, output: dict, group_N: np.ndarray, rewards_N: np.ndarray, response_tokens_N: np.ndarray) -> "Batch":
+    def of(cls, output: dict, group_N: np.ndarray, rewards_N: np.ndarray, lengths: Lengths) -> "Batch":
         """From what TRL's `_generate_and_score_completions` returned."""
         tensors = {name: output[name] for name in KEPT if name in output}
         if RATIO in tensors:  # one for each sequence, in some modes
             tensors[RATIO] = tensors[RATIO].expand(output["completion_ids"].shape)
-        return cls(tensors, group_N, rewards_N, response_tokens_N, rewards_N)
+        return cls(tensors, group_N, rewards_N, lengths, rewards_N)
 
     @property
     def mask_N_T(self) -> torch.Tensor:
@@ -49,6 +50,10 @@ class Batch:
     @property
     def prompt_tokens_N(self) -> np.ndarray:
         return self.tensors["prompt_mask"].sum(1).cpu().numpy()
+
+    @property
+    def response_tokens_N(self) -> np.ndarray:
+        return self.lengths.tokens_N
 
     @property
     def costs_N(self) -> np.ndarray:
@@ -64,8 +69,7 @@ class Batch:
         """The rows at these positions."""
         index = torch.as_tensor(rows, device=self.tensors["prompt_ids"].device)
         tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
-        own = (self.group_N, self.rewards_N, self.response_tokens_N, self.named_N)
-        return Batch(tensors, *(values[rows] for values in own))
+        return Batch(tensors, self.group_N[rows], self.rewards_N[rows], self.lengths.take(rows), self.named_N[rows])
 
     def keep(self, keep_Q: np.ndarray) -> "Batch":
         """The groups, in sorted order, for which `keep_Q` is true."""
@@ -95,6 +99,12 @@ class Batch:
         )
 
 
+def lengths_of(completions_N: Sequence[Sequence[int]], ends: Sequence[int], longest: int) -> Lengths:
+    """Of completions in token ids: one of `longest` that does not end in one of `ends`, the model's, was cut."""
+    truncated_N = np.array([len(ids) >= longest and ids[-1] not in ends for ids in completions_N])
+    return Lengths(np.array([max(1, len(ids)) for ids in completions_N]), truncated_N, longest)
+
+
 def join(parts: Sequence[Batch]) -> Batch:
     """Concatenate, padded to the widest; every part's groups are new ones."""
     if len(parts) == 1:
@@ -107,5 +117,5 @@ def join(parts: Sequence[Batch]) -> Batch:
         tensors[name] = torch.cat([pad(array, side) for array, side in zip(arrays, sides, strict=True)])
     above = np.cumsum([0] + [part.group_N.max(initial=-1) + 1 for part in parts[:-1]])
     group_N = np.concatenate([part.group_N + first for part, first in zip(parts, above, strict=True)])
-    others = ("rewards_N", "response_tokens_N", "named_N")
-    return Batch(tensors, group_N, *(np.concatenate([getattr(part, name) for part in parts]) for name in others))
+    rewards_N, named_N = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards_N", "named_N"))
+    return Batch(tensors, group_N, rewards_N, Lengths.joined([part.lengths for part in parts]), named_N)

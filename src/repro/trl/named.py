@@ -16,19 +16,19 @@ from repro.methods.guard import name_of
 from repro.methods.rollouts import Rollouts
 from repro.settings import SettingsError, nearest
 
-VARIED = ("zero_variance", "pods", "d1s", "d1s_c", "d2s", "d3s", "d3s_i")
+VARIED = ("zero_variance", "snr", "pass_rate_band", "pods", "d1s", "d1s_c", "d2s", "d3s", "d3s_i")
 
 
 @dataclass
 class Signal:
-    """A batch's sum of rewards and the named one, each with its advantages; `anew`: advantages_M of (rewards_M,
-    group_M), the arm's."""
+    """A batch's sum of rewards and the named one, each with its advantages; `anew`: the arm's advantages_M of
+    the sum's rewards of these rows alone."""
 
     rewards_N: np.ndarray
     advantages_N: np.ndarray
     named_N: np.ndarray
     named_advantages_N: np.ndarray
-    anew: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    anew: Callable[[np.ndarray], np.ndarray]
 
 
 def index_of(name: Any, names: Sequence[str]) -> int | None:
@@ -53,7 +53,7 @@ def reading(sampler: Callable, signal: Callable[[], Signal]) -> Callable:
         chosen = sampler(replace(rollouts, **shown), progress, rng)
         rows, rewards_M = chosen.row_N, batch.rewards_N[chosen.row_N]
         kept = np.array_equal(chosen.advantages_N, batch.named_advantages_N[rows])
-        advantages_M = batch.advantages_N[rows] if kept else batch.anew(rewards_M, chosen.group_N)
+        advantages_M = batch.advantages_N[rows] if kept else batch.anew(rows)
         return replace(chosen, rewards_N=rewards_M, advantages_N=advantages_M)
 
     named.__name__ = name

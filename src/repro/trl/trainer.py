@@ -8,6 +8,7 @@ scored nor trained on, unless a sampler reads entropies or log-probabilities, or
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm, SettingsError, load
 from repro.stored import read_stored
-from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join
+from repro.trl.batch import OLD, RATIO, REFERENCE, Batch, join, lengths_of
 from repro.trl.named import Signal, index_of, reading
 from repro.trl.refused import (
     in_its_words,
@@ -99,7 +100,7 @@ class ArmTrainer(GRPOTrainer):
         self.ledger, self.flops = Ledger(), FlopCounter.of(self.accelerator.unwrap_model(self.model))
         correction = self.use_vllm and self.vllm_importance_sampling_correction
         self._can_wait = not correction and (self.beta == 0 or self.ref_model is not None)
-        self._waiting, self._generated = False, (np.zeros(0), np.zeros(0, int))
+        self._waiting, self._generated = False, None
 
     def _set_method(self) -> None:
         """The arm's functions; a plan unless TRL's own order of the queries, in equal groups, is the arm's."""
@@ -203,11 +204,11 @@ class ArmTrainer(GRPOTrainer):
         with self._in_groups_of(sizes_Q), self._without_scoring():
             output = self._generate_and_score_completions(examples)
         require_text(output)
-        verdicts_N, response_tokens_N = self._generated
+        verdicts_N, lengths = self._generated
         group_N = np.repeat(np.arange(len(sizes_Q)), sizes_Q)
-        batch = Batch.of(output, group_N, verdicts_N, response_tokens_N)
+        batch = Batch.of(output, group_N, verdicts_N, lengths)
         first_Q, _ = batch.group_sizes
-        self.ledger.charge_generation(self.flops, batch.prompt_tokens_N[first_Q], sizes_Q, response_tokens_N)
+        self.ledger.charge_generation(self.flops, batch.prompt_tokens_N[first_Q], sizes_Q, lengths.tokens_N)
         for name in (OLD, REFERENCE):
             if name in batch.tensors and self._can_wait:
                 del batch.tensors[name]  # nothing was computed
@@ -218,7 +219,7 @@ class ArmTrainer(GRPOTrainer):
         batch.named_N = named_N
         batch = batch.take(np.flatnonzero(np.isfinite(verdicts_N) & np.isfinite(named_N)))
         if len(batch):
-            batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng)
+            batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng, batch.lengths)
             batch.named_N = batch.rewards_N if self._named is None else batch.named_N
             if self.state.global_step == 0:
                 warn_of_equal(batch.named_N)
@@ -243,21 +244,21 @@ class ArmTrainer(GRPOTrainer):
         rewards_N_F = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         total_N = (rewards_N_F * self.reward_weights.to(rewards_N_F.device)).nansum(1)
         total_N = total_N.masked_fill(rewards_N_F.isnan().all(1), float("nan"))
-        lengths_N = np.array([max(1, len(ids)) for ids in completion_ids_list])
-        self._generated = total_N.double().cpu().numpy(), lengths_N
+        lengths = lengths_of(completion_ids_list, self.eos_token_ids, self.max_completion_length)
+        self._generated = total_N.double().cpu().numpy(), lengths
         self._rewards_N_F = rewards_N_F.double().cpu().numpy()
         return rewards_N_F
 
     def _select(self, batch: Batch) -> Rollouts | None:
         """What the samplers choose among the rollouts that have a token to learn from; None if that is nothing."""
 
-        def advantages(rewards_M: np.ndarray, group_M: np.ndarray) -> np.ndarray:
-            return self.method.advantages(self._index, rewards_M, group_M)
+        def advantages(reward_N: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
+            return self.method.advantages(self._index, reward_N[rows], batch.group_N[rows], batch.lengths.take(rows))
 
-        advantages_N = advantages(batch.rewards_N, batch.group_N)
+        advantages_N = advantages(batch.rewards_N)
         if self._named is not None:
-            named = batch.named_N, advantages(batch.named_N, batch.group_N)
-            self._signal = Signal(batch.rewards_N, advantages_N, *named, advantages)
+            named = batch.named_N, advantages(batch.named_N)
+            self._signal = Signal(batch.rewards_N, advantages_N, *named, partial(advantages, batch.rewards_N))
         rollouts = batch.rollouts(advantages_N)
         mask_N_T, computed = rollouts.response_mask_N_T, {}
         if not (live_N := mask_N_T.any(1)).any():

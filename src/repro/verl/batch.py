@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from repro.methods.lengths import Lengths
 from repro.methods.objectives.aggregate import Aggregation
 from repro.methods.rollouts import Rollouts
 from repro.verl.loss import COPIES
@@ -37,6 +38,10 @@ class Scored:
 
     def __len__(self) -> int:
         return len(self.group_N)
+
+    def lengths(self, longest: int) -> Lengths:
+        """What rewards and advantages may know of responses of at most `longest` tokens."""
+        return Lengths(self.response_tokens_N, ~self.finished_N, longest)
 
     @classmethod
     def read(cls, keys: Sequence[str], fields: TensorDict, eos: int | Sequence[int], limit: int) -> "Scored":

@@ -107,8 +107,9 @@ class ChoosingTrainer(ReplannedTrainer):
         step = self.global_steps - 1
         if step == 0 and (why := doubt(self.scored.verdicts_N)):
             log.warning(why)
-        rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"))
-        advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N)
+        lengths = self.scored.lengths(self.config.data.max_response_length)
+        rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"), lengths)
+        advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N, lengths)
         self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)
 
     def _choose(self) -> None:

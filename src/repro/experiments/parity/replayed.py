@@ -58,8 +58,9 @@ class VerlSide:
         self._prepare_worker(config, run)
         fields = self._fields(recorded)
         scored = self._scored(recorded, fields, config)
-        rewards_N = run.method.rewards(0, scored.verdicts_N, self._rng("reward"))
-        advantages_N = run.method.advantages(0, rewards_N, scored.group_N)
+        lengths = scored.lengths(self.settings.engine.max_new_tokens)
+        rewards_N = run.method.rewards(0, scored.verdicts_N, self._rng("reward"), lengths)
+        advantages_N = run.method.advantages(0, rewards_N, scored.group_N, lengths)
         rollouts = rollouts_of(scored, fields, rewards_N, advantages_N)
         selected = run.method.select(0, rollouts, 0.0, self._rng("sample"))
         logprob_M_T = None if selected is None else selected.logprob_N_T

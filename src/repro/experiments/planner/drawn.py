@@ -18,6 +18,7 @@ from repro.engine.ledger import Ledger
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.models import ARCHITECTURES
 from repro.methods.guard import MethodError, call, name_of
+from repro.methods.lengths import Lengths
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
@@ -63,6 +64,10 @@ class _Pool:
         relative_N, entropy_N = self.measured.draw(p_N, reward_N, rng)
         mean = self.assumptions.mean_response_share * self.longest
         return np.clip(np.rint(relative_N * mean), 2, self.longest).astype(int), entropy_N
+
+    def lengths(self, response_tokens_N: np.ndarray) -> Lengths:
+        """As rewards and advantages see them: what is as long as can be was cut."""
+        return Lengths(response_tokens_N, response_tokens_N >= self.longest, self.longest)
 
 
 def draw(scale: PaperScale, settings: Settings, name: str, measured: Measured, assumptions: Assumptions) -> Drawn:
@@ -139,7 +144,7 @@ def _step(
     if len(whole["rewards_N"]) == 0:
         drawn.skipped += 1
         return
-    rollouts, read = _rollouts(whole, method, pool.assumptions.prompt_tokens), []
+    rollouts, read = _rollouts(whole, method, pool, batch), []
     offered = Unscored.of(rollouts, partial(_signals, rollouts, read))
     chosen = method.select(batch, offered, batch / drawn.batches, _rng(pool.assumptions, batch, "sample"))
     parts = []
@@ -161,7 +166,7 @@ def _collect(
     progress, rng = batch / drawn.batches, _rng(pool.assumptions, batch, "answers")
     for _ in range(rounds):
         planned = stream.fill_step(missing)
-        part = _answers(planned, method, pool, progress, rng)
+        part = _answers(planned, method, pool, batch, progress, rng)
         tokens_N = part["response_tokens_N"]
         sizes_Q = [group.size for group in planned]
         drawn.ledger.charge_generation(flops, np.full(len(planned), pool.assumptions.prompt_tokens), sizes_Q, tokens_N)
@@ -217,7 +222,7 @@ def _signals(rollouts: Rollouts, read: list[str]) -> dict[str, np.ndarray]:
 
 
 def _answers(
-    planned: list[PlannedGroup], method: Method, pool: _Pool, progress: float, rng: np.random.Generator
+    planned: list[PlannedGroup], method: Method, pool: _Pool, batch: int, progress: float, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     sizes_Q = [group.size for group in planned]
     p_Q = pool.measured.success(pool.quantile_P[[group.query for group in planned]], progress)
@@ -226,21 +231,22 @@ def _answers(
     tokens_N, entropy_N = pool.answer(p_N, verdict_N, rng)
     return {
         "group_N": np.repeat(np.arange(len(planned)), sizes_Q),
-        "rewards_N": np.asarray(method.reward(verdict_N.astype(float), rng), float),
+        "rewards_N": method.rewards(batch, verdict_N.astype(float), rng, pool.lengths(tokens_N)).astype(float),
         "response_tokens_N": tokens_N,
         "entropy_N": entropy_N,
     }
 
 
-def _rollouts(whole: dict[str, np.ndarray], method: Method, prompt_tokens: int) -> Rollouts:
+def _rollouts(whole: dict[str, np.ndarray], method: Method, pool: _Pool, batch: int) -> Rollouts:
     """The batch as samplers see it, except that one column stands for all tokens of a response: masking tokens does not
     change what a pass over the rollout costs."""
     entropy_N_1 = np.maximum(whole["entropy_N"], 1e-6)[:, None]
+    lengths = pool.lengths(whole["response_tokens_N"])
     return Rollouts.from_batch(
         group_N=whole["group_N"],
         rewards_N=whole["rewards_N"],
-        advantages_N=method.advantage(whole["rewards_N"], whole["group_N"]),
-        prompt_tokens_N=np.full(len(whole["group_N"]), prompt_tokens),
+        advantages_N=method.advantages(batch, whole["rewards_N"], whole["group_N"], lengths),
+        prompt_tokens_N=np.full(len(whole["group_N"]), pool.assumptions.prompt_tokens),
         response_tokens_N=whole["response_tokens_N"],
         response_mask_N_T=np.ones_like(entropy_N_1, bool),
         entropy_N_T=entropy_N_1,

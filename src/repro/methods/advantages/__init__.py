@@ -1,6 +1,7 @@
 """Advantages: how good a reward is relative to the others in its group.
 
-An advantage is a function `(rewards_N, group_N, *, parameters) -> advantages_N` in a module of the same name.
+An advantage is a function `(rewards_N, group_N, *, parameters) -> advantages_N` in a module of the same name, or
+`(rewards_N, group_N, lengths, *, parameters)` if it goes by the length of responses (`repro.methods.lengths.Lengths`).
 """
 
 import numpy as np

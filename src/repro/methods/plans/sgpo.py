@@ -104,7 +104,7 @@ def sgpo(
     if allocation != "equal" and not 2 <= smallest <= largest:
         raise ValueError(f"sgpo: smallest {smallest} and largest {largest}: sizes need 2 ≤ smallest ≤ largest")
     trivial_Q, unsolvable_Q = rate_Q == 1, rate_Q == 0
-    lots = _whole(unsolvable_share, int(unsolvable_Q.sum()))
+    lots = whole(unsolvable_share, int(unsolvable_Q.sum()))
     always_Q = ~unsolvable_Q & ~(trivial_Q & drop_trivial)
     if lots == 0 and not always_Q.any():
         raise ValueError(
@@ -148,6 +148,6 @@ class Epochs(Iterator[PlannedGroup]):
         return [PlannedGroup(query, size) for query, size in pairs if size > 0]
 
 
-def _whole(share: float, count: int) -> int:
+def whole(share: float, count: int) -> int:
     """`share` of `count`, rounded; at least 1 unless one of them is 0."""
     return max(int(share * count + 0.5), 1) if share > 0 and count > 0 else 0

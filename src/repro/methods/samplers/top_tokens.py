@@ -39,12 +39,17 @@ def top_tokens(
     array([[0, 1, 1, 0],
            [1, 0, 1, 0]])
     """
+    key_N_T = np.abs(rollouts.advantages_N)[:, None] * rollouts.entropy_N_T
+    if not key_N_T[rollouts.response_mask_N_T].any():
+        raise NoSignal("|advantage| × entropy is zero at every token, so none can be preferred; skip the update")
+    return keep_largest(rollouts, key_N_T, kept_tokens(rollouts, tokens, least))
+
+
+def keep_largest(rollouts: Rollouts, key_N_T: np.ndarray, count: int) -> Rollouts:
+    """The rollouts with `count` of their response tokens, those of the largest key; ties by row, then position."""
     mask_N_T = rollouts.response_mask_N_T
     row_K, column_K = np.nonzero(mask_N_T)
-    key_K = np.abs(rollouts.advantages_N)[row_K] * rollouts.entropy_N_T[row_K, column_K]
-    if not key_K.any():
-        raise NoSignal("|advantage| × entropy is zero at every token, so none can be preferred; skip the update")
-    count = kept_tokens(rollouts, tokens, least)
+    key_K = key_N_T[row_K, column_K]
     edge = np.partition(key_K, len(key_K) - count)[len(key_K) - count]
     above_K = key_K > edge
     tied = np.flatnonzero(key_K == edge)[: count - np.count_nonzero(above_K)]
