@@ -204,11 +204,6 @@ def test_random_tokens_keeps_as_many_as_top_tokens_and_every_set_is_equally_like
         assert not (chosen.response_mask_N_T & ~rows.response_mask_N_T).any()
 
 
-def test_top_tokens_without_entropy_is_no_signal():
-    with pytest.raises(NoSignal, match="zero at every token"):
-        top_tokens(batch([0, 1], [0, 0], entropy_N_T=np.zeros((2, 3))), 0.0, RNG)
-
-
 def wide_batch(groups: int = 6, size: int = 8) -> Rollouts:
     rng = np.random.default_rng(1)
     tokens_N = rng.integers(2, 12, groups * size)
@@ -242,11 +237,6 @@ def test_the_schedule_of_d3s(sampler, rows, progress, kept, tokens, least):
         assert (np.bincount(left.group_N) == kept).all()
 
 
-def test_the_papers_own_schedule_for_groups_of_32():
-    rollouts = wide_batch(groups=2, size=32)
-    assert [len(d3s(rollouts, p, RNG)) // 2 for p in (0.0, 0.25, 0.5, 0.75, 1.0)] == [8, 14, 20, 26, 32]
-
-
 def test_zero_variance_goes_by_raw_rewards_exactly():
     assert zero_variance(MIXED, 0.0, RNG).row_N.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
     rewards_N = [0.1 + 0.2, 0.3, 0.7, 0.7, 1e9, 1e9 + 1e-6]  # the first pair differs by a rounding, the last by 10⁻⁶
@@ -274,14 +264,8 @@ def test_chosen_rollouts_keep_their_rows_and_incoming_weights(sampler):
     ("name", "parameters"),
     [
         ("d1s", {"share": 0}),
-        ("d1s_c", {"share": 1.5}),
-        ("d2s", {"tokens": "5%"}),
         ("d3s", {"tokens_end": 0.0}),
-        ("d3s_i", {"share": 0.5}),
-        ("pods", {"delta": -1.0}),
-        ("top_tokens", {"tokens": True}),
         ("top_tokens", {"least": -1}),
-        ("random_tokens", {"least": 1.5}),
         ("zero_variance", {"refill": True}),
     ],
 )
