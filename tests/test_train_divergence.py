@@ -10,7 +10,6 @@ from repro.engine.checkpoint import Checkpoints
 from repro.engine.update import Diverged, run_updates
 from repro.methods.objectives.aggregate import TokenLoss
 
-UPDATES = 2  # optimiser steps per batch
 MADE = 5  # of them, before the first that fails: two steps and half of the third
 
 
