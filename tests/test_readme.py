@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
+from test_store_panels import trained_here
 
 from repro import arms
 from repro import settings as settings_module
 from repro.plots.style import to_svg
 from repro.report.front_page import BLOCK, PICTURE, filled, front_picture
+from repro.runs import make
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "notebooks" / "README.md")
 README = (ROOT / "README.md").read_text()
@@ -128,13 +130,14 @@ def test_the_example_works_as_a_file_with_its_entry():
 
 @pytest.mark.slow
 def test_the_example_cell_trains(monkeypatch):
-    """As printed, on one seed and two steps of scale `smoke`."""
+    """As printed, on one seed and two steps of scale `smoke`, in this process."""
     cell, small = (
         re.search(r"```python\n(.*?)```", README, re.DOTALL)[1],
         settings_module.load(scale="smoke", seeds=[0]),
     )
     small = small.model_copy(update={"engine": small.engine.model_copy(update={"steps": 2, "workers": 1})})
     monkeypatch.setattr(settings_module, "load", {"tutorial": small}.__getitem__)
+    monkeypatch.setattr(make, "train_runs", trained_here)
     names: dict = {}
     lines = cell.replace("load(scale=", "load(").strip().splitlines()
     exec("\n".join([*lines[:-1], "shown = " + lines[-1]]), names)
