@@ -172,19 +172,6 @@ def test_at_least_some_tokens_for_each_rollout_with_an_advantage(least, kept):
     assert kept_tokens(case, 1.0, least) == 9  # a larger share is not cut
 
 
-def test_the_floor_never_binds_on_long_responses_and_always_has_a_default_of_four():
-    rng = np.random.default_rng(3)
-    tokens_N = rng.integers(80, 120, 16)  # 5% of 80 tokens are 4
-    entropy_N_T = rng.random((16, max(tokens_N))) * (np.arange(max(tokens_N)) < tokens_N[:, None])
-    long = batch(rng.random(16) < 0.5, np.repeat([0, 1], 8), tokens_N, entropy_N_T)
-    for sampler in (d2s, d3s, d3s_i, top_tokens):
-        plain, floored = (sampler(long, 0.0, RNG, least=least).response_mask_N_T for least in (0, 4))
-        assert (plain == floored).all()
-        assert sampler(wide_batch(), 0.0, RNG).response_mask_N_T.sum() == (
-            sampler(wide_batch(), 0.0, RNG, least=4).response_mask_N_T.sum()
-        )
-
-
 def test_random_tokens_keeps_as_many_as_top_tokens_and_every_set_is_equally_likely():
     rng, times = np.random.default_rng(4), 6000
     counts = Counter()
