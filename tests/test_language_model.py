@@ -1,6 +1,5 @@
 """The language model's queries, their verification, its loading and its profile; the study that reads it."""
 
-import json
 import re
 
 import numpy as np
@@ -60,17 +59,6 @@ def test_the_answered_number_is_behind_the_mark_or_the_last(response, number):
     assert score_word_problem(response, "x\n#### 9") == float(number == 9)
 
 
-def test_a_file_that_is_not_of_the_format_is_refused_by_its_line(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    good = json.dumps({"question": "?", "answer": "1 + 1 = 2\n#### 2"})
-    path.write_text(good + "\n")
-    assert load_word_problems(path)[0]["question"] == "?"
-    for bad in ('{"question": "?"}', '{"question": "?", "answer": "2"}', "no json"):
-        path.write_text(f"{good}\n{bad}\n")
-        with pytest.raises(ValueError, match="line 2"):
-            load_word_problems(path)
-
-
 def test_sums_are_distinct_bounded_and_scored_by_reasoning_gym():
     queries = draw_sums(3, 20, largest_term=20, seed=0)
     assert [query.prompt for query in queries] == [q.prompt for q in draw_sums(3, 20, largest_term=20, seed=0)]
@@ -95,13 +83,6 @@ def test_prompts_hold_two_examples_and_no_answer_of_their_own():
     assert last.prompt == word_prompt(question(last)) and last.prompt.endswith("Answer:")
     assert on_one_line(last.answer) not in last.prompt
     assert verify(" " + on_one_line(last.answer), last) == 1.0
-
-
-def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
-    folder = fetch("tiny", cache=tmp_path)
-    (folder / "config.json").unlink()
-    assert fetch("tiny", cache=tmp_path) == folder and (folder / "config.json").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypatch):
