@@ -106,19 +106,6 @@ class Project:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "JPY_", "GIT_"))}
         return {**clean, "PATH": path, "PYTHONPATH": str(self.folder / "src")}
 
-    def start(self, *command: str, **options) -> subprocess.Popen:
-        """The command as a process group of its own, its output in `log.txt`."""
-        with (self.folder / "log.txt").open("w") as log:
-            return subprocess.Popen(
-                command,
-                cwd=options.pop("cwd", self.folder),
-                env=self.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                **options,
-            )
-
     def run(self, *command: str, ok: bool = True, cwd: Path | None = None) -> str:
         """What the command printed; its success is asserted unless `ok` is False."""
         done = subprocess.run(

@@ -78,15 +78,6 @@ def killed(path, content):
     raise KeyboardInterrupt
 
 
-def test_without_a_checkpoint_a_run_starts_at_zero_untouched(tmp_path):
-    state = trainer()
-    before = weights(state)
-    checkpoints = Checkpoints(tmp_path / "none", "a")
-    assert checkpoints.restore(state) == 0 and checkpoints.finished() is None and weights(state) == before
-    checkpoints.remove()  # nothing there: no complaint
-    assert not (tmp_path / "none").exists()
-
-
 def test_another_experiments_checkpoint_is_ignored(tmp_path):
     other = Checkpoints(tmp_path, "other settings")
     other.save(trainer(updates=2), 2)
@@ -138,26 +129,14 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoint_before_whole(tmp_
     assert checkpoints.restore(resumed) == 1 and weights(resumed) == weights(trainer(updates=1))
 
 
-@pytest.mark.parametrize("name", ["half", "nothing", "noise", "a pickle"])
+@pytest.mark.parametrize("name", ["half", "a pickle"])
 def test_a_damaged_checkpoint_is_named_and_never_trained_from(name, tmp_path):
     checkpoints, path = Checkpoints(tmp_path, "a"), tmp_path / "state.pt"
     checkpoints.save(trainer(updates=1), 1)
     whole, pickle = path.read_bytes(), b"cos\nsystem\n(S'true'\ntR."
-    path.write_bytes(
-        {"half": whole[: len(whole) // 2], "nothing": b"", "noise": bytes(range(255)), "a pickle": pickle}[name]
-    )
+    path.write_bytes({"half": whole[: len(whole) // 2], "a pickle": pickle}[name])
     with pytest.raises(Unreadable, match=r"state\.pt is cut, or no checkpoint .*: delete it, and the run starts"):
         checkpoints.restore(trainer())
-
-
-def test_a_finished_log_is_kept_until_removed(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "run", "a")
-    log = trainer(updates=2).log
-    checkpoints.save(trainer(updates=2), 2)
-    checkpoints.finish(log)
-    assert Checkpoints(tmp_path / "run", "a").finished() == log
-    checkpoints.remove()
-    assert checkpoints.finished() is None and checkpoints.restore(trainer()) == 0
 
 
 def test_a_finished_log_is_text_that_gives_back_every_bit_and_every_nan(tmp_path):
@@ -170,14 +149,6 @@ def test_a_finished_log_is_text_that_gives_back_every_bit_and_every_nan(tmp_path
     assert math.isnan(again.steps[0].pop("kl")) and again.selection == log.selection
     assert again.steps == [{"seed": 0, "loss": 0.1 + 0.2, "skipped": True, "flops": 1.1e23, "step": 3}]
     assert [type(value) for value in again.steps[0].values()] == [int, float, bool, float, int]
-
-
-def test_that_a_run_diverged_is_remembered(tmp_path):
-    state = trainer(updates=1)
-    state.diverged = True
-    Checkpoints(tmp_path, "a").save(state, 1)
-    resumed = trainer()
-    assert Checkpoints(tmp_path, "a").restore(resumed) == 1 and resumed.diverged is True
 
 
 def test_a_snapshot_is_of_its_step_and_is_whole_or_not_there(tmp_path, monkeypatch):

@@ -7,22 +7,16 @@ import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
-from test_damaged_files import counted, kept_best, language, panel, profile, recorded, seconds, started
+from test_damaged_files import counted, kept_best, language, panel, recorded, seconds, started
 
 from repro import paths
 from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
-from repro.engine.profile import ProfileError, Source
 from repro.errors import sentence
-from repro.evaluation.model import stops_of
-from repro.evaluation.store import PARTS, Store
-from repro.experiments.profile import measure
 from repro.files import Unreadable, write_json
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -34,27 +28,6 @@ def finished(place: Path) -> tuple[Path, Callable]:
     run = Checkpoints(place, "a")
     run.finish(Log(steps=steps, evaluations=[last]))
     return place / FINISHED, run.finished
-
-
-def chunk(place: Path) -> tuple[Path, Callable]:
-    table = pd.DataFrame({name: ["x"] for name in ("id", "correct", "finished", "response_tokens")})
-    Store(place, {}).write(0, table, {"sample": 1.0, "verify": 1.0})
-    return place / PARTS / "000000.json", lambda: Store(place, {}).read(0)
-
-
-def ends(place: Path) -> tuple[Path, Callable]:
-    path = write_json({"eos_token_id": [1, 2]}, place / "generation_config.json")
-    return path, lambda: stops_of(place, SimpleNamespace(eos_token_id=0))
-
-
-def profiled_with(place: Path) -> tuple[Path, Callable]:
-    _, read = language(place)
-    return place / "settings.json", read
-
-
-def took(place: Path) -> tuple[Path, Callable]:
-    path = write_json({"seconds_per_sample": 1.0}, place / "seconds.json")
-    return path, lambda: measure.load_seconds(place)
 
 
 def spent(place: Path) -> tuple[Path, Callable]:
@@ -79,17 +52,10 @@ def after(second: int) -> list[dict[str, int]]:
 NUMBERS = ("x", None, -1, NAN, [1], True)
 VALUES = [  # a reader, the place of a value in its file, what it may not be, and the cure that is named
     (seconds, "seconds_per_sample", NUMBERS, "delete it and run `dvc repro profile`"),
-    (took, "seconds_per_sample", (*NUMBERS, INFINITY), "delete it and run `dvc repro profile`"),
     (counted, "layers", (*NUMBERS, 0, 1.0, "2"), "delete it and run `dvc repro profile`"),
     (started, "accuracy", (*NUMBERS, 1.5), "delete it, and it is measured again"),
-    (started, "samples", (*NUMBERS, 0, 2.5), "delete it, and it is measured again"),
     (panel, "arms", (3, [1], None, {"a": 3}), "git checkout it"),
-    (panel, "sections", ("x", {"task": [3]}), "git checkout it"),
-    (chunk, "sample", NUMBERS, "delete .*000000.parquet and run `python -m repro.evaluation` again"),
-    (ends, "eos_token_id", ("x", -1, 1.5, [1, "x"], [None], True, {"a": 1}), "save the model there again"),
     (language, "threads", (*NUMBERS, 0), "`git checkout runs/language_model`"),
-    (profiled_with, "samples", NUMBERS, "`git checkout runs/language_model`"),
-    (profiled_with, "terms", (3, [], ["x"], None), "`git checkout runs/language_model`"),
     (finished, "log", (3, None, [], {"steps": 3}, {"nope": []}), "delete it, and the run is made again"),
     (finished, "log.steps", (after(0), after(2), "x"), "delete it, and the run is made again"),
     (finished, "log.steps.1", (3, {}, {"seed": 0}), "delete it, and the run is made again"),
@@ -137,16 +103,3 @@ def with_value(content: Any, place: str, value: Any) -> Any:
     *way, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
     functools.reduce(operator.getitem, way, changed)[last] = value
     return changed
-
-
-@pytest.mark.parametrize("value", [None, "x", -3, NAN, [1], True, 1e400])
-def test_a_profile_with_a_wrong_value_is_refused_in_one_sentence(value, tmp_path):
-    path, load = profile(tmp_path)
-    good = json.loads(path.read_text())
-    for key in good:
-        if key == "seed" or (key == "temperature" and value is True):  # not compared, and equal
-            continue
-        path.write_text(json.dumps({**good, key: value}))
-        with pytest.raises(ProfileError) as told:
-            load().check(Source("p", "q", 1.0, 8, 0))
-        assert "repro profile`" in sentence(told.value), key

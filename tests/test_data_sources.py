@@ -7,7 +7,7 @@ import pytest
 from upstream_files import FILES, dapo, write_rows
 
 from repro.data.__main__ import main
-from repro.data.clean import Count, Item, cleaned, normalise
+from repro.data.clean import Item, normalise
 from repro.data.files import DataBroken, DataMissing, find
 from repro.data.formats import DAPO_AFTER, DAPO_BEFORE, bare_dapo_question, boxed, joined, undollared, whole_number
 from repro.data.prepare import prepare, stable_ids
@@ -99,15 +99,6 @@ def test_training_sets_lose_repeats_contradictions_and_evaluation_questions(mirr
     assert [row[0]["content"] for row in asked["prompt"]] == [info["question"] for info in asked["extra_info"]]
 
 
-def test_an_evaluation_set_is_left_as_it_is(mirror, tmp_path):
-    rows = [{"id": str(i), "problem": "Twice?", "answer": str(i)} for i in range(2)]
-    write_rows(mirror / SOURCES["aime25"].hub / "test.jsonl", rows)
-    (manifest,) = prepare(["aime25"], tmp_path, mirror=str(mirror))
-    assert manifest["rows"]["written"] == 2
-    ids = [info["id"] for info in read_parquet(tmp_path / "aime25.parquet", "prepare")["extra_info"]]
-    assert ids[1] == f"{ids[0]}-2"
-
-
 def test_dapos_own_prompt_survives_to_the_letter(mirror, tmp_path):
     prepare(["dapo-math-17k", "aime25"], tmp_path, mirror=str(mirror), prompt="dapo")
     upstream = [row["prompt"][0]["content"] for row in FILES["dapo-math-17k"][1]]
@@ -121,12 +112,9 @@ def test_dapos_own_prompt_survives_to_the_letter(mirror, tmp_path):
     [
         ("Find $\\dfrac{1}{2}$ of 10.", "find \\frac12 of 10", True),
         ("Let $\\left(1,\\,2\\right)$.", "Let $(1, 2)$", True),
-        ("5 − 3 = ?", "5-3=?", True),
         ("What is 1.5?", "What is 15?", False),
         ("$2+3$", "$2-3$", False),
         ("$x \\leftarrow 1$", "$x arrow 1$", False),
-        ("求和", "求积", False),
-        ("???", "...", False),
     ],
 )
 def test_questions_are_compared_without_their_typesetting(one, other, same):
@@ -141,12 +129,6 @@ def test_odd_formats():
     assert undollared("$x$") == "x" and undollared("$x$ or $y$") == "$x$ or $y$" and undollared("x") == "x"
     assert joined(["$1$"]) == "1" and joined(None) == "" and joined("$(1,2)$") == "(1,2)"
     assert bare_dapo_question([{"role": "system", "content": "s"}, {"role": "user", "content": " q "}]) == "q"
-
-
-def test_the_first_of_equal_questions_is_kept():
-    count = Count()
-    kept = cleaned([Item("A b?", "1", "x"), Item("a  B", "1", "y")], {}, count)
-    assert [item.source_id for item in kept] == ["x"] and (count.repeats, count.written) == (1, 1)
 
 
 def test_what_is_missing_says_what_to_fetch_and_where_to_put_it(tmp_path, monkeypatch):
@@ -217,11 +199,7 @@ def test_a_file_cut_short_and_rows_without_an_answer(mirror, tmp_path):
     [
         ("test.jsonl", '{"problem": "p", "solution": "s"}\n', "no column answer and no id, but problem, solution"),
         ("test.jsonl", '{"problem": "p", "ans', "cannot be read"),
-        ("test.jsonl", "[1]\n", "a row is list"),
-        ("test.jsonl", '{"problem": "p", "answer": 1e400, "id": 1}\n', r"row 1 of .*jsonl .*infinite, or too large"),
         ("test.parquet", "version https://git-lfs.github.com/spec/v1\n", "cannot be read"),
-        ("test.txt", "p", "is none of"),
-        ("test.json", "[]", "no row with a question"),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(name, content, message, tmp_path):
@@ -231,13 +209,6 @@ def test_a_broken_file_is_named_with_what_is_wrong(name, content, message, tmp_p
         prepare(["aime25"], tmp_path / "out", files={"aime25": path})
     assert str(raised.value).startswith("aime25: ")
     assert not (tmp_path / "out" / "aime25.parquet").exists()
-
-
-def test_a_row_of_another_format_is_named(tmp_path):
-    rows = [dapo("Fine?", "1", "a"), dapo("Not?", "1", "b") | {"prompt": [{"role": "system", "content": "s"}]}]
-    path = write_rows(tmp_path / "dapo.parquet", rows)
-    with pytest.raises(DataBroken, match=r"row 2 of .* is not in the format of BytedTsinghua-SIA/DAPO-Math-17k"):
-        prepare(["dapo-math-17k"], tmp_path / "out", files={"dapo-math-17k": path})
 
 
 def test_the_command_line(mirror, tmp_path, capsys):

@@ -89,14 +89,6 @@ def test_noise_is_taken_out_and_resampling_alone_has_no_excess():
     )
 
 
-def test_a_constant_profile_has_no_correlation():
-    flat = pd.concat([profiles([0, 0], [0, 0], [0, 0], arm=BASE, step=0), profiles([0, 0], [0, 1], [0, 1])])
-    summary = study.summarise(flat, RULE)
-    assert summary[["spearman", "corrected"]].isna().all(axis=None)
-    end = study.at_the_end(summary, STATISTICS)
-    assert end.loc["spearman"].isna().all() and end.loc["kept_wrongly", "trained"] == 0
-
-
 counts = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=9)
 
 
@@ -112,11 +104,6 @@ def test_transitions_lose_no_query_and_agree_with_the_shares(rows):
     rates = table[["initial", "after", "again"]] / 4
     pair = [study.compare(rates["initial"], rates[name], RULE)["class_changed"] for name in ("after", "again")]
     assert changed == pytest.approx(np.mean(pair))
-
-
-def test_success_now_by_the_first_profile():
-    found = study.by_initial(profiles([4, 1, 1], [4, 0, 2], [2, 4, 2]))
-    assert found[["initial", "queries", "success"]].to_numpy().tolist() == [[0.25, 2, 0.5], [1.0, 1, 0.75]]
 
 
 def curve(arm, seed, flops, accuracy) -> pd.DataFrame:

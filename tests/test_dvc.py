@@ -13,9 +13,6 @@ from conftest import ROOT, Project
 
 from repro import settings as settings_module
 from repro.experiments.results.figures import headlines
-from repro.files import Unreadable
-from repro.pipeline.copies import NotKept, check_copy
-from repro.pipeline.lock import stages_in
 from repro.stats.efficiency import summarise
 
 STAGE = "theory@subset"
@@ -47,67 +44,6 @@ class Clone(Project):
     @property
     def environment(self) -> dict[str, str]:
         return {**super().environment, "PYTHONPATH": str(self.origin.folder / "src")}
-
-
-def test_a_lock_in_a_merges_conflict_is_told_with_a_cure_that_git_accepts(tmp_path):
-    text = (ROOT / "dvc.lock").read_text()
-
-    def git(*words: str) -> None:
-        subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path), *words], check=words[0] != "merge"
-        )
-
-    git("init", "-q", "-b", "main")
-    for branch, seconds in (("main", "1"), ("ours", "2"), ("theirs", "3")):
-        if branch != "main":
-            git("checkout", "-q", "-b", branch, "main")
-        (tmp_path / "dvc.lock").write_text(text.replace("schema: '2.0'", f"schema: '2.0'\n# {seconds}", 1))
-        git("add", "dvc.lock")
-        git("commit", "-q", "-m", branch)
-    git("merge", "-q", "ours")
-    with pytest.raises(Unreadable, match="marks of a merge's conflict: take one side's, `git checkout --theirs") as no:
-        stages_in((tmp_path / "dvc.lock").read_bytes(), "dvc.lock")
-    command = shlex.split(re.search("`(git checkout [^`]*)`", str(no.value))[1])
-    git(*command[1:])
-    assert stages_in((tmp_path / "dvc.lock").read_bytes(), "dvc.lock")
-
-
-def test_a_copy_of_a_shallow_clone_or_without_a_file_is_told(tmp_path, capsys):
-    """The copy is a folder here: elsewhere DVC makes its own."""
-    shutil.copytree(ROOT / "configs" / "claims", tmp_path / "whole" / "configs")
-    whole, shallow = tmp_path / "whole", tmp_path / "shallow"
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (
-        ["init", "-q"],
-        ["add", "."],
-        ["commit", "-q", "-m", "1"],
-        ["commit", "-q", "--allow-empty", "-m", "2"],
-    ):
-        subprocess.run([*git, "-C", str(whole), *words], check=True)
-    subprocess.run([*git, "clone", "-q", "--depth", "1", whole.as_uri(), str(shallow)], check=True)
-    copies = [folder / ".dvc" / "tmp" / "exps" / "tmpabc" for folder in (whole, shallow)]
-    check_copy(copies[0])
-    check_copy(shallow)
-    assert capsys.readouterr().out == ""
-    (whole / "src").mkdir()
-    (whole / "src" / "é.py").touch()
-    check_copy(copies[0])
-    assert capsys.readouterr().out == "not in git, and so not in this copy: src/é.py: `git add` them if they are used\n"
-    with pytest.raises(NotKept, match=r"shallow is a shallow clone, .*`git fetch --unshallow`"):
-        check_copy(copies[1])
-
-
-def test_line_ends_are_the_same_on_every_system(tmp_path):
-    """In a clone as Git for Windows makes it, binary files too."""
-    names = (".gitattributes", "params.yaml", "docs/data.md", "src/repro/policy/pretrained/model.safetensors")
-    for name in names:
-        (tmp_path / "one" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / "one" / name)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path / "one")]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "1"]):
-        subprocess.run([*git, *words], check=True)
-    subprocess.run([*git, "clone", "-q", "-c", "core.autocrlf=true", ".", str(tmp_path / "two")], check=True)
-    assert all((tmp_path / "two" / name).read_bytes() == (ROOT / name).read_bytes() for name in names)
 
 
 @pytest.fixture
@@ -183,16 +119,6 @@ def test_metrics_params_and_plots_answer_on_a_clone(clone):
     clone.run("dvc", "plots", "show")
     page = (clone.folder / "dvc_plots/index.html").read_text()
     assert '"cost-aware"' in page and "trained_tokens" in page and page.count("<img") >= 4
-
-
-@pytest.mark.slow
-def test_live_metrics_are_drawn_from_their_folder(clone):
-    """As DVCLive writes them; it need not be installed."""
-    folder = clone.folder / "live/zvf/seed-0/plots/metrics/val-core/heldout/acc"
-    folder.mkdir(parents=True)
-    (folder / "mean@4.tsv").write_text("step\tval-core/heldout/acc/mean@4\n0\t0.125\n4\t0.375\n")
-    clone.run("dvc", "plots", "show", folder.relative_to(clone.folder).as_posix())
-    assert "0.375" in (clone.folder / "dvc_plots/index.html").read_text()
 
 
 @pytest.mark.slow

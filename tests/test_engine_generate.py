@@ -111,17 +111,6 @@ def test_a_response_ends_with_its_end_of_text_or_at_the_limit(policy):
         assert not responses.logprob_N_T[row, t:].any() and not responses.entropy_N_T[row, t:].any()
 
 
-def test_the_width_is_that_of_the_longest_response(policy):
-    responses = sample(policy, prompts_Q=PROMPTS_Q[:1], sizes_Q=[2], max_new_tokens=90)
-    assert responses.ids_N_T.shape == responses.mask_N_T.shape == (2, int(responses.mask_N_T.sum(1).max()))
-    assert responses.ids_N_T.shape[1] < 90
-
-
-def test_groups_come_out_prompt_by_prompt(policy):
-    responses = sample(policy, sizes_Q=[1, 4, 3], max_new_tokens=3)
-    assert responses.prompt_tokens_N.tolist() == [3] + [10] * 4 + [5] * 3
-
-
 def test_the_same_seed_gives_the_same_bits(policy):
     first = sample(policy)
     torch.manual_seed(99)  # the global stream has no part in it
@@ -157,7 +146,7 @@ def chi_square_p(counts_V, p_V) -> float:
     return stats.chisquare(observed[kept], expected[kept] * observed.sum() / expected[kept].sum()).pvalue
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [2.0])
 def test_tokens_are_drawn_from_the_tempered_softmax(policy, temperature):
     responses = sample(policy, [PROMPTS_Q[1]], [20_000], max_new_tokens=2, temperature=temperature, seed=3)
     first_N = responses.ids_N_T[:, 0].numpy()

@@ -180,17 +180,6 @@ def test_slices_cover_every_row_once_within_their_limits(lengths, slice_tokens):
         assert longest <= max(1.25 * shortest, shortest + 8)
 
 
-def test_little_padding_is_trained_on():
-    rng = np.random.default_rng(0)
-    padded = real = 0
-    for _ in range(50):  # mini-batches of 64: short direct answers, long worked ones, behind prompts of 4 to 14 tokens
-        response_M = np.where(rng.random(64) < 0.35, rng.integers(3, 6, 64), rng.gamma(4.0, 8.0, 64).astype(int) + 6)
-        costs_M = rng.integers(4, 15, 64) + response_M.clip(max=96)
-        padded += sum(len(part) * costs_M[part].max() for part in slices_of_like_length(costs_M, 4096))
-        real += costs_M.sum()
-    assert padded / real - 1 < 0.15
-
-
 def test_weighted_gradients_average_exactly_to_the_full_gradient_times_a_constant(case):
     """Σ p_i · gradient of the mini-batch {i} at weight 1/(#{p>0} p_i) = N/#{p>0} · gradient of the whole batch."""
     p_N = probabilities(case.rollouts)

@@ -1,7 +1,6 @@
 """Failures that are expected end in one sentence on stderr; others keep their traceback and say whose they are."""
 
 import errno
-import io
 import subprocess
 import sys
 
@@ -17,16 +16,10 @@ from repro.settings import SettingsError
     [
         (SettingsError("params.yaml: a\n  b"), "params.yaml: a b"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), "a/b: no such file or directory"),
-        (FileExistsError(errno.EEXIST, "File exists", "out"), "out: file exists"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), "no space left on the disk of x: free some"),
         (MemoryError("Unable to allocate 74 GiB"), "out of memory (Unable to allocate 74 GiB)"),
-        (OSError(errno.EMFILE, "Too many open files", "x"), "too many open files: end what holds some"),
         (OSError("a/b holds no model"), "a/b holds no model"),
-        (RuntimeError("[enforce fail] can't allocate memory: you tried to allocate 9 bytes"), "out of memory ("),
-        (RuntimeError("Symlink loop from 'a/b'"), "a/b: too many levels of symbolic links"),
-        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000), f"…{'x' * 199}: file name too long"),
         (KeyError("a"), None),
-        (OSError(errno.EBADF, "Bad file descriptor"), None),
     ],
 )
 def test_words_for_what_is_expected(error, said):
@@ -48,23 +41,6 @@ def test_a_command_tells_an_expected_failure_and_owns_up_to_another(capsys):
     assert command(lambda: None)() == 0 and command(lambda: 3)() == 3
 
 
-def test_a_folder_that_is_gone_is_named_as_such(tmp_path, monkeypatch):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    with pytest.raises(FileNotFoundError) as error:
-        gone.cwd()
-    assert sentence(error.value).startswith("the working directory is gone: change to another folder")
-
-
-def test_a_screen_of_ascii_shows_other_letters_by_their_numbers(monkeypatch):
-    shown = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii", write_through=True))
-    assert command(lambda: print("D³S"))() == 0
-    assert shown.getvalue() == b"D\\xb3S\n"
-
-
 def test_what_a_kernel_tells_of_the_system_is_said_in_the_same_words():
     assert of_system("OSError", "[Errno 28] No space left on device: 'a/b'") == sentence(
         OSError(errno.ENOSPC, "No space left on device", "a/b")
@@ -81,7 +57,7 @@ def test_what_another_process_of_ray_raised_is_told_too():
     assert sentence(TaskError("forty lines")) == "arms.x: no"
 
 
-@pytest.mark.parametrize("text", ["-1", "1.5", "x", "", "nan", "1e3", "4294967296"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "x", "4294967296"])
 def test_a_number_on_a_command_line_is_one(text):
     with pytest.raises(Exception, match="is no whole number from 0 to 4294967295"):
         number(int, 0, 2**32 - 1)(text)

@@ -6,9 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from repro.engine.generate import Responses
 from repro.engine.log_probabilities import Batch, response_log_probabilities
@@ -26,7 +23,6 @@ from repro.methods.objectives.gspo import gspo
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
-from repro.theory import proxy as optimality
 
 PAD = 0
 RTOL = 1e-6  # the model's norm layers and the softmax round to float32 whatever the weights' type
@@ -103,18 +99,6 @@ def test_neither_padding_nor_slices_nor_company_change_a_norm(model):
         np.testing.assert_allclose(getattr(alone, part.name), getattr(whole, part.name)[[2]], rtol=RTOL)
 
 
-def test_a_module_that_is_not_tensor_to_tensor_is_refused_by_name():
-    class Odd(torch.nn.Linear):
-        def forward(self, states, scale):
-            return super().forward(states) * scale
-
-    from repro.experiments.fidelity.gradient_norms import _recorded
-
-    odd = Odd(2, 2)
-    with pytest.raises(TypeError, match="a Odd with parameters"), _recorded(odd):
-        odd(torch.zeros(1, 2), 2.0)
-
-
 def test_proxies_by_hand():
     known = Known(
         advantages_N=np.array([-2.0, 0.0]),
@@ -140,33 +124,6 @@ def test_proxies_by_hand():
     }
     for name, proxy in PROXIES.items():
         np.testing.assert_allclose(proxy(known), [first[name], float(name == "constant")], err_msg=name)
-
-
-positive = st.floats(0.01, 100)
-
-
-@hypothesis_settings(deadline=None)
-@given(st.lists(st.tuples(positive, positive, positive, st.booleans()), min_size=2, max_size=8))
-def test_theorem_4_2_is_an_identity_with_rollouts_without_gradient_too(rows):
-    norms_N, costs_N, proxy_N, silent_N = (np.array(column) for column in zip(*rows, strict=True))
-    norms_N = np.where(silent_N, 0.0, norms_N)
-    norms_N[0] = max(norms_N[0], 0.5)
-    p_N = optimality.sampling(proxy_N, costs_N)
-    ratio = optimality.product(norms_N, costs_N, p_N)
-    assert ratio == pytest.approx(1 + optimality.excess(norms_N, costs_N, p_N), rel=1e-9)
-    assert ratio >= 1 - 1e-12
-    assert optimality.product(norms_N, costs_N, optimality.sampling(norms_N, costs_N)) == pytest.approx(1)
-
-
-def test_product_by_hand_and_infinite_where_a_gradient_is_never_drawn():
-    # p ∝ (1/1, 1/2) = (2/3, 1/3); C = 2/3 + 4/3 = 2; Σ g²/p = 9/(2/3) + 1/(1/3) = 16.5; (3·1 + 1·2)² = 25
-    norms_N, costs_N = np.array([3.0, 1.0]), np.array([1.0, 4.0])
-    assert optimality.product(norms_N, costs_N, optimality.sampling(np.ones(2), costs_N)) == pytest.approx(33 / 25)
-    never = optimality.sampling(np.array([1.0, 0.0]), costs_N)
-    assert optimality.product(norms_N, costs_N, never) == optimality.excess(norms_N, costs_N, never) == np.inf
-    assert optimality.product(np.array([3.0, 0.0]), costs_N, never) == 1.0
-    with pytest.raises(ValueError, match="every signal is zero"):
-        optimality.sampling(np.zeros(2), costs_N)
 
 
 def test_judge_scores_the_norm_itself_as_perfect_and_uniform_as_eq_8():

@@ -40,68 +40,25 @@ MANY = runs(
 )
 _stepped: set[tuple] = set()  # the arms that made their step, with the engine's settings
 ARMS = ("grpo", "cispo", "cost-aware", "noise-1", "zvf", "d3s", "sgpo", "sgpo-again-1", "grpo-again", "random-subset")
-NUMBERS = (
-    0,
-    -1,
-    1,
-    2,
-    3,
-    7,
-    2**31,
-    2**32,
-    2**63,
-    10**10,
-    10**30,
-    -(10**30),
-    0.0,
-    -0.0,
-    0.5,
-    1.0,
-    1e-300,
-    1e300,
-    5e-324,
-)
-WORDS = (
-    "",
-    " ",
-    "a",
-    "a b",
-    "..",
-    "../x",
-    "/",
-    "~",
-    "$(x)",
-    "`x`",
-    "a;b",
-    "'",
-    '"',
-    "\n",
-    "\0",
-    "é",
-    "x" * 300,
-    "1e-4",
-    "010",
-)
+NUMBERS = (0, -1, 1, 2, 7, 2**31, 2**63, 10**30, 0.0, -0.0, 0.5, 1e-300, 1e300)
+WORDS = ("", " ", "a b", "../x", "$(x)", "'", "\n", "\0", "é", "x" * 300, "1e-4", "010")
 ODD = (
-    *(
-        None,
-        True,
-        False,
-        float("inf"),
-        float("-inf"),
-        float("nan"),
-        [],
-        {},
-        [[]],
-        [None],
-        {"": None},
-        {1: 2},
-        {None: 3},
-    ),
-    *(["grpo"], ["grpo", "grpo"], [0, 0], {"cost_aware": {"beta": float("nan")}}, ["__init__"], b"x", *NUMBERS, *WORDS),
+    None,
+    True,
+    float("inf"),
+    float("nan"),
+    [],
+    {},
+    [[]],
+    [None],
+    {"": None},
+    {1: 2},
+    {None: 3},
+    ["grpo"] * 2,
+    [0, 0],
 )
+ODD += ({"cost_aware": {"beta": float("nan")}}, ["__init__"], b"x", *NUMBERS, *WORDS)
 MOST = {"rollouts_per_step": 64, "minibatch": 64, "max_new_tokens": 8, "kl_probe": 8, "refill_rounds": 4}
-PIECES = (b"\xff", b"\0", b"\t", b"&a ", b"*a", b"<<: ", b"? ", b"!!", b": ", b"- ", b"{", b"]", b"\n", b"'")
 
 
 @functools.cache
@@ -171,17 +128,6 @@ def donors() -> list[tuple[str, Any]]:
     return [entry for arm in every for entry in arm.items() if entry[0] not in ("title", "about", "group")]
 
 
-def spoilt(random: Random) -> bytes:
-    """The file's bytes with some cut, inserted or exchanged."""
-    content = PARAMS.read_bytes()
-    for _ in range(random.randint(1, 3)):
-        at = random.randrange(len(content) + 1)
-        piece = random.choice(PIECES)
-        until = at + random.choice([0, 1, 5, 50])
-        content = random.choice([content[:at], content[:at] + piece + content[until:], content[at:] + content[:at]])
-    return content
-
-
 @contextlib.contextmanager
 def in_time() -> Iterator[None]:
     """AssertionError after PATIENCE seconds."""
@@ -249,25 +195,17 @@ def test_settings_with_parts_of_other_arms_are_refused_in_a_sentence_or_every_ar
     outcome(lambda: parse(varied(random)))
 
 
-@runs(MANY, max_examples=max(10, CASES // 10))
-@given(st.randoms(use_true_random=False))
-def test_a_spoilt_file_is_refused_in_a_sentence_or_every_arm_makes_a_step(tmp_path_factory, random):
-    path = tmp_path_factory.mktemp("spoilt") / "params.yaml"
-    path.write_bytes(spoilt(random))
-    outcome(lambda: load(path))
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        (b"a: 1\nb: [", ["not valid YAML, line 2"]),
+        (b"", ["params.yaml"]),
+        (b"- scale\n", ["params.yaml"]),
+        (b"scale: [cpu\nseeds: 3\n", ["not valid YAML", "line 2"]),
         (b"a: 1\na: 2", ["line 2", 'duplicate key "a"']),
         (b"a: !!python/object/apply:os.system [ls]", ["not valid YAML, line 1"]),
         (b"a: 1\n---\nb: 1", ["not valid YAML"]),
-        (b"\0", ["not valid YAML"]),
         (b"a: " + b"[" * 5000 + b"]" * 5000, ["not valid YAML", "recursion"]),
         (b"a: 1\nb: \xe9", ["line 2", "UTF-8"]),
-        ("a: 1".encode("utf-16"), ["line 1", "UTF-8"]),
     ],
     ids=lambda value: str(value)[:24],
 )

@@ -12,7 +12,6 @@ from repro.methods.objectives.aggregate import token_coefficients
 from repro.methods.objectives.grpo import grpo
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware, probabilities
-from repro.settings import load
 
 
 def batch(sizes_Q, seed: int = 0) -> Rollouts:
@@ -119,31 +118,3 @@ def test_weighted_draws_estimate_the_same_mean_over_queries():
 def test_without_weights_it_is_refused():
     with pytest.raises(ValueError, match="give group_weight_N"):
         token_coefficients(np.ones((2, 3), bool), "group-mean")
-
-
-def test_sgpo_weighs_by_query_and_its_variants_differ_in_what_their_titles_say():
-    sgpo = load().arm("sgpo").model_dump(exclude={"title", "about"})
-
-    def differs(name: str) -> dict:
-        own = load().arm(name).model_dump(exclude={"title", "about"})
-        return {key: value for key, value in own.items() if value != sgpo[key]}
-
-    def plan(**changes) -> dict:
-        return {"plan": ("sgpo", {"allocation": "shrunken", **changes})}
-
-    assert (sgpo["aggregation"], sgpo["plan"]) == ("group-mean", ("sgpo", {"allocation": "shrunken"}))
-    whole = {"drop_trivial": False, "unsolvable_share": 1.0}
-    assert differs("sgpo-per-rollout") == {"aggregation": "sequence-mean"}
-    assert differs("sgpo-largest") == plan(allocation="inverse")
-    assert differs("sgpo-informative") == plan(allocation="informative")
-    assert differs("sgpo-filter-curriculum") == plan(allocation="equal")
-    assert differs("sgpo-filter-allocation") == plan(curriculum=False)
-    assert differs("sgpo-allocation-curriculum") == plan(**whole)
-    assert differs("sgpo-filter") == plan(allocation="equal", curriculum=False)
-    assert differs("sgpo-allocation") == plan(**whole, curriculum=False)
-    assert differs("sgpo-curriculum") == plan(**whole, allocation="equal")
-    for name, samples, again in (("k2", 2, 0), ("k32", 32, 0), ("again-1", 8, 1), ("again-3", 8, 3)):
-        assert differs(f"sgpo-{name}") == {"profile": {"samples": samples, "again": again}}
-    assert differs("sgpo-cost-aware") == {"samplers": [("cost_aware", {})]}
-    assert differs("sgpo-zvf") == {"filter": ("zero_variance", {})}
-    assert differs("sgpo-d3s-i") == {"samplers": [("d3s_i", {})], "aggregation": "token-mean"}

@@ -1,7 +1,6 @@
 """Functions of others in an arm: each wrong one is a sentence with the arm, the step, the function and the cure."""
 
 import random
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -45,43 +44,14 @@ def nothing(rollouts, progress, rng):
     return None
 
 
-def rows(rollouts, progress, rng):
-    return [0, 1]
-
-
 def nan_weights(rollouts, progress, rng):
     return rollouts.take([0, 1], [np.nan, 1.0])
-
-
-def infinite_weights(rollouts, progress, rng):
-    return rollouts.take([0, 1], [np.inf, 1.0])
-
-
-def weights_of_two_axes(rollouts, progress, rng):
-    return rollouts.take([0, 1], [[1.0], [1.0]])
-
-
-def complex_weights(rollouts, progress, rng):
-    return rollouts.take([0, 1], [1j, 1.0])
 
 
 def weights_afterwards(rollouts, progress, rng):
     taken = rollouts.take([0, 1])
     taken.weights_N[0] = np.nan
     return taken
-
-
-class Mute(Exception):
-    def __str__(self):
-        raise ValueError
-
-
-def mute(rollouts, progress, rng):
-    raise Mute
-
-
-def leaves(rollouts, progress, rng):
-    sys.exit(0)
 
 
 def beyond(rollouts, progress, rng):
@@ -92,20 +62,12 @@ def rows_of_its_own(rollouts, progress, rng):
     return replace(rollouts, row_N=rollouts.row_N + 4)
 
 
-def real_rows(rollouts, progress, rng):
-    return replace(rollouts, row_N=rollouts.row_N.astype(float))
-
-
 def too_many(rollouts, progress, rng):
     return rollouts.take(np.zeros(401, int))
 
 
 def other_lengths(rollouts, progress, rng):
     return replace(rollouts, response_tokens_N=rollouts.response_tokens_N + 1)
-
-
-def more_tokens(rollouts, progress, rng):
-    return replace(rollouts, response_mask_N_T=np.ones((4, 4), bool))
 
 
 def half_a_step(rollouts, progress, rng):
@@ -127,23 +89,15 @@ def replaces(rollouts, progress, rng):
     [
         (raises, ["KeyError: 'share'", "in raises", "test_guard.py:"]),
         (nothing, ["returned NoneType", "should return Rollouts, by `take`"]),
-        (rows, ["returned list"]),
         (nan_weights, ["weights_N[0] is nan", "finite"]),
-        (infinite_weights, ["weights_N[0] is inf", "finite"]),
-        (weights_of_two_axes, ["weights_N should be a numpy array of 1 axis"]),
-        (complex_weights, ["weights_N should be one real number for each row"]),
         (weights_afterwards, ["weights_N[0] is nan", "finite"]),
         (beyond, ["IndexError", "index 9 is out of bounds"]),
         (rows_of_its_own, ["rows that the batch of 4 does not have", "`take`"]),
-        (real_rows, ["rows that the batch of 4 does not have"]),
         (too_many, ["401 rows of a batch of 4", "at most 100 times"]),
         (other_lengths, ["changed response_tokens_N"]),
-        (more_tokens, ["tokens that the responses do not have, or no more", "`with_mask`"]),
         (half_a_step, ["asks for 0.5 mini-batches", "whole number"]),
         (writes, ["read-only", "copy the array first"]),
         (replaces, ["cannot assign to field 'weights_N'"]),
-        (leaves, ["SystemExit: 0", "in leaves", "test_guard.py:"]),
-        (mute, ["Mute: it has no text", "in mute"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -162,18 +116,9 @@ def test_a_wrong_sampler_is_one_sentence(sampler, parts):
     ("name", "change", "said"),
     [
         ("row_N", list, "row_N should be a numpy array of 1 axis"),
-        ("row_N", lambda values: values[:, None], "row_N should be a numpy array of 1 axis"),
-        ("advantages_N", list, "advantages_N should be a numpy array"),
         ("response_mask_N_T", lambda values: values.astype(float), "response_mask_N_T is of float64; it should be of"),
-        ("response_mask_N_T", lambda values: values * np.nan, "response_mask_N_T is of float64"),
-        ("response_mask_N_T", lambda values: values.astype(object), "response_mask_N_T is of object"),
-        ("response_mask_N_T", lambda values: values.astype(int), "response_mask_N_T is of int64"),
         ("entropy_N_T", lambda values: values.astype(str), "entropy_N_T holds"),
-        ("group_weight_N", lambda values: values.astype(str), "group_weight_N should be one real number"),
-        ("group_weight_N", lambda values: values[:, None], "group_weight_N should be a numpy array of 1 axis"),
         ("group_weight_N", lambda values: -values, "group_weight_N[0] is -1.0; a cost and a weight must be above 0"),
-        ("group_weight_N", lambda values: 0 * values, "group_weight_N[0] is 0.0"),
-        ("group_weight_N", lambda values: values * np.nan, "group_weight_N[0] is nan"),
     ],
 )
 def test_every_array_that_a_sampler_puts_in_is_held_to_its_form(put, name, change, said):
@@ -236,12 +181,6 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
     [
         ({"reward": lambda v, rng: v[:2]}, "rewards", "reward <lambda> returned array([1., 0.]); it should return 4"),
         ({"reward": lambda v, rng: v * np.nan}, "rewards", "returned nan at place 0; every entry must be a finite"),
-        ({"reward": lambda v, rng: ["a"] * 4}, "rewards", "should return 4 numbers"),
-        (
-            {"advantage": lambda r, g: None},
-            "advantages",
-            "advantage <lambda> returned None; it should return 4 numbers",
-        ),
         ({"advantage": lambda r, g: r / 0}, "advantages", "returned inf at place 0"),
         (
             {"filter": lambda r, g: [True]},
@@ -249,18 +188,10 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
             "filter <lambda> returned [True]; it should return one entry per group",
         ),
         ({"reward": lambda v, rng, lengths: np.add(v, 1, out=lengths.tokens_N)}, "rewards", "copy the array first"),
-        ({"filter": lambda r, g: ["yes", "no"]}, "kept_groups", "it should return one entry per group"),
-        ({"filter": lambda r, g: [[1], [1, 2]]}, "kept_groups", "it should return one entry per group"),
-        ({"filter": lambda r, g: [np.nan, 1]}, "kept_groups", "returned nan at place 0"),
-        ({"plan": lambda q, b, rng: 3}, "made_plan", "plan <lambda> returned 3; yield PlannedGroups"),
         ({"plan": lambda q, b, rng: iter([])}, "made_plan", "plan <lambda> ended after 0 groups"),
         ({"plan": lambda q, b, rng: iter([(0, 8)])}, "made_plan", "yields (0, 8); it should yield PlannedGroup"),
         ({"plan": lambda q, b, rng: iter([PlannedGroup(7, 8)])}, "made_plan", "queries are 0 to 3"),
-        ({"plan": lambda q, b, rng: iter([PlannedGroup(0, 0)])}, "made_plan", "at least 1 rollout"),
-        ({"plan": lambda q, b, rng: iter([PlannedGroup("a", 8)])}, "made_plan", "should be whole numbers"),
         ({"plan": lambda q, b, rng: iter([PlannedGroup(0.5, 8)])}, "made_plan", "should be whole numbers"),
-        ({"plan": lambda q, b, rng: iter([PlannedGroup(0, 2.5)])}, "made_plan", "should be whole numbers"),
-        ({"plan": lambda q, b, rng: iter([PlannedGroup(0, None)])}, "made_plan", "should be whole numbers"),
         (
             {"plan": lambda q, b, rng: iter([PlannedGroup(0, 17)])},
             "made_plan",
@@ -292,10 +223,6 @@ def raising(logprob_N_T, old_logprob_N_T, advantages_N, mask_N_T):
     ("objective", "said"),
     [
         (raising, "objective raising: KeyError: 'scale' (in raising,"),
-        (
-            lambda *tensors: None,
-            "returned None; it should return TokenLoss(loss_N_T, clipped_N_T), tensors",
-        ),
         (lambda new, old, a, mask: (new.sum(1), mask), "it should return TokenLoss"),
         (lambda new, old, a, mask: (new * np.nan, mask), "returned a loss with a NaN or an infinity"),
     ],

@@ -1,6 +1,5 @@
 """The language model's queries, their verification, its loading and its profile; the study that reads it."""
 
-import json
 import re
 
 import numpy as np
@@ -11,12 +10,10 @@ from repro import settings as settings_module
 from repro.engine.backends import load as loading
 from repro.engine.backends.load import ModelMissing, fetch
 from repro.engine.profile import Profile, Source
-from repro.experiments.language_model import plot as figures
 from repro.experiments.language_model import summary as study
 from repro.experiments.language_model.profile import profile_language_model
 from repro.experiments.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
 from repro.methods.sgpo_rule import fitted_population
-from repro.policy.model import load_policy
 from repro.runs import language_model
 from repro.settings import SettingsError
 from repro.settings.studies import LanguageModel
@@ -52,29 +49,14 @@ def test_every_word_problem_is_worked_out_right():
     ("response", "number"),
     [
         (" 4 + 5 = 9 #### 9", 9),
-        (" 4 + 5 = 9 ####10 apples, not 11", 10),
         (" she has 1,234.50 dollars. #### $1,234.50", 1234.5),
         (" it is -3", -3),
-        (" 4 and 5, so 9.", 9),
-        (" 7 #### none", 7),
         (" no idea", None),
-        ("", None),
     ],
 )
 def test_the_answered_number_is_behind_the_mark_or_the_last(response, number):
     assert answered_number(response) == number
     assert score_word_problem(response, "x\n#### 9") == float(number == 9)
-
-
-def test_a_file_that_is_not_of_the_format_is_refused_by_its_line(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    good = json.dumps({"question": "?", "answer": "1 + 1 = 2\n#### 2"})
-    path.write_text(good + "\n")
-    assert load_word_problems(path)[0]["question"] == "?"
-    for bad in ('{"question": "?"}', '{"question": "?", "answer": "2"}', "no json"):
-        path.write_text(f"{good}\n{bad}\n")
-        with pytest.raises(ValueError, match="line 2"):
-            load_word_problems(path)
 
 
 def test_sums_are_distinct_bounded_and_scored_by_reasoning_gym():
@@ -101,26 +83,6 @@ def test_prompts_hold_two_examples_and_no_answer_of_their_own():
     assert last.prompt == word_prompt(question(last)) and last.prompt.endswith("Answer:")
     assert on_one_line(last.answer) not in last.prompt
     assert verify(" " + on_one_line(last.answer), last) == 1.0
-
-
-def test_the_tiny_model_is_made_once_and_always_the_same(tmp_path):
-    folder = fetch("tiny", cache=tmp_path)
-    before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert fetch("tiny", cache=tmp_path) == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == before
-    other = fetch("tiny", cache=tmp_path / "elsewhere")
-    assert (other / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    assert fetch(str(folder)) == folder
-    _, tokenizer = load_policy(folder)
-    text = "7 + 12 =\n§"
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
-def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
-    folder = fetch("tiny", cache=tmp_path)
-    (folder / "config.json").unlink()
-    assert fetch("tiny", cache=tmp_path) == folder and (folder / "config.json").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypatch):
@@ -214,12 +176,3 @@ def test_the_study_of_a_profile_by_hand(made, monkeypatch):
     saved = study.savings(made, RULES)
     assert list(saved.index) == list(study.PLANS)
     assert saved.loc["uniform", "saving_rate"] == 1.0 and saved.loc["sgpo", "profile"] == 4 * 0.25 / 4
-
-
-def test_figures_count_every_query(made):
-    table = study.per_query(made, RULES, 64, 0)
-    bars = figures.difficulty(table, "?").axes[0].patches
-    assert sum(bar.get_height() for bar in bars) == 4 and len(bars) == 2 * 5
-    assert figures.uncertainty(table, "?").axes[0].get_ylabel() == "success probability"
-    heights = [bar.get_height() for bar in figures.allocation(table, 8, "?").axes[0].patches]
-    assert heights == [8, 8, 8, 0, 8, 9, 4, 3, 0, 0]

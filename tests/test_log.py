@@ -73,12 +73,6 @@ def test_every_rollout_has_a_row_that_says_how_often_and_with_what_weight_it_tra
     assert [row["query"] for row in rows] == query_N.tolist() and rows[4]["family"] == "family 0"
 
 
-def test_a_skipped_batch_has_rows_too_and_none_of_them_trained():
-    rows = selection_rows({"seed": 0, "step": 0}, np.zeros(6, int), QUERIES, batch(), None)
-    assert [(row["times_trained"], row["weight"]) for row in rows] == [(0, 0.0)] * 6
-    assert [row["reward"] for row in rows] == [1, 0, 1, 1, 0.5, 0.25]
-
-
 def test_texts_go_with_the_first_rows():
     rows = selection_rows({"seed": 0, "step": 2}, np.array([2, 2, 0, 0, 1, 1]), QUERIES, batch(), batch())
     read = rollout_rows(rows, ["a", "b", "c"], QUERIES)

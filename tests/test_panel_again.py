@@ -118,17 +118,6 @@ def test_whole_arms_are_compared_on_all_seeds_and_all_arms_on_the_seeds_they_sha
         again.pairs(design, "second")
 
 
-def test_without_runs_it_is_one_sentence(place):
-    design = design_of(PANELS)
-    with pytest.raises(again.NotMadeAgain, match="no whole seed and no whole arm of panel second"):
-        again.pairs(design, "second")
-    with pytest.raises(again.NotMadeAgain, match="panel first repeats no other"):
-        again.pairs(design, "first")
-    twice = design_of({**PANELS, "first": {**PANELS["first"], "vary": {"engine.learning_rate": [1e-4, 2e-4]}}})
-    with pytest.raises(again.NotMadeAgain, match="panel second has several runs of an arm with one seed"):
-        again.pairs(twice, "second")
-
-
 def test_the_comparison_in_git_is_that_of_the_data_in_git():
     design = designs.load()
     names = [name for name, panel in design.panels.items() if panel.repeats and len(panels.load("runs", name))]

@@ -88,11 +88,3 @@ def test_intervals_hold_their_level_for_the_highest_arm_too(spread, between):
     assert pooled == pytest.approx([0.95, 0.95], abs=0.035)
     assert raw[1] < pooled[1]
     assert np.diff(np.reshape(errors, (-1, 2)).mean(0))[0] > 0
-
-
-@pytest.mark.parametrize("families", [["a", "b", "c", "c"], ["a"] * 3, ["a", "a", "a", None]])
-def test_what_cannot_be_pooled_is_refused(families):
-    with pytest.raises(ValueError, match="a family for each, and two arms more than families"):
-        partially_pooled(np.random.default_rng(0).normal(size=(4, 2, 5)), families)
-    with pytest.raises(ValueError, match="differs from the others by the same in every run"):
-        partially_pooled(np.zeros((4, 2, 5)), ["a"] * 4)

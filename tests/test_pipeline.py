@@ -1,19 +1,14 @@
-"""The whole pipeline at scale `smoke`: what it makes, twice the same, through a kill, and what an edit reruns."""
+"""The whole pipeline at scale `smoke`: what it makes, twice the same, and what an edit reruns."""
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 import resource
 import shutil
-import signal
-import time
 from html import unescape
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 import test_edits
 from conftest import ARMS, ON_VERL, PAGES_ON_PANELS, ROOT, Project, complaints
@@ -135,16 +130,15 @@ def test_nothing_to_do_takes_under_five_seconds(smoke):
     assert seconds < 5, f"a no-op dvc repro took {seconds:.1f} s"
 
 
-def test_a_killed_run_resumes_and_a_second_run_gives_the_same_bits(smoke, tmp_path):
-    """Here for two arms; every arm is resumed in test_train_arms.py, and what is made of them made again below."""
+def test_a_second_run_gives_the_same_bits(smoke, tmp_path):
+    """Here for two arms; every arm is resumed in test_train_arms.py, killed in test_killed.py."""
     second = smoke.copy(tmp_path / "second")
     for arm in ("cost-aware", "zvf"):
         for folder in runs_of(second, arm).values():
             shutil.rmtree(folder)
-    again = ("dvc", "repro", "--force", "--single-item")  # forced: nothing comes from the cache
-    assert _left_by_a_kill(second, *again, "train")
     stages = ("manifest", "theory@sgd", "policy", "profile", "train")
-    assert stages_in(second.run(*again, *stages)) == set(stages)
+    again = second.run("dvc", "repro", "--force", "--single-item", *stages)  # forced: nothing comes from the cache
+    assert stages_in(again) == set(stages)
     assert second.data_hashes() == smoke.data_hashes()
     for arm in ("cost-aware", "zvf"):
         for seed, folder in runs_of(smoke, arm).items():
@@ -265,41 +259,3 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 def stages_in(output: str) -> set[str]:
     """The stages that `dvc repro` ran, or would run."""
     return set(re.findall(r"Running stage '([^']+)'", output))
-
-
-def _processes_in(folder) -> list[str]:
-    """Command lines of the processes that work in `folder`."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.cwd().startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
-    return found
-
-
-def _left_by_a_kill(project: Project, *command: str) -> list[Path]:
-    """Checkpoints that the command's training leaves when it is killed after the first, once all processes are gone. A
-    worker may end its few steps before it sees that its owner is gone: then the run is finished."""
-    process = project.start(*command)
-    here = project.folder / "runs/here"
-    _wait_for(lambda: any(here.glob("cost-aware-*/state.pt")), process, project)
-    os.killpg(process.pid, signal.SIGKILL)
-    # The kernel has a session of its own, and may be through with the stage before it sees that its owner is gone.
-    for kernel in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if kernel.cwd().startswith(str(project.folder)) and "ipykernel_launcher" in kernel.cmdline():
-                kernel.kill()
-    process.wait()
-    started = time.monotonic()
-    while left := _processes_in(project.folder):
-        assert time.monotonic() - started < 120, f"still running after the kill: {left}"
-        time.sleep(0.2)
-    return [*here.glob("cost-aware-*/state.pt"), *here.glob(f"cost-aware-*/{FINISHED}")]
-
-
-def _wait_for(condition, process, project: Project, seconds: float = 240) -> None:
-    started = time.monotonic()
-    while not condition():
-        assert process.poll() is None, (project.folder / "log.txt").read_text()[-3000:]
-        assert time.monotonic() - started < seconds, "no checkpoint came"
-        time.sleep(0.05)

@@ -47,12 +47,6 @@ def test_a_budget_that_does_not_split_into_groups_is_refused(rollouts, size):
         uniform(pool(100), rollouts, np.random.default_rng(0), group_size=size)
 
 
-def test_more_groups_than_queries_are_refused():
-    with pytest.raises(ValueError, match="more than the 3 training queries"):
-        uniform(pool(3), 32, np.random.default_rng(0))  # four groups of eight a step
-    assert next(uniform(pool(4), 32, np.random.default_rng(0))).size == 8
-
-
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=60), st.integers(8, 20))
 def test_steps_of_unequal_groups_keep_order_and_budget(sizes, budget):
     groups = [PlannedGroup(query, size) for query, size in enumerate(sizes)]

@@ -12,13 +12,12 @@ from repro import settings as settings_module
 from repro.plots import forest as arms
 from repro.plots import interactive, training
 from repro.plots.style import COLORS, is_large, new_figure, to_png
-from repro.plots.whiskers import name_rows, whiskers
 from repro.stats.intervals import mean_intervals
 
 SETTINGS = settings_module.load()
 STATISTICS = SETTINGS.statistics.model_copy(update={"resamples": 500})
 SETTINGS = SETTINGS.model_copy(update={"statistics": STATISTICS})
-BASE, ARM = SETTINGS.baseline, next(arm for arm in SETTINGS.compared_arms if arm != SETTINGS.baseline)
+BASE = SETTINGS.baseline
 
 
 def evaluations(arm, seed, costs, accuracies):
@@ -77,27 +76,6 @@ def test_running_means_stay_within_their_seed():
     assert training.running_mean(runs, "kl").tolist() == pytest.approx([1, 2, 2, 2, 2, 2.25, 7])
 
 
-def test_an_arm_that_never_trained_is_named_in_its_dynamics():
-    steps = pd.DataFrame({"arm": [BASE] * 4 + [ARM] * 4, "seed": [0, 0, 1, 1] * 2, "step": [0, 1] * 4})
-    steps = steps.assign(kl=0.1, usefulness=[0.5] * 4 + [np.nan] * 4, entropy=np.nan)
-    figure = training.dynamics(steps, [ARM], SETTINGS, "What happens?")
-    assert [ax.get_title(loc="left") for ax in figure.axes] == [training.DYNAMICS[m] for m in ("usefulness", "kl")]
-    labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert labels == [SETTINGS.arms[BASE].title, f"{SETTINGS.arms[ARM].title} (never)"]
-
-
-def test_curves_by_group_hold_the_baseline_in_every_row():
-    runs = [
-        evaluations(arm, seed, [0, 10 + place], [0.2, 0.4])
-        for seed in (0, 1)
-        for place, arm in enumerate(SETTINGS.compared_arms)
-    ]
-    figure = training.accuracy_by_group(pd.concat(runs), SETTINGS, "trained_tokens", "Which?")
-    left = figure.axes[::2]
-    assert len(left) == len(training.panels(SETTINGS)) and is_large(figure)
-    assert all(SETTINGS.arms[BASE].title in ax.get_legend_handles_labels()[1] for ax in left)
-
-
 def test_a_panel_reaches_as_far_as_the_usual_and_not_to_an_outlier():
     assert arms.reach(np.array([-0.01, 0.02, 0.03, -0.5, np.nan, np.inf])) == (-0.5, 0.03)  # 0.5 of 4: usual
     assert arms.reach(np.array([-0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.02, -0.5])) == (-0.01, 0.03)
@@ -132,15 +110,6 @@ def test_differences_are_filled_where_resolved_and_an_outlier_is_an_arrow():
     assert labels == [*rows()["title"][1:], "One"]
 
 
-def test_each_measure_of_a_difference_has_a_panel_and_its_own_significance():
-    greedy = {f"greedy_difference{end}": rows()[f"difference{end}"] for end in ("", "_low", "_high")}
-    figure = arms.difference(rows().assign(**greedy, greedy_resolved="not resolved"), SETTINGS, "Which?")
-    left, right = figure.axes
-    assert markers(figure)[0] == (arms.BETTER, arms.BETTER) and right.get_xlabel().startswith("greedy")
-    assert {line.get_markerfacecolor() for line in right.lines if line.get_marker() == "o"} == {"white"}
-    assert left.get_xlim() == right.get_xlim()
-
-
 def test_a_cost_that_was_not_reached_is_an_open_marker():
     figure = arms.cost_ratios(rows(), SETTINGS, 0.9, "What?")
     assert len(figure.axes) == 1 and figure.axes[0].get_xscale() == "log"
@@ -150,12 +119,6 @@ def test_a_cost_that_was_not_reached_is_an_open_marker():
     assert set(texts(undefined)) == {" undefined"} and undefined.finding.endswith("none is known")
     bounds = [f"trained_tokens_ratio_90_{end}" for end in ("low", "high")]
     arms.cost_ratios(rows().assign(**dict.fromkeys(bounds, np.nan)), SETTINGS, 0.9, "One seed?").savefig(BytesIO())
-
-
-def test_pass_at_k_shows_the_ks_that_are_known_with_the_baselines_line():
-    figure = arms.pass_at_k(rows(), SETTINGS, "What?")
-    assert [ax.get_xlabel() for ax in figure.axes] == ["pass@1"]
-    assert figure.axes[0].lines[0].get_xdata() == [0.5, 0.5]
 
 
 def test_a_large_figure_is_a_png_in_the_projects_own_colours():
@@ -180,17 +143,3 @@ def test_estimates_of_two_panels_have_a_reference_and_a_reach_each_and_open_ones
     assert drawn["fill"]["words"][0] == "white" and drawn["fill"]["words"][1] != "white"
     limits = next(of["value"] for of in figure.interactive["spec"]["params"] if of["name"] == "limits")
     assert limits == {"gain": [0.0, 0.2], "factor": [1.0, 4.0]}
-
-
-def test_whiskers_stand_in_their_rows_with_names_from_top_to_bottom():
-    _, [[ax]] = new_figure(3.0)
-    table = pd.DataFrame({"at": [0.1, 0.3], "at_low": [0.0, 0.2], "at_high": [0.2, 0.5]})
-    whiskers(ax, table, "at", [0, 1], color="0.1")
-    name_rows(ax, ["zvf", "pods"], None)
-    (points,) = ax.lines
-    assert points.get_xydata().tolist() == [[0.1, 0], [0.3, 1]] and ax.get_ylim()[0] > ax.get_ylim()[1]
-    assert [segment.tolist() for segment in ax.collections[0].get_segments()] == [
-        [[0, 0], [0.2, 0]],
-        [[0.2, 1], [0.5, 1]],
-    ]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["zvf", "pods"]

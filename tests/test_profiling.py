@@ -1,6 +1,5 @@
 """Profiles: drawn, kept and read back whole, refused in a sentence where they are not; what they cost and say."""
 
-import json
 import pickle
 from dataclasses import replace
 
@@ -67,21 +66,10 @@ def test_a_profile_is_what_was_kept(tmp_path):
     assert known.successes_Q.tolist() == [0, 2, 3] and known.samples_Q.tolist() == [3, 3, 3]
 
 
-def test_rows_in_another_order_are_the_same_profile(tmp_path):
-    make_profile([1, 3]).save(tmp_path, "p")
-    table = pd.read_parquet(tmp_path / "p.parquet")
-    table.sample(frac=1, random_state=0).to_parquet(tmp_path / "p.parquet")
-    assert Profile.load(tmp_path, "p").successes_Q.tolist() == [1, 3]
-
-
 BROKEN = {
-    "query 2 lacks sample 0": lambda table: table[table["query"] < 2],  # not to be seen from the table alone
     "query 1 lacks sample 2": lambda table: table.drop(index=6),
     "a sample is there twice": lambda table: pd.concat([table, table.iloc[:1]]),
-    "query 0, sample 4 is one too many": lambda table: pd.concat([table, table.iloc[:1].assign(sample=4)]),
-    "a success rate outside [0, 1]": lambda table: table.assign(correct=2),
     "cannot be read (KeyError('sample'))": lambda table: table.drop(columns="sample"),
-    "cannot be read (KeyError('response_tokens'))": lambda table: table.drop(columns="response_tokens"),
 }
 
 
@@ -96,14 +84,6 @@ def test_a_broken_table_is_refused_in_a_sentence(tmp_path, said):
     assert "\n" not in str(error.value)
 
 
-def test_sizes_that_no_memory_holds_are_refused_at_once(tmp_path):
-    make_profile([1]).save(tmp_path, "p")
-    content = json.loads((tmp_path / "p.json").read_text())
-    (tmp_path / "p.json").write_text(json.dumps(content | {"n_queries": 10**12}))
-    with pytest.raises(ProfileError, match="1000000000000 queries of 4 samples are not the 4 rows that it has"):
-        Profile.load(tmp_path, "p")
-
-
 def test_half_a_file_and_a_missing_one_are_refused(tmp_path):
     make_profile([0, 2, 4]).save(tmp_path, "p")
     path = tmp_path / "p.parquet"
@@ -112,42 +92,15 @@ def test_half_a_file_and_a_missing_one_are_refused(tmp_path):
         Profile.load(tmp_path, "p")
     with pytest.raises(FileNotFoundError, match=r"q.parquet is not there yet: run `dvc repro profile` first"):
         Profile.load(tmp_path, "q")
-    make_profile([1]).save(tmp_path, "r")
-    (tmp_path / "r.json").unlink()
-    with pytest.raises(ProfileError, match=r"r\.parquet cannot be read"):
-        Profile.load(tmp_path, "r")
-    make_profile([1]).save(tmp_path, "r")
-    (tmp_path / "r.json").write_text(json.dumps({"n_queries": 1, "samples": 4}))
-    with pytest.raises(ProfileError, match=r"r\.parquet cannot be read"):
-        Profile.load(tmp_path, "r")
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_an_empty_profile_is_refused(shape):
-    with pytest.raises(ProfileError, match=f"an empty profile .{shape[0]} × {shape[1]} queries × samples"):
-        Profile(SOURCE, np.zeros(shape, bool), np.zeros(shape, int), np.zeros(shape[0], int))
-
-
-def test_what_cannot_be_a_profile_is_refused(model, queries):
-    with pytest.raises(ProfileError, match="not of the same queries"):
-        Profile(SOURCE, np.zeros((2, 4), bool), np.zeros((3, 4), int), np.zeros(2, int))
-    with pytest.raises(ProfileError, match="must be 0 or 1"):
-        Profile(SOURCE, np.full((2, 4), 2), np.zeros((2, 4), int), np.zeros(2, int))
-    for K in (0, 5):
-        with pytest.raises(ProfileError, match=f"4 samples a query has no first {K}"):
-            make_profile([1]).first(K)
-    for asked, samples in ((queries, 0), ([], 4)):
-        with pytest.raises(ProfileError, match="needs at least one of each"):
-            sampled(model, asked, samples=samples)
+    with pytest.raises(ProfileError, match="4 samples a query has no first 5"):
+        make_profile([1]).first(5)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"policy": "c" * 64}, "is of another policy than those trained here (aaaaaaaaaaaa…, not cccccccccccc…)"),
-        ({"queries": "c" * 64}, "is of other queries than those trained here (bbbbbbbbbbbb…, not cccccccccccc…)"),
         ({"temperature": 0.8}, "sampled with temperature 1.0, training samples with 0.8"),
-        ({"max_new_tokens": 9}, "sampled with max_new_tokens 8, training samples with 9"),
     ],
 )
 def test_a_profile_of_something_else_is_refused(change, said):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from repro.experiments.profile import plot as figures
 from repro.experiments.profile import sensitivity
 from repro.experiments.profile.sensitivity import Comparison
 from repro.methods.sgpo_rule import Rule
@@ -101,14 +100,6 @@ def test_no_sample_judges_its_own_seed():
     assert own[0].equals(own[1]) and not other[0].equals(other[1])
 
 
-def test_more_samples_agree_better_with_the_truth():
-    correct_S_Q_K = drawn(np.random.default_rng(1).beta(0.6, 0.9, 400))
-    found = over_seeds(sensitivity.by_samples(correct_S_Q_K, SEEDS, COMPARISON, MARGIN), "samples", STATISTICS)
-    assert found["rank_correlation"].is_monotonic_increasing and found["misfiled"].is_monotonic_decreasing
-    assert found["size_error"].is_monotonic_decreasing
-    assert (found["misfiled_low"] <= found["misfiled"]).all() and (found["misfiled"] <= found["misfiled_high"]).all()
-
-
 def test_the_same_samples_move_nothing_and_shifted_ones_move_by_the_shift():
     correct_S_Q_K = drawn([0.2, 0.5, 0.9])
     same, solved = correct_S_Q_K[:, :, :8], np.ones((3, 3, 8), bool)
@@ -146,18 +137,3 @@ def test_means_over_seeds_are_those_of_each_group_in_the_order_of_the_table():
     single = over_seeds(table[table["seed"] == 0], ["arm"], STATISTICS)
     assert single["x"].tolist() == [1, 5] and single[["x_low", "x_high"]].isna().all(axis=None)
     assert over_seeds(table.iloc[:0], "arm", STATISTICS).columns.tolist() == ["x", "x_low", "x_high"]
-
-
-def test_the_figures_show_the_tables():
-    p_Q = np.random.default_rng(1).beta(0.6, 0.9, 60)
-    samples = sensitivity.by_samples(drawn(p_Q), SEEDS, COMPARISON, MARGIN)
-    at = {t: drawn(p_Q, samples=8, seed=seed) for seed, t in enumerate((0.8, 1.0), start=5)}
-    warmth = sensitivity.by_temperature(at, drawn(p_Q), SEEDS, COMPARISON)
-    by_samples = over_seeds(samples, "samples", STATISTICS)
-    axes = figures.by_samples(by_samples, samples, 8, "K?").axes
-    assert len(axes) == 4
-    assert axes[0].containers[0].lines[0].get_ydata().tolist() == by_samples["rank_correlation"].tolist()
-    by_temperature = over_seeds(warmth, "temperature", STATISTICS)
-    axes = figures.by_temperature(by_temperature, warmth, 1.0, "T?").axes
-    assert len(axes) == 4
-    assert axes[1].lines[-1].get_ydata()[0] == pytest.approx(by_temperature.loc[1.0, "rank_correlation"])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.engine.profile import Profile, ProfileError, Source
+from repro.engine.profile import Profile, Source
 from repro.engine.query_plan import by_class, by_size, plan_table, predicted, steps_of_epoch
 from repro.methods.group_sizes.posterior import beta_binomial, fit_population
 from repro.methods.plans import PlanStream
@@ -103,8 +103,3 @@ def test_one_sample_of_each_query_is_read_under_a_uniform_prior():
     single = plan_table(profile().first(1), QUERIES, {"largest": 8}, BUDGET, 1, np.random.default_rng(0))
     expected = sum(1 - beta_binomial(1 + s, 2 - s, UNIFORM)[[0, -1]].sum() for s in single["successes"])
     assert predicted(single, UNIFORM).loc["uniform", "informative"] == pytest.approx(expected)
-
-
-def test_a_plan_for_other_queries_is_refused():
-    with pytest.raises(ProfileError, match="of 9 queries, the plan for 8"):
-        plan_table(profile(), QUERIES[:8], {}, BUDGET, 1, np.random.default_rng(0))

@@ -2,7 +2,6 @@
 
 import base64
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import nbformat
@@ -39,27 +38,6 @@ GRPO weighs $|A_i|/\sqrt{c_i}$, e.g. as in eq. 8. A second sentence.
 
 $$\hat g = \sum_{i=1}^{N} w_i g_i$$
 """
-
-
-class Nesting(HTMLParser):
-    """Fails on a tag that closes another than the one open."""
-
-    VOID = frozenset(("meta", "img", "br", "hr", "input", "col", "wbr"))
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.count = [], 0
-
-    def handle_starttag(self, tag, attrs):
-        self.count += 1
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.count += 1
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, f"</{tag}> at line {self.getpos()[0]}"
 
 
 @pytest.fixture(scope="module")
@@ -136,13 +114,11 @@ def check_offline(text):
     assert "@import" not in text and not re.search(r"url\((?!data:)", text)
 
 
-def test_report_is_one_well_formed_offline_file(report):
+def test_report_is_one_offline_file(report):
     text = report.read_text()
     assert 1_000 < len(text.encode()) < LIMIT == 1_000_000
     check_offline(text)
-    nesting = Nesting()
-    nesting.feed(text)
-    assert nesting.open == [] and nesting.count > 100
+    assert len(BeautifulSoup(text, "html.parser").find_all(True)) > 100
     assert [p.name for p in sorted(report.parent.iterdir())] == ["grpo.html", "grpo.ipynb"]
 
 
@@ -168,12 +144,6 @@ def test_formulas_are_mathml(soup):
 )
 def test_what_latex2mathml_leaves_out(tex, text):
     assert BeautifulSoup(to_mathml(tex), "html.parser").get_text() == text
-
-
-@pytest.mark.parametrize("tex", [r"\foo x", r"\left( a"])
-def test_formula_that_cannot_be_drawn_is_named(tex):
-    with pytest.raises(ValueError, match=re.escape(tex)):
-        to_mathml(tex)
 
 
 def test_every_kind_of_cell(soup):
@@ -203,34 +173,8 @@ def test_tables_scroll_and_align(soup):
     assert [c.get_text() for c in markdown.find_all(class_="number")] == ["n", "k", "1,204", "3.1e-4"]
 
 
-def test_row_numbers_and_names_in_code_are_not_for_readers(tmp_path):
-    """An index without a name counts rows; one with a name, or of words, is part of the table."""
-    frame = pd.DataFrame({"p_holm": [0.5, 0.25], "entropy_N_T": ["x", "y"]})
-    tables = [frame, frame.set_axis([8, 16]).rename_axis("group_size"), frame.set_axis(["d1s", "flops_train"])]
-    cells = [code(f"table_{n}", shown({"text/html": table.to_html()})) for n, table in enumerate(tables)]
-    render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {})
-    main = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main
-    texts = [[cell.get_text() for cell in table.find_all(["th", "td"])] for table in main.find_all("table")]
-    assert texts[0] == ["p holm", "entropy_N_T", "0.50", "x", "0.25", "y"]
-    assert texts[1] == ["group size", "p holm", "entropy_N_T", "8", "0.50", "x", "16", "0.25", "y"]
-    assert texts[2] == ["", "p holm", "entropy_N_T", "d1s", "0.50", "x", "flops train", "0.25", "y"]
-
-
-def test_long_heads_of_rows_wrap_and_a_paper_is_no_arm(tmp_path):
-    """Else the claims push what was measured out of the window, and D³S leads from the paper to the arm."""
-    claims = pd.DataFrame({"verdict": ["opposite", "same"]}, pd.Index(["D³S", "A claim that is a sentence of its own"]))
-    tally = pd.DataFrame({"holds": [1]}, pd.Index(["D³S"], name="paper")).rename_axis(columns="verdict")
-    cells = [code(f"table_{n}", shown({"text/html": table.to_html()})) for n, table in enumerate((claims, tally))]
-    links = {"D³S": "arm-d3s.html"}
-    render(write_notebook(tmp_path / "n.ipynb", *cells), tmp_path / "t.html", "Title", {}, links=links)
-    first, second = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser").main.find_all("table")
-    assert [head.get("class") for head in first.select("tbody th")] == [["long"]] * 2  # a column looks alike
-    assert first.a["href"] == "arm-d3s.html" and second.a is None
-    assert [cell.get_text() for cell in second.find_all(["th", "td"])] == ["paper", "holds", "D³S", "1"]
-
-
 def test_python_words_and_the_names_of_three_heads_are_as_in_print(tmp_path):
-    """Missing, true and false; words among missing numbers are words; an index's name goes up beside the columns'."""
+    """Missing, true and false; words among missing numbers are words; an index has its name beside theirs."""
     columns = pd.MultiIndex.from_product([["at one rate"], ["accuracy", "open", "count"]], names=["rate", "what"])
     frame = pd.DataFrame(
         [[0.5, True, None], [float("nan"), False, "as computed"]], pd.Index(["a", "b"], name="arm"), columns
@@ -263,16 +207,6 @@ def test_only_columns_that_name_arms_link_to_their_pages(tmp_path):
         [("ZVF", False), ("ZVF", True), ("sGPO", True), ("ZVF", False)],
     ]
     assert [(link.get_text(), link.parent.name) for link in second.find_all("a")] == [("ZVF", "th")]
-
-
-def test_the_way_to_a_page_ends_without_a_stroke(report):
-    soup = BeautifulSoup(report.read_text(), "html.parser")
-    assert [(item.name, item.get_text()) for item in soup.header.nav.find_all(True)] == [
-        ("a", "All reports"),
-        ("span", "arms"),
-    ]
-    between = re.findall(r'^([^{}\n]*)\{ content: "/"', report.read_text(), re.MULTILINE)
-    assert between == ["header nav > * + *::before "]
 
 
 def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_path):
@@ -401,16 +335,6 @@ def test_what_is_refused_leaves_the_old_report_alone(tmp_path, cell, sentence):
         render(write_notebook(tmp_path / "n.ipynb", cell), target, "Title", {})
     assert str(raised.value).startswith("n.ipynb: ") and target.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["n.ipynb", "report.html"]
-
-
-def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        render(write_notebook(tmp_path / "n.ipynb", new_markdown_cell("A.")), tmp_path / "r" / "a.html", "A", {})
-    assert list((tmp_path / "r").iterdir()) == []
 
 
 def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):

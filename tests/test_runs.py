@@ -13,12 +13,10 @@ from tiny_run import comparable
 
 from repro import arms as building
 from repro import paths
-from repro.engine.checkpoint import FINISHED
 from repro.engine.crew import Crew
 from repro.engine.progress import Step
-from repro.engine.run import NoDevice, Run, check_device, make_trainer
+from repro.engine.run import Run, make_trainer
 from repro.engine.runs import as_job, checkpoints_of, tables_of, train_runs
-from repro.engine.workers import starting
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import load
 from repro.tasks.tokenizer import build_tokenizer
@@ -91,30 +89,6 @@ def test_a_wanted_run_that_fails_ends_all_at_once(policy, tmp_path):
     assert time.monotonic() - started < 120  # the endless run is not waited for
 
 
-def waited_for(condition, seconds: float = 120.0) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_from_its_checkpoint_with_the_same_bits(policy, tmp_path):
-    run = new_run("grpo", policy, tmp_path, steps=400)
-    engine = run.settings.engine.model_copy(update={"checkpoint_every": 5})
-    run = replace(run, settings=run.settings.model_copy(update={"engine": engine}))
-    for _ in range(2):  # twice, the second time in what was resumed
-        crew = Crew(1, [as_job(run)])
-        waited_for(lambda crew=crew: crew.events(0.1) and (run.folder / "state.pt").exists())
-        crew._workers[0].process.kill()
-        crew.terminate()
-        assert checkpoints_of(run).finished() is None
-    seen = []
-    logs = train_runs([run], say=lambda line: None, watch=seen.append)
-    assert next(event.step for event in seen if isinstance(event, Step)) >= 5
-    assert comparable(logs["grpo", 0]) == alone(run, tmp_path) and not (run.folder / "state.pt").exists()
-
-
 @pytest.mark.slow
 def test_a_run_that_another_process_makes_is_left_to_it_and_read(policy, tmp_path):
     run = new_run("grpo", policy, tmp_path, steps=3)
@@ -139,18 +113,6 @@ def test_a_plain_script_starts_workers_without_a_guard_of_its_own(tmp_path):
     assert done.stdout == "[3, 4]\n", done.stderr
 
 
-def test_finished_files_of_two_seeds_that_were_exchanged_are_trained_again(policy, tmp_path):
-    first, second = (new_run("grpo", policy, tmp_path, steps=2, seed=seed) for seed in (0, 1))
-    right = train_runs([first, second])
-    files = [run.folder / FINISHED for run in (first, second)]
-    one, other = (file.read_text() for file in files)
-    files[0].write_text(other)
-    files[1].write_text(one)
-    assert checkpoints_of(first).finished() is None and checkpoints_of(second).finished() is None
-    again = train_runs([first, second])
-    assert {key: comparable(log) for key, log in again.items()} == {key: comparable(log) for key, log in right.items()}
-
-
 def ends_of(crew: Crew) -> list:
     """Its events until it is idle, steps apart."""
     received = []
@@ -173,12 +135,6 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(policy, tmp_path):
     assert "grpo, seed 0, was killed (out of memory?)" in str(received[0].value)
 
 
-def test_weights_are_not_trained_in_eight_bits():
-    check_device("cpu", "float32")
-    with pytest.raises(NoDevice, match=r"engine.dtype is 'bfloat16'.*set it to 'float32', or train on verl"):
-        check_device("cpu", "bfloat16")
-
-
 def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):
     runs = [new_run("grpo", policy, tmp_path, steps=2, seed=seed) for seed in (0, 3)]
     logs = [make_trainer(run).train(checkpoints_of(run), lambda *_: None) for run in runs]
@@ -187,22 +143,3 @@ def test_tables_have_a_row_for_every_run_in_order(policy, tmp_path):
     assert tables["steps"][["seed", "step"]].to_numpy().tolist() == [[0, 0], [0, 1], [3, 0], [3, 1]]
     assert tables["selection"].groupby("seed").size().to_dict() == {0: 16, 3: 16}
     assert tables["questions"]["query"].tolist() == [*range(7), *range(7)]
-
-
-def test_ctrl_c_reaches_the_one_who_started_the_workers_and_no_worker():
-    """From its first instruction on: a worker that is still importing would end in a traceback."""
-    import os
-    import signal
-
-    with starting():
-        worker = subprocess.Popen(
-            [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"], stdout=-1
-        )
-    worker.send_signal(signal.SIGINT)
-    assert worker.stdout.readline() == b"1\n" and worker.poll() is None
-    worker.kill()
-    worker.communicate()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
-    with pytest.raises(KeyboardInterrupt), starting():
-        os.kill(os.getpid(), signal.SIGINT)  # it comes when the workers have been started
-    signal.signal(signal.SIGINT, before)

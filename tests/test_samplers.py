@@ -1,6 +1,5 @@
 """Samplers against their formulas: by hand, by enumeration of every draw, and by properties."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -74,36 +73,6 @@ def test_weights_and_rows_by_hand():
     assert smoothed.weights_N == pytest.approx([1 / (4 * 0.05)] * 4)
 
 
-def test_weights_multiply_those_that_came_in():
-    weighted = HAND.take(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
-    assert cost_aware(weighted, 0.0, FixedDraw([1, 3, 3, 0])).weights_N == pytest.approx(
-        [14 / 3, 14 / 3, 14 / 3, 7 / 12]
-    )
-
-
-@given(batches(), betas)
-@settings(deadline=None)
-def test_p_is_a_distribution_and_weights_average_one(case, beta):
-    rollouts = batch(*case)
-    p_N = probabilities(rollouts, beta)
-    assert p_N.sum() == pytest.approx(1.0) and (p_N >= beta / len(rollouts)).all()
-    support = np.flatnonzero(p_N)
-    assert set(np.flatnonzero(rollouts.advantages_N)) == set(support) or beta > 0
-    weights_M = cost_aware(rollouts, 0.0, FixedDraw(support), beta=beta).weights_N
-    assert p_N[support] @ weights_M == pytest.approx(1.0)
-
-
-@given(batches(), betas, st.integers(2, 50), st.floats(0.01, 100), st.randoms())
-@settings(deadline=None)
-def test_p_follows_the_rollouts_and_ignores_units(case, beta, stretch, factor, random):
-    advantages_N, costs_N = case
-    p_N = probabilities(batch(advantages_N, costs_N), beta)
-    order = np.array(random.sample(range(len(costs_N)), len(costs_N)))
-    assert probabilities(batch(advantages_N[order], costs_N[order]), beta) == pytest.approx(p_N[order])
-    assert probabilities(batch(advantages_N, stretch * costs_N), beta) == pytest.approx(p_N)
-    assert probabilities(batch(-factor * advantages_N, costs_N), beta) == pytest.approx(p_N)
-
-
 @given(batches(), betas)
 @settings(deadline=None)
 def test_p_minimises_cost_times_second_moment_at_beta_zero(case, beta):
@@ -118,61 +87,6 @@ def test_p_minimises_cost_times_second_moment_at_beta_zero(case, beta):
     best = (norms_N * np.sqrt(costs_N)).sum() ** 2
     assert product(probabilities(rollouts)) == pytest.approx(best)
     assert product(probabilities(rollouts, beta)) >= best * (1 - 1e-9)
-
-
-def test_the_weighted_mean_over_every_possible_draw_is_the_full_mean_times_a_constant():
-    gradients_N = np.array([0.7, -2.0, 5.0, 1.1]) * HAND.advantages_N
-    for beta in (0.0, 0.3):
-        p_N = probabilities(HAND, beta)
-        mean = 0.0
-        for rows in itertools.product(np.flatnonzero(p_N), repeat=4):
-            drawn = cost_aware(HAND, 0.0, FixedDraw(rows), beta=beta)
-            mean += p_N[list(rows)].prod() * (drawn.weights_N * gradients_N[drawn.row_N]).mean()
-        assert mean == pytest.approx(gradients_N.mean() * 4 / np.count_nonzero(p_N))
-
-
-def test_the_weighted_mean_is_unbiased_as_drawn():
-    rng = np.random.default_rng(0)
-    rollouts = batch(rng.standard_normal(64) * (rng.random(64) > 0.3), rng.integers(5, 100, 64))
-    gradients_N_d = rng.standard_normal((64, 3)) * rollouts.advantages_N[:, None]
-    full_d = gradients_N_d.sum(0) / np.count_nonzero(rollouts.advantages_N)
-    estimates_K_d = []
-    for _ in range(4000):
-        drawn = cost_aware(rollouts, 0.5, rng)
-        assert len(drawn) == 64
-        estimates_K_d.append((drawn.weights_N[:, None] * gradients_N_d[drawn.row_N]).mean(0))
-    standard_error_d = np.std(estimates_K_d, axis=0) / np.sqrt(4000)
-    assert (np.abs(np.mean(estimates_K_d, axis=0) - full_d) < 4 * standard_error_d).all()
-
-
-def test_rollouts_without_signal_are_never_drawn_unless_smoothed():
-    rng = np.random.default_rng(1)
-    rollouts = batch([1.0, 0.0, -1.0, 0.0], [2, 2, 50, 50])
-    drawn = np.concatenate([cost_aware(rollouts, 0.0, rng).row_N for _ in range(500)])
-    assert set(drawn) == {0, 2}
-    smoothed = np.concatenate([cost_aware(rollouts, 0.0, rng, beta=0.5).row_N for _ in range(500)])
-    assert np.bincount(smoothed) / 2000 == pytest.approx(probabilities(rollouts, 0.5), abs=0.05)
-
-
-def test_cost_aware_draws_are_cheaper_than_the_batch_for_the_same_signal():
-    rng = np.random.default_rng(2)
-    rollouts = batch(np.ones(100), [4] * 50 + [100] * 50)  # p ∝ 1/2 and 1/10: five short ones for each long one
-    costs = [cost_aware(rollouts, 0.0, rng).costs_N.sum() for _ in range(200)]
-    assert np.mean(costs) == pytest.approx(100 * (5 * 4 + 100) / 6, rel=0.03)
-
-
-@pytest.mark.parametrize("sampler", [cost_aware, random_subset])
-def test_no_advantage_is_no_signal(sampler):
-    with pytest.raises(NoSignal, match="every advantage is zero"):
-        sampler(batch([0.0, 0.0], [3, 4]), 0.0, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("sampler", [cost_aware, random_subset])
-def test_the_same_stream_gives_the_same_rollouts(sampler):
-    rng = np.random.default_rng(3)
-    rollouts = batch(rng.standard_normal(50), rng.integers(2, 90, 50))
-    first, second, other = (sampler(rollouts, 0.0, np.random.default_rng(seed)).row_N for seed in (7, 7, 8))
-    assert first.tolist() == second.tolist() != other.tolist()
 
 
 def budget(rollouts: Rollouts) -> float:
@@ -311,11 +225,6 @@ def tokens_of_the_silent(rollouts, progress, rng):
 def test_nothing_left_to_train_on_is_no_signal(chain):
     with pytest.raises(NoSignal):
         apply_chain(chain, HAND, 0.0, np.random.default_rng(0))
-
-
-def test_a_batch_without_advantages_is_no_signal_even_without_samplers():
-    with pytest.raises(NoSignal, match="skip the update"):
-        apply_chain([], batch([0.0, 0.0], [3, 4]), 0.0, np.random.default_rng(0))
 
 
 def test_effective_sample_size_by_hand():

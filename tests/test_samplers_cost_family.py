@@ -15,22 +15,24 @@ from repro.methods.samplers.adaptive_beta import adaptive_beta
 from repro.methods.samplers.cost_aware import cost_aware, probabilities
 from repro.methods.samplers.length_only import length_only
 from repro.methods.samplers.noisy_cost_aware import noisy_cost_aware
+from repro.methods.samplers.surprise_cost_aware import surprise_cost_aware
 from repro.methods.samplers.variance_optimal import variance_optimal
 from repro.methods.selection.importance import beta_for_ess
 from repro.settings import SettingsError
 
-FAMILY = [cost_aware, length_only, variance_optimal, noisy_cost_aware, adaptive_beta]
+FAMILY = [cost_aware, length_only, variance_optimal, noisy_cost_aware, adaptive_beta, surprise_cost_aware]
 
 
 def batch(advantages_N, costs_N) -> Rollouts:
-    """Rollouts of one group with the given advantages and costs (a prompt of one token)."""
+    """Rollouts of one group with the given advantages and costs: responses of one token, all as surprising."""
     n = len(advantages_N)
     return Rollouts.from_batch(
         group_N=np.zeros(n, int),
         rewards_N=np.zeros(n),
         advantages_N=advantages_N,
-        prompt_tokens_N=np.ones(n, int),
-        response_tokens_N=np.asarray(costs_N) - 1,
+        prompt_tokens_N=np.asarray(costs_N) - 1,
+        response_tokens_N=np.ones(n, int),
+        logprob_N_T=np.full((n, 1), np.log(0.5)),
     )
 
 
@@ -323,6 +325,7 @@ def test_the_same_stream_gives_the_same_rollouts_and_incoming_weights_multiply(s
         ("noisy_cost_aware", {"noise": -0.1}),
         ("cost_aware", {"tokens": 0.0}),
         ("adaptive_beta", {"target": 0}),
+        ("surprise_cost_aware", {"beta": 1.1}),
     ],
 )
 def test_impossible_parameters_are_refused(name, parameters):

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from repro.arms import bind
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
@@ -23,7 +22,6 @@ from repro.methods.samplers.pods import pods
 from repro.methods.samplers.random_tokens import random_tokens
 from repro.methods.samplers.top_tokens import kept_tokens, top_tokens
 from repro.methods.samplers.zero_variance import zero_variance
-from repro.settings import SettingsError
 
 RNG = np.random.default_rng(0)
 SELECT = [d1s, d1s_c, d2s, d3s, d3s_i, pods]
@@ -172,19 +170,6 @@ def test_at_least_some_tokens_for_each_rollout_with_an_advantage(least, kept):
     assert kept_tokens(case, 1.0, least) == 9  # a larger share is not cut
 
 
-def test_the_floor_never_binds_on_long_responses_and_always_has_a_default_of_four():
-    rng = np.random.default_rng(3)
-    tokens_N = rng.integers(80, 120, 16)  # 5% of 80 tokens are 4
-    entropy_N_T = rng.random((16, max(tokens_N))) * (np.arange(max(tokens_N)) < tokens_N[:, None])
-    long = batch(rng.random(16) < 0.5, np.repeat([0, 1], 8), tokens_N, entropy_N_T)
-    for sampler in (d2s, d3s, d3s_i, top_tokens):
-        plain, floored = (sampler(long, 0.0, RNG, least=least).response_mask_N_T for least in (0, 4))
-        assert (plain == floored).all()
-        assert sampler(wide_batch(), 0.0, RNG).response_mask_N_T.sum() == (
-            sampler(wide_batch(), 0.0, RNG, least=4).response_mask_N_T.sum()
-        )
-
-
 def test_random_tokens_keeps_as_many_as_top_tokens_and_every_set_is_equally_likely():
     rng, times = np.random.default_rng(4), 6000
     counts = Counter()
@@ -202,11 +187,6 @@ def test_random_tokens_keeps_as_many_as_top_tokens_and_every_set_is_equally_like
         known = top_tokens(rows, 0.0, rng, tokens=share, least=least)
         assert chosen.response_mask_N_T.sum() == known.response_mask_N_T.sum()
         assert not (chosen.response_mask_N_T & ~rows.response_mask_N_T).any()
-
-
-def test_top_tokens_without_entropy_is_no_signal():
-    with pytest.raises(NoSignal, match="zero at every token"):
-        top_tokens(batch([0, 1], [0, 0], entropy_N_T=np.zeros((2, 3))), 0.0, RNG)
 
 
 def wide_batch(groups: int = 6, size: int = 8) -> Rollouts:
@@ -242,11 +222,6 @@ def test_the_schedule_of_d3s(sampler, rows, progress, kept, tokens, least):
         assert (np.bincount(left.group_N) == kept).all()
 
 
-def test_the_papers_own_schedule_for_groups_of_32():
-    rollouts = wide_batch(groups=2, size=32)
-    assert [len(d3s(rollouts, p, RNG)) // 2 for p in (0.0, 0.25, 0.5, 0.75, 1.0)] == [8, 14, 20, 26, 32]
-
-
 def test_zero_variance_goes_by_raw_rewards_exactly():
     assert zero_variance(MIXED, 0.0, RNG).row_N.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
     rewards_N = [0.1 + 0.2, 0.3, 0.7, 0.7, 1e9, 1e9 + 1e-6]  # the first pair differs by a rounding, the last by 10⁻⁶
@@ -268,27 +243,6 @@ def test_chosen_rollouts_keep_their_rows_and_incoming_weights(sampler):
     taken = sampler(weighted, 0.0, RNG)
     assert taken.weights_N.tolist() == [16.0 - row for row in taken.row_N]
     assert apply_chain([sampler], weighted, 0.0, RNG).row_N.tolist() == taken.row_N.tolist()
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("d1s", {"share": 0}),
-        ("d1s_c", {"share": 1.5}),
-        ("d2s", {"tokens": "5%"}),
-        ("d3s", {"tokens_end": 0.0}),
-        ("d3s_i", {"share": 0.5}),
-        ("pods", {"delta": -1.0}),
-        ("top_tokens", {"tokens": True}),
-        ("top_tokens", {"least": -1}),
-        ("random_tokens", {"least": 1.5}),
-        ("zero_variance", {"refill": True}),
-    ],
-)
-def test_impossible_parameters_are_refused(name, parameters):
-    with pytest.raises(SettingsError):
-        bind("arm", "samplers", name, parameters)
-    assert bind("arm", "samplers", name, {}).func.__name__ == name
 
 
 def test_a_million_rollouts_in_seconds():

@@ -1,7 +1,6 @@
 """Subsets of maximum variance against brute force, importance-weighted draws against enumeration, the schedule."""
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -98,31 +97,6 @@ def test_lemma_1_as_printed_fails_for_odd_sizes(half, keep):
     assert np.var(values_N[whole(values_N, keep)]) == pytest.approx(1 - 1 / keep**2)
     if half == 2:
         assert largest_variance(values_N, keep) == pytest.approx(8 / 9)  # (n−1)/n · G/(G−1), the bound that holds
-
-
-def test_a_large_offset_does_not_drown_the_differences():
-    values_N = np.array([0.0, 1.0, 2.0, 5.0, 3.0, 9.0])
-    for keep in range(1, 7):
-        assert whole(values_N + 2.0**40, keep).tolist() == whole(values_N, keep).tolist()
-
-
-def test_impossible_requests_are_refused():
-    for keep_Q in ([0], [4], [1, 1]):
-        with pytest.raises(ValueError, match="keep from 1 to all"):
-            max_variance_rows([1.0, 2.0, 3.0], [0, 0, 0], keep_Q)
-    with pytest.raises(ValueError, match="NaN"):
-        whole([1.0, np.nan], 1)
-
-
-@pytest.mark.parametrize("group_size", [8, 10**6])
-def test_a_million_rollouts_are_fast(group_size):
-    rng = np.random.default_rng(0)
-    for values_N in (rng.standard_normal(10**6), rng.choice([-1.0, 0.0, 1.0], 10**6)):
-        group_N = np.arange(10**6) // group_size
-        start = time.process_time()
-        rows = max_variance_rows(values_N, group_N, group_quotas(group_N, 0.25))
-        assert time.process_time() - start < 1.0  # it takes 0.15 to 0.4 s
-        assert len(rows) == 250_000
 
 
 def test_quotas_are_rounded_shares_of_two_or_more():

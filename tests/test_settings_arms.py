@@ -102,89 +102,22 @@ def test_a_mix_replaces_shares_and_nothing_else():
     ("changes", "parts"),
     [
         ({"fidelity.arms": ["grpo", "zfv"]}, ["fidelity.arms", "'zfv'", "did you mean 'zvf'?"]),
-        ({"fidelity.snapshot_every": 0}, ["fidelity.snapshot_every", "0"]),
-        ({"fidelity.group_size": 1}, ["fidelity.group_size", "1"]),
-        ({"fidelity.arm": ["grpo"]}, ["unknown key 'fidelity.arm'", "did you mean 'arms'?"]),
         ({"primaries": ["d3s", "d3"]}, ["primaries", "'d3'", "did you mean 'd3s'?"]),
-        ({"primaries": ["d3s-32"]}, ["primaries", "'d3s-32' is not trained here"]),
-        ({"mixes": {"m": MIX | {"shares": {"sum-4": 0.5, "sum5": 0.5}}}}, ["mixes.m", "did you mean 'sum-5'?"]),
         ({"mixes": {"m": MIX | {"shares": {"sum-4": 0.5, "sum-5": 0.4}}}}, ["mixes.m", "sum to 0.9"]),
-        ({"mixes": {"m": MIX | {"shares": {"sum-4": 1.5, "sum-5": -0.5}}}}, ["mixes.m", "1.5"]),
-        ({"mixes": {"m": MIX | {"share": {}}}}, ["unknown key 'mixes.m.share'", "did you mean 'shares'?"]),
-        ({"mixes": {"m": {"about": "", "shares": {"gcd": 1.0}}}}, ["'mixes.m.title' is missing"]),
         ({"arms.gspo.seeds": [2, 2]}, ["arms.gspo.seeds", "[2, 2]", "twice"]),
-        ({"arms.gspo.seeds": []}, ["arms.gspo.seeds"]),
         ({"baseline": "grpo-again"}, ["baseline", "'grpo-again'", "cannot be paired"]),
         ({"arms.gspo.aggregation": "sequence"}, ["arms.gspo.aggregation", "'sequence'", "'constant-length'"]),
-        ({"arms.gspo.group": ...}, ["'arms.gspo.group' is missing"]),
         ({"arms.zvf.filter": "zero_varianc"}, ["arms.zvf", "filters", "did you mean 'zero_variance'?"]),
-        ({"arms.zvf.filter": 3}, ["arms.zvf.filter", "3 should be a name"]),
-        ({"arms.zvf.filter": {"zero_variance": {"threshold": 0.1}}}, ["arms.zvf", "no parameter 'threshold'"]),
-        ({"arms.grpo.reward": "coin_flp"}, ["arms.grpo", "rewards", "did you mean 'coin_flip'?"]),
         ({"arms.grpo.reward": {"coin_flip": {"probability": 1.0}}}, ["coin_flip.probability", "1.0"]),
-        ({"arms.grpo.advantage": "centerd"}, ["arms.grpo", "advantages", "did you mean 'centred'?"]),
         ({"arms.grpo.objective": "__init__"}, ["arms.grpo.objective", "'__init__' is no name of a method"]),
-        ({"arms.grpo.samplers": [["__init__", {}]]}, ["arms.grpo.samplers", "'__init__' is no name of a method"]),
-        ({"arms.grpo.plan": "x" * 90}, ["arms.grpo.plan", "x… is no name of a method"]),
-        ({"baseline": "x" * 2000}, ["baseline: there is no arm 'xxx", "x…; valid names"]),
         ({"arms.gspo.engine": {"klx": 0.1}}, ["unknown key 'arms.gspo.engine.klx'", "did you mean 'kl'?"]),
-        ({"arms.gspo.engine": {"kl": -1.0}}, ["arms.gspo.engine.kl is -1.0"]),
-        ({"arms.gspo.engine": {"learning_rate": "fast"}}, ["arms.gspo.engine.learning_rate is 'fast'"]),
-        ({"arms.gspo.engine": {"temperature": 0.5}}, ["unknown key 'arms.gspo.engine.temperature'"]),
         ({"arms.gspo.engine": {"minibatch": 7}}, ["arms.gspo.engine", "no multiple of its minibatch 7"]),
-        ({"arms.gspo.steps": 7}, ["unknown key 'arms.gspo.steps'"]),
-        ({"engine.refill_rounds": 0}, ["engine.refill_rounds", "0"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_a_wrong_entry_is_one_sentence(changes, parts):
     sentence = refusal(changes)
     assert all(part in sentence for part in parts), sentence
-
-
-def spoilt(monkeypatch, function) -> str:
-    """The sentence with which the settings are refused when arm random-subset's sampler is `function`."""
-    function.__name__ = "random_subset"
-    monkeypatch.setattr(module, "random_subset", function)
-    return refusal({})
-
-
-def test_a_sampler_that_raises_is_named_before_anything_runs(monkeypatch):
-    def raises(rollouts: Rollouts, progress: float, rng):
-        return rollouts.take(rollouts.no_such_array)
-
-    sentence = spoilt(monkeypatch, raises)
-    assert "arms.random-subset: sampler random_subset: AttributeError" in sentence and "no_such_array" in sentence
-
-
-def test_a_sampler_that_fails_late_is_found_at_the_start(monkeypatch):
-    def late(rollouts: Rollouts, progress: float, rng):
-        if progress > 0.9:
-            raise KeyError("share")
-        return rollouts
-
-    assert "arms.random-subset: sampler random_subset: KeyError: 'share'" in spoilt(monkeypatch, late)
-
-
-@pytest.mark.parametrize(
-    ("returned", "kind"), [(None, "NoneType"), ([0, 1], "list"), ("rows", "str")], ids=["nothing", "rows", "text"]
-)
-def test_a_sampler_that_returns_no_rollouts_is_named(monkeypatch, returned, kind):
-    def wrong(rollouts: Rollouts, progress: float, rng):
-        return returned
-
-    sentence = spoilt(monkeypatch, wrong)
-    parts = ("params.yaml: arms.random-subset: ", f"sampler random_subset returned {kind}", "should return Rollouts")
-    assert all(part in sentence for part in parts), sentence
-
-
-def test_a_sampler_whose_weights_are_no_weights_is_named(monkeypatch):
-    def weightless(rollouts: Rollouts, progress: float, rng):
-        return rollouts.take([0, 1], [0.5, 0.0])
-
-    assert "arms.random-subset: sampler random_subset: ValueError: rollouts: weights_N[1] is 0" in spoilt(
-        monkeypatch, weightless
-    )
 
 
 def test_a_batch_without_signal_is_no_fault_of_a_sampler(monkeypatch):
@@ -196,14 +129,14 @@ def test_a_batch_without_signal_is_no_fault_of_a_sampler(monkeypatch):
     arms.check(SETTINGS)
 
 
-def replaced(monkeypatch, name: str, function) -> str:
-    """The sentence that refuses the settings when `function` stands in for repro.methods.<package>.<module>."""
-    function.__name__ = name.rpartition(".")[2]
-    monkeypatch.setattr(f"repro.methods.{name}.{function.__name__}", function)
-    return refusal({})
+def test_the_functions_of_every_arm_are_tried_before_anything_runs(monkeypatch):
+    """Late in training too; what else may be wrong with them is in test_guard.py."""
 
+    def late(rollouts: Rollouts, progress: float, rng):
+        if progress > 0.9:
+            raise KeyError("share")
+        return rollouts
 
-def test_filters_advantages_and_plans_are_tried_too(monkeypatch):
     def per_rollout(rewards_N, group_N):
         return rewards_N > 0
 
@@ -215,18 +148,15 @@ def test_filters_advantages_and_plans_are_tried_too(monkeypatch):
         yield
 
     for name, function, sentence in (
+        ("samplers.random_subset", late, "arms.random-subset: sampler random_subset: KeyError: 'share'"),
         ("filters.zero_variance", per_rollout, "; it should return one entry per group, groups in sorted order"),
-        (
-            "filters.zero_variance",
-            lambda rewards_N, group_N: None,
-            "arms.zvf: filter zero_variance returned None",
-        ),
         ("advantages.centred", unknown_group, "arms.dr-grpo: advantage centred: KeyError: 'group'"),
         ("plans.uniform", lazy, "arms.grpo: plan uniform: ValueError: no plan today"),
     ):
+        function.__name__ = name.rpartition(".")[2]
         with monkeypatch.context() as patch:
-            assert sentence in replaced(patch, name, function)
-    arms.check(SETTINGS)
+            patch.setattr(f"repro.methods.{name}.{function.__name__}", function)
+            assert sentence in refusal({})
 
 
 def test_advantages_are_tried_on_the_rewards_that_training_sees(monkeypatch):

@@ -1,9 +1,7 @@
 """Ctrl-C and SIGTERM end a command in one sentence, whatever swallows them, and not what was forked from it."""
 
-import os
 import signal
 import sys
-import time
 
 import pytest
 
@@ -56,18 +54,3 @@ def test_rays_own_handler_is_told_of_too(capsys):
     with pytest.raises(SystemExit) as wrong:  # argparse
         run(lambda: sys.exit(2))
     assert wrong.value.code == 2
-
-
-def test_a_forked_process_ends_as_it_would_without(capsys):
-    def main():
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.write(writing, b"!")
-            time.sleep(30)
-            os._exit(0)
-        os.read(reading, 1)  # Python drops what comes before its own part of a fork is done
-        os.kill(child, signal.SIGTERM)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    assert run(main) == -signal.SIGTERM and capsys.readouterr().err == ""

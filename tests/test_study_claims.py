@@ -69,44 +69,28 @@ EQUAL = Expectation("equal", margin=1.0)
     ("figure", "expected", "answer"),
     [
         ((1.0, 0.1, 2.5), HIGHER, SAME_SIZE),  # the interval meets the paper's range
-        ((1.1, 0.9, 1.2), HIGHER, SAME_SIZE),  # below it, but 2 ≤ 2 · 1.1
         ((0.9, 0.8, 1.2), HIGHER, SAME),  # 2 > 2 · 0.9
-        ((5.9, 5.0, 7.0), HIGHER, SAME_SIZE),  # 3 ≥ 5.9/2
-        ((6.1, 5.0, 7.0), HIGHER, SAME),
         ((1.0, -0.1, 2.5), HIGHER, NOTHING),  # the paper's size lies in it, and so does 0
-        ((1.0, 0.0, 2.0), HIGHER, NOTHING),  # 0 is in a closed interval
         ((-1.0, -2.0, -0.1), HIGHER, OPPOSITE),
         ((1.0, 0.5, 1.5), Expectation("higher"), SAME),  # no size to compare
-        ((-3.0, -5.0, -1.0), LOWER, SAME_SIZE),
         ((-1.0, -1.5, -0.5), LOWER, SAME),
-        ((3.0, 1.0, 5.0), LOWER, OPPOSITE),
         ((0.8, 0.7, 0.9), RATIO, SAME),  # log 0.5 is 3.1 times log 0.8
         ((0.6, 0.55, 0.7), RATIO, SAME_SIZE),  # and 1.4 times log 0.6
-        ((0.9, 0.4, 1.1), RATIO, NOTHING),
         ((0.9, 0.8, INF), RATIO, NOTHING),  # some resamples never get there
         ((INF, 1.1, INF), RATIO, OPPOSITE),  # it never gets there and has spent more
         ((0.0, 0.0, 0.9), Expectation("higher", 2.0, "ratio"), OPPOSITE),  # a speed-up of one that never gets there
-        ((0.15, 0.1, 0.19), Expectation("lower", None, "ratio", reference=0.2), SAME),
-        ((0.6, 0.4, 0.8), Expectation("higher", None, "level", reference=0.5), NOTHING),
         ((0.1, -0.9, 0.9), EQUAL, SAME_SIZE),
         ((0.5, 0.2, 0.9), EQUAL, SAME_SIZE),  # a difference within the margin
         ((0.1, -0.9, 1.1), EQUAL, NOTHING),
-        ((0.78, 0.02, 1.39), EQUAL, NOTHING),  # it excludes 0, and most of it lies within the margin
         ((0.9, 0.2, 1.1), EQUAL, NOTHING),
-        ((-1.65, -3.02, -0.11), EQUAL, NOTHING),
         ((1.4, 1.1, 1.7), EQUAL, OPPOSITE),
-        ((-1.4, -1.7, -1.1), EQUAL, OPPOSITE),
         ((1.0, 0.85, 1.2), Expectation("equal", kind="ratio", margin=1.25), SAME_SIZE),
         ((1.0, 0.79, 1.2), Expectation("equal", kind="ratio", margin=1.25), NOTHING),
         ((0.0, -0.9, 0.5), Expectation("not lower", margin=1.0), SAME),
-        ((0.0, -1.1, 0.5), Expectation("not lower", margin=1.0), NOTHING),
         ((-2.0, -3.0, -0.5), Expectation("not lower", margin=1.0), NOTHING),
         ((-0.5, -0.9, -0.1), Expectation("not lower", margin=1.0), SAME),  # lower, by less than the margin
-        ((-1.51, -2.40, -0.70), Expectation("not lower", margin=1.0), NOTHING),
         ((-2.0, -3.0, -1.1), Expectation("not lower", margin=1.0), OPPOSITE),
-        ((2.0, 1.1, 3.0), Expectation("not higher", margin=1.0), OPPOSITE),
         ((8 / 9, 8 / 9, 8 / 9), Expectation("not lower", kind="level", reference=1.0), OPPOSITE),
-        ((2.0, 2.0, 2.0), Expectation("not higher", kind="level", reference=4.0), SAME),
         ((5.0, 5.0, 5.0), Expectation("not higher", kind="level", reference=4.0), OPPOSITE),
         ((1.0, NAN, NAN), HIGHER, UNTESTED),
         ((NAN, NAN, NAN), EQUAL, UNTESTED),
@@ -288,19 +272,8 @@ def test_what_is_missing_is_named():
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("claim: A, place: B", "x: give measure and expected, or else a reason"),
         ("expected: {direction: higher}, reason: none", "x: give measure and expected, or else a reason"),
         ("expected: {direction: up}, measure: {exact: {figure: lemma_1}}", "x: expected.direction: Input should be"),
-        ("expected: {direction: higher}, measure: {least_of: {}}", "x: measure: .* should be one of level, difference"),
-        ("expected: {direction: higher}, measure: {cost: {arm: a}}", "x: measure: cost: missing a required argument"),
-        (
-            "expected: {direction: higher}, measure: {level: {statistic: last, arm: a}}",
-            "x: measure: there is no statistic 'last'",
-        ),
-        (
-            "expected: {direction: higher}, measure: {least: {of: [{level: {arm: a}}]}}",
-            "x: measure: level: missing a required argument: 'statistic'",
-        ),
         ("reason: none, sort: 1", "x: sort: Extra inputs are not permitted"),
     ],
 )
@@ -308,15 +281,6 @@ def test_a_claim_that_is_wrong_is_named_when_the_file_is_read(tmp_path, entry, m
     head = "paper: P\nsetting: 7B\nplace: §1\nclaim: C\nclaims:\n"
     (tmp_path / "p.yaml").write_text(f"{head}- {{id: x, {entry}}}\n")
     with pytest.raises(ValueError, match=f"p.yaml: claim {message}"):
-        load(tmp_path)
-
-
-def test_an_id_names_one_claim(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text(
-            "paper: P\nsetting: 7B\nclaims:\n- {id: x, place: §1, claim: C, reason: needs more}\n"
-        )
-    with pytest.raises(ValueError, match="two claims have the id 'x'"):
         load(tmp_path)
 
 

@@ -1,20 +1,17 @@
 """Queries, their verifier, demonstrations and tokenizer: what the base policy learns from and is judged by."""
 
 import random
-import statistics
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import tiny_run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from repro.engine.backends.load import build_tiny
 from repro.policy.model import SHIPPED
 from repro.settings import Family, load
-from repro.tasks import demonstrations, queries
+from repro.tasks import queries
 from repro.tasks.demonstrations import Mixture, _wrongly_added, demonstrate
 from repro.tasks.queries import Query, compact_prompt, draw_family, draw_pool, extract_answer, make_pools, verify
 from repro.tasks.tokenizer import SYMBOLS, UnknownSymbol, build_tokenizer, encode
@@ -82,12 +79,6 @@ def test_the_next_seed_draws_other_queries(family):
     dataset, options = FAMILIES[family].dataset, FAMILIES[family].options
     first, second = ({q.prompt for q in draw_family(family, dataset, options, 60, seed, set())} for seed in (0, 1))
     assert len(first & second) <= 6
-
-
-def test_a_family_too_small_for_its_share_is_refused():
-    options = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}  # a±b of single digits: under 200
-    with pytest.raises(ValueError, match=r"task\.families\.tiny: only \d+ distinct queries .* 300 asked for"):
-        draw_family("tiny", "chain_sum", options, 300, 0, set())
 
 
 def test_compact_prompts_by_hand():
@@ -240,19 +231,6 @@ def test_every_step_written_without_slips_is_true(pools):
                     assert len({eval(side) for side in equation.split("=")[-2:]}) == 1, equation
 
 
-def test_styles_differ_in_length_by_a_factor_of_two_or_more(pools):
-    for family in FAMILIES:
-        direct, worked, wordy = (
-            statistics.mean(
-                len(demonstrate(query, faultless(style), random.Random(0)))
-                for query in pools.train
-                if query.family == family
-            )
-            for style in STYLES
-        )
-        assert direct < worked < wordy and wordy > 2 * direct, (family, direct, worked, wordy)
-
-
 def test_slips_make_wrong_answers_at_a_known_rate():
     query = some_query("products")
     always = Mixture(direct=1.0, wordy=0.0, slip_per_step=0.0, slip_direct=1.0)
@@ -278,15 +256,6 @@ def test_styles_come_in_their_shares_and_slip_alike():
         assert 0.9**4 - 0.05 < right < 0.9**4 + 0.08
 
 
-def test_demonstrations_are_reproducible(pools):
-    mixture = Mixture(direct=0.3, wordy=0.3, slip_per_step=0.3, slip_direct=0.3)
-    first, again, other = (
-        [demonstrate(query, mixture, rng) for query in pools.train]
-        for rng in (random.Random(0), random.Random(0), random.Random(1))
-    )
-    assert first == again != other
-
-
 def test_the_tokenizer_is_one_symbol_one_token_there_and_back(tokenizer, pools):
     assert len(tokenizer) == len(SYMBOLS) == len(set(SYMBOLS))
     assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
@@ -300,33 +269,15 @@ def test_the_tokenizer_is_one_symbol_one_token_there_and_back(tokenizer, pools):
         assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
-def test_the_tokenizer_pads_on_the_left_and_stops_at_its_end(tokenizer):
-    assert tokenizer(["1+2=", "3"], padding=True)["input_ids"][1][:3] == [0, 0, 0]
-    assert tokenizer.decode(tokenizer("#7$")["input_ids"], skip_special_tokens=True) == "#7"
-
-
 @pytest.mark.parametrize("pool", ["train", "evaluation", "pretraining"])
-@pytest.mark.parametrize(
-    ("symbol", "said"),
-    [
-        ("l", r"tokenizer cannot write 'l' of the text 'l\d+,\d+=': add it at the end of SYMBOLS in repro/tasks/token"),
-        (" ", r"tokenizer cannot write ' ' of the text ' \d+,\d+=': add it"),
-        ("^", r"tokenizer cannot write '\^' of the text '\^\d+,\d+=': write it with another of SYMBOLS in"),
-    ],
-)
-def test_queries_that_the_tokenizer_cannot_write_are_refused(monkeypatch, pool, symbol, said):
+def test_queries_that_the_tokenizer_cannot_write_are_refused(monkeypatch, pool):
     usual = queries.compact_prompt
-    monkeypatch.setattr(queries, "compact_prompt", lambda *question: usual(*question).replace("g", symbol))
+    monkeypatch.setattr(queries, "compact_prompt", lambda *question: usual(*question).replace("g", "l"))
     sizes = dict(train_queries=0, evaluation_queries=0, pretraining_queries=0) | {f"{pool}_queries": 60}
-    with pytest.raises(UnknownSymbol, match=said) as refusal:
+    with pytest.raises(
+        UnknownSymbol, match=r"tokenizer cannot write 'l' of the text 'l\d+,\d+=': add it at the end of"
+    ):
         make_pools(task(**sizes))
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_demonstration_that_the_tokenizer_cannot_write_is_refused(monkeypatch):
-    monkeypatch.setattr(demonstrations, "_product_steps", lambda *_: (["2x3=6"], "6"))
-    with pytest.raises(UnknownSymbol, match="cannot write 'x' of the text '2x3=6#6': add it"):
-        demonstrate(some_query("products"), faultless("worked"), random.Random(0))
 
 
 def test_what_a_policy_would_not_read_is_refused_and_other_ids_stay(tokenizer, pools):
@@ -345,10 +296,3 @@ def test_the_tokenizer_of_a_language_model_is_left_alone():
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     over_words = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[X]", unk_token="[X]")
     assert encode(over_words, ["two three"]) == [[1, 0]]
-
-
-def test_training_refuses_prompts_that_its_policy_would_not_read():
-    pool = [*tiny_run.pools().train, replace(tiny_run.pools().train[0], prompt="l8,2=")]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnknownSymbol, match="'l' of the text 'l8,2='"):
-        patch.setattr(tiny_run, "pools", lambda: SimpleNamespace(train=pool, evaluation=[]))
-        tiny_run.new_trainer()

@@ -177,13 +177,6 @@ def test_slopes_have_the_means_of_their_instance(notebook):
         )
 
 
-def test_error_by_hand(notebook):
-    error = notebook["error"]
-    slopes_K_n = np.array([[1.0, 0.0], [-0.5, -0.5]])
-    assert error(slopes_K_n, np.array([1.0, 0.5])).tolist() == [1.0, 0.25]
-    assert error(slopes_K_n, np.array([-1.0, 1.0])).tolist() == [0.0, 0.0]
-
-
 def test_a_pass_ends_at_the_corner_that_its_slopes_point_to(notebook):
     run_passes = notebook["run_passes"]
     slopes_K_n, costs_n = np.array([[1.0, -0.5, -0.8]]), np.array([5.0, 1.0, 2.0])

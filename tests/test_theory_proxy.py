@@ -83,11 +83,7 @@ def test_zero_norms_and_zero_probabilities():
     ("function", "arguments", "message"),
     [
         (sampling, ([0.0, 0.0], [1.0, 1.0]), "every signal is zero"),
-        (sampling, ([-1.0, 1.0], [1.0, 1.0]), r"signal is -1\.0"),
-        (sampling, ([1.0, 1.0], [0.0, 1.0]), r"costs\[0\] is 0\.0"),
-        (product, ([0.0, 0.0], [1.0, 1.0], [0.5, 0.5]), "every norm is zero"),
         (excess, ([1.0, 1.0], [1.0, 1.0], [0.5, 0.6]), r"probabilities sum to 1\.1"),
-        (worst_excess, (0.5,), "at least 1"),
     ],
 )
 def test_impossible_values_are_refused(function, arguments, message):

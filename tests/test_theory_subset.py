@@ -227,18 +227,6 @@ def test_savings_of_an_exact_power_law():
 def test_impossible_instances_are_refused(cells):
     with pytest.raises(ValueError, match="no set of components covers it"):
         cells.cheapest_first([1.0, 2.0], [1.0, 1.0], 3.1)
-    with pytest.raises(ValueError, match=r"coverage is 0\.0"):
-        cells.csirik([1.0, 2.0], [1.0, 1.0], 0.0)
-    with pytest.raises(ValueError, match=r"norms have shape \(2,\), costs \(1,\)"):
-        weights([1.0, 2.0], [1.0])
-    with pytest.raises(ValueError, match="enumeration takes 1 to 16"):
-        all_sets(17)
-    with pytest.raises(ValueError, match="at most 63 components"):
-        frontier(np.ones(64), np.ones(64))
-    with pytest.raises(ValueError, match="there is no family 'light'"):
-        cells.draw("light", (1, 2), 1.0, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="at least 2"):
-        subset.draw_cases(n_points=10, dimension=1, seed=0)
     problem = subset.draw_cases(n_points=100, dimension=3, seed=1)[subset.TIED]
     with pytest.raises(ValueError, match=r"^2 of 100 points: .* a smaller budget$"):
         subset.restrict(problem, np.arange(100) < 2)

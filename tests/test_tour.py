@@ -1,8 +1,6 @@
 """`make tour`: a sampler from a file, its page, and the picture at the top of README."""
 
 import re
-import shlex
-import subprocess
 
 import numpy as np
 import pytest
@@ -57,13 +55,6 @@ def test_the_picture_is_of_the_shipped_policy_and_its_numbers_agree():
     expected_N = np.abs(advantage_N) / np.sqrt(cost_N)
     assert p_N == pytest.approx(expected_N / expected_N.sum(), abs=1e-3)
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_a_file_may_have_a_space_in_its_name():
-    for file, given in {"": [], "/tmp/my sampler.py": ["/tmp/my sampler.py"]}.items():
-        called = ["make", "--dry-run", "--old-file=setup", "--no-print-directory", "tour", f"SAMPLER={file}"]
-        last = subprocess.run(called, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-        assert shlex.split(last) == ["exec", "python", "-m", "repro.pipeline", "tour", *given]
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("arm", ["grpo", "cost-aware"])
-@pytest.mark.parametrize("stop_at", [1, 3, 4, STEPS])
+@pytest.mark.parametrize("stop_at", [1, 4, STEPS])
 def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, whole, arm, stop_at):
     uninterrupted, log = whole[arm]
     checkpoints = Checkpoints(tmp_path, "a")
@@ -146,7 +146,7 @@ def priced(steps: list[dict], price: float | None, part: float = 1.0, **changes)
     return EVALUATION.model_copy(update={**bill, **changes}), paid
 
 
-@pytest.mark.parametrize(("budgets", "price"), [(3, None), (4, None), (40, None), (4, 0.9)])
+@pytest.mark.parametrize(("budgets", "price"), [(40, None), (4, 0.9)])
 def test_evaluations_come_when_a_share_of_the_bill_is_paid_wherever_a_run_stops(
     tmp_path, monkeypatch, whole, budgets, price
 ):
@@ -182,7 +182,7 @@ def test_a_kl_term_is_scored_and_charged(tmp_path):
 
 
 @pytest.mark.parametrize("arm", ARMS)
-@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("reward", [0.1])
 def test_a_batch_without_signal_is_generated_paid_for_and_skipped(tmp_path, monkeypatch, arm, reward):
     reward_with(monkeypatch, lambda texts, *_: np.full(len(texts), reward))
     trainer = new_trainer(arm, steps=2)
@@ -194,29 +194,6 @@ def test_a_batch_without_signal_is_generated_paid_for_and_skipped(tmp_path, monk
     assert log["steps"][-1]["rollouts"] == 2 * ROLLOUTS and log["steps"][-1]["flops_generate"] > 0
     assert log["steps"][-1]["updates"] == 0 and log["steps"][-1]["trained_tokens"] == 0
     assert all(row["times_trained"] == 0 for row in log["rollouts"])
-
-
-def test_the_seconds_of_a_skipped_step_are_counted_too(tmp_path, monkeypatch):
-    reward_with(monkeypatch, lambda texts, *_: np.ones(len(texts)))
-    trainer = new_trainer("cost-aware", steps=1)
-    run(trainer, Checkpoints(tmp_path, "a"))
-    phases = {row["phase"] for row in trainer.log.seconds if row["step"] == 0 and row["seconds"] > 0}
-    assert phases == {"generate", "verify", "probe", "select", "evaluate"}
-
-
-def test_training_goes_on_after_a_batch_without_signal(tmp_path, monkeypatch):
-    calls = []
-
-    def silent_once(texts, *_):
-        calls.append(len(texts))
-        trains = [n for n in calls if n == ROLLOUTS]
-        return np.ones(len(texts)) if len(trains) == 1 else parity(texts)
-
-    reward_with(monkeypatch, silent_once)
-    trainer = new_trainer("cost-aware", steps=2)
-    log = run(trainer, Checkpoints(tmp_path, "a"))
-    assert [row["skipped"] for row in log["steps"]] == [True, False]
-    assert log["steps"][1]["updates"] == 2
 
 
 def test_weights_reach_the_gradient_and_the_number_of_minibatches_is_the_samplers_to_set(tmp_path):

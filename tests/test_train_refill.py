@@ -144,13 +144,6 @@ def test_a_run_with_refill_goes_on_with_the_same_bits_wherever_it_stops(tmp_path
         assert weights(resumed) == weights(whole) and resumed.plan.taken == whole.plan.taken
 
 
-def test_without_a_filter_nothing_is_refilled(tmp_path, monkeypatch):
-    mixed_only(monkeypatch, {4})
-    log = run(new_trainer("grpo"), Checkpoints(tmp_path, "a"))
-    assert all(row["refill_rounds"] == 0 for row in log["steps"])
-    assert log["steps"][-1]["rollouts"] == STEPS * ROLLOUTS
-
-
 def test_a_filter_goes_by_the_raw_reward_and_not_by_the_advantages(tmp_path, monkeypatch):
     """Rewards a rounding apart pass, whatever the advantage makes of them; equal ones do not."""
     reward_with(monkeypatch, lambda texts, *_: np.resize([0.1 + 0.2, 0.3], len(texts)))

@@ -6,9 +6,6 @@ from safetensors.torch import load_file
 from tiny_run import STEPS, new_trainer, parity, reward_with, run
 
 from repro.engine.checkpoint import Checkpoints
-from repro.settings import load
-
-SETTINGS = load()
 
 
 @pytest.fixture(autouse=True)

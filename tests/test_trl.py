@@ -7,7 +7,6 @@ import runpy
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,9 +17,8 @@ from repro.engine.generate import generate
 from repro.engine.log_probabilities import Batch
 from repro.engine.train import stream_seed
 from repro.engine.update import accumulate_gradients
-from repro.files import Unreadable
 from repro.methods.guard import MethodError
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import SettingsError, load
@@ -210,12 +208,6 @@ def test_trains_refills_and_resumes(tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert resumed.plan.taken == resumed.ledger.queries >= 4
     assert resumed.ledger.updates == 4
-    file = tmp_path / "checkpoint-2" / "repro.json"
-    stored = json.loads(file.read_text())
-    for key, value in (("taken", -1), ("taken", 10**15), ("ledger", {**stored["ledger"], "updates": "x"})):
-        file.write_text(json.dumps({**stored, key: value}))
-        with pytest.raises(Unreadable, match=rf"repro.json cannot be read \({key}.* delete .*checkpoint-2, and resume"):
-            trainer_on_trl(tmp_path, "zvf-cost-aware", changes=changes).train(resume_from_checkpoint=str(file.parent))
 
 
 def test_a_run_that_is_resumed_inside_a_batch_goes_on_with_the_rest_of_it(tmp_path):
@@ -308,24 +300,6 @@ def test_a_named_reward_tells_rollouts_apart_and_the_sum_is_trained_on(arm, tmp_
         trainer_on_trl(tmp_path, arm, reward=rewards, signal_reward="two_off")
 
 
-def test_odd_questions_and_equal_rewards_are_told(tmp_path):
-    from datasets import Dataset
-
-    from repro.trl.refused import warn_of_equal, warn_of_questions
-
-    rows = [{"prompt": "1 + 1?", "answer": "2"}, {"prompt": "1+1?", "answer": "3"}, {"prompt": "2?", "answer": " "}]
-    asked = [{"prompt": [{"role": "user", "content": "2?"}], "answer": "2"}]
-    trainer = SimpleNamespace(train_dataset=Dataset.from_list(rows), eval_dataset={"mine": Dataset.from_list(asked)})
-    with pytest.warns(UserWarning) as told:
-        warn_of_questions(trainer)
-    texts = [str(each.message) for each in told]
-    assert texts[0].startswith("train_dataset: 1 of 3 rows repeat a question") and "rows [0, 1] do" in texts[1]
-    assert "1 rows have a blank answer, as row 2" in texts[2]
-    assert texts[3:] == ["eval_dataset: 1 of 1 questions are trained on too"]
-    with pytest.warns(UserWarning, match="every reward of the first batch is 2: "):
-        warn_of_equal(np.array([2.0, 2.0]))
-
-
 def test_nothing_to_learn_from_leaves_the_weights(tmp_path):
     trainer = trainer_on_trl(tmp_path, "zvf", reward=lambda completions, **_: [1.0] * len(completions), refill_rounds=2)
     before = weights(trainer)
@@ -379,54 +353,20 @@ def test_unequal_groups_of_a_plan(tmp_path):
     assert np.diff([*starts, len(batch)]).tolist() == size_Q.tolist()
 
 
-def test_refusals(tmp_path, monkeypatch):
+def test_refusals(tmp_path):
     for arm, parts, changes, words in [
         ("sgpo", {}, {}, "pass profile="),
         ("sgpo-again-1", {}, {}, "profile the queries during training"),
         ("costaware", {}, {}, "there is no arm 'costaware'"),
-        ("", {}, {}, "there is no arm ''"),
         ("grpo", {}, {"loss_type": "grpo"}, "loss_type='grpo'. would have no effect"),
         ("grpo-kl-decay", {}, {}, "give it GRPOConfig.weight_decay=0.1, beta=0.001."),
         ("d3s-32", {}, {}, "num_generations=32"),
         ("grpo", {}, {"gradient_accumulation_steps": 8}, "is not a multiple of gradient_accumulation_steps"),
         ("grpo", {"samplers": ["cost_awar"]}, {}, r"^ArmTrainer\(samplers=\): .* did you mean 'cost_aware'"),
-        ("grpo", {"samplers": [lambda rollouts, progress, rng: None]}, {}, "should return Rollouts"),
-        ("grpo", {"samplers": [dict]}, {}, r"samplers=\): dict cannot be one of its samplers: give a function"),
         ("zvf", {"refill_rounds": -3}, {}, "refill_rounds is -3: give a whole number of at least 1"),
-        ("zvf", {"refill_rounds": 1.5}, {}, "refill_rounds is 1.5"),
-        ("zvf", {"refill_rounds": "2"}, {}, "refill_rounds is '2'"),
-        ("sgpo", {"profile": 3}, {}, "profile is 3: pass Queries"),
     ]:
         with pytest.raises((SettingsError, TypeError, MethodError), match=words):
             trainer_on_trl(tmp_path, arm, changes=changes, **parts)
-    many = {"per_device_train_batch_size": 32}
-    with pytest.raises(MethodError, match="rows of train_dataset or lower GRPOConfig's generation_batch_size"):
-        trainer_on_trl(tmp_path, "zvf", changes=many)
-
-
-@pytest.mark.parametrize("reward", [float("inf"), 1e300])
-def test_an_infinite_reward_is_not_dropped(reward, tmp_path):
-    trainer = trainer_on_trl(
-        tmp_path, "grpo", reward=lambda completions, **_: [reward, *[0.0] * (len(completions) - 1)]
-    )
-    with pytest.raises(SettingsError, match=r"rewards of completion 0 sum to inf in TRL's 32-bit numbers: let reward"):
-        trainer.train()
-
-
-def one_query(queries, rollouts_per_step, rng):
-    while True:
-        yield PlannedGroup(3, 4)
-
-
-def test_ones_own_plan(tmp_path):
-    prompts = set()
-
-    def reward(prompts_seen=prompts, **columns):
-        prompts.update(columns["prompts"])
-        return even(columns["completion_ids"])
-
-    trainer_on_trl(tmp_path, plan=one_query, reward=reward, changes={"max_steps": 1}).train()
-    assert prompts == {pools().train[3].prompt}
 
 
 def test_the_example_on_ones_own_data(tmp_path, monkeypatch):
@@ -464,24 +404,6 @@ def test_replacing_a_field_reads_no_entropy():
         _ = taken.logprob_N_T
     again = replace(Unscored.of(rollouts, values).take(np.array([2, 0])), advantages_N=np.ones(2))
     assert again.entropy_N_T.tolist() == [[1, 1], [1, 1]] and not again.plain.entropy_N_T.any()
-
-
-@pytest.mark.slow
-def test_the_example_notebook_trains():
-    import nbformat
-    from conftest import ROOT
-    from nbclient import NotebookClient
-
-    path = ROOT / "examples" / "trl.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    code = "\n".join(cell.source for cell in notebook.cells[2:] if cell.cell_type == "code")
-    assert sum(bool(line.strip()) for line in code.splitlines()) <= 20
-    next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])).source = "steps = 2"
-    NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
-    ).execute()
-    output = [output for output in notebook.cells[4].outputs if "data" in output][-1]
-    assert "arm/scored_tokens" in output["data"]["text/plain"]
 
 
 @pytest.mark.gpu

@@ -33,20 +33,3 @@ def test_a_worker_outlives_a_change_of_the_clock_and_not_its_owner():
         for process in (owner, *children):
             process.kill()
             process.wait()
-
-
-LATE = """
-import sys, time
-from types import SimpleNamespace
-from repro.engine import workers
-
-workers.parent_process = lambda: SimpleNamespace(pid=int(sys.argv[1]))  # os.getppid() is alive, as init is
-workers.set_up_worker()
-time.sleep(30)
-"""
-
-
-def test_a_worker_whose_owner_is_gone_before_it_looks_ends_all_the_same():
-    owner = subprocess.Popen([sys.executable, "-c", "pass"])
-    owner.wait()
-    assert subprocess.run([sys.executable, "-c", LATE, str(owner.pid)], timeout=20).returncode == 1

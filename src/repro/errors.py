@@ -27,7 +27,6 @@ from repro import stops
 WORDS = {int: "whole number", float: "number"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
 HANDLES = (errno.EMFILE, errno.ENFILE)
-LOOP = re.compile(r"Symlink loop from '(.*)'$")  # pathlib's word for it
 TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
 INTERRUPTED = f"interrupted; {stops.TAKES_UP}"
 
@@ -103,11 +102,7 @@ def sentence(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno == errno.EROFS and error.filename is not None:
         return f"{error.filename}: read-only file system: make it writable, then run the same command again"
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{_short(error.filename)}: {(error.strerror or 'cannot be used').lower()}"
-    if isinstance(error, RuntimeError) and (circle := LOOP.match(str(error))):
-        return f"{_short(circle[1])}: too many levels of symbolic links"
-    if isinstance(error, FileNotFoundError) and _nowhere():
-        return "the working directory is gone: change to another folder, then run the same command again"
+        return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
     if isinstance(error, OSError) and error.errno is None and str(error):
         return " ".join(str(error).split())  # of a library, which names the file
     return None
@@ -149,20 +144,6 @@ def brief(value: Any, most: int = 80) -> str:
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _nowhere() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
-
-
-def _short(name: Any) -> str:
-    """A file's name, of which at most the end is quoted."""
-    text = str(name)
-    return text if len(text) <= 200 else f"…{text[-199:]}"
 
 
 def _of(error: OSError) -> str:

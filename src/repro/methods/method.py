@@ -16,8 +16,8 @@ import numpy as np
 
 from repro.errors import brief
 from repro.methods.guard import MethodError, array_of, call, is_whole, name_of, token_loss
-from repro.methods.memories import Remembered
 from repro.methods.lengths import Lengths
+from repro.methods.memories import Remembered
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import NoSignal, Rollouts
 from repro.methods.samplers import apply_chain
