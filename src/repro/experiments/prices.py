@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from repro.paths import DESIGN
 from repro.plots import answers as drawn
-from repro.settings import Settings, Statistics
+from repro.settings import Statistics
 from repro.settings.text import read_mapping
 from repro.stats import compare
 from repro.stats.answers import together
@@ -55,10 +55,6 @@ def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Dat
         for measure in MEASURES
     ]
     return together(asked, families, baseline, statistics)
-
-
-def titles_of(settings: Settings, arms: Sequence[str]) -> dict[str, str]:
-    return {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
 
 
 def figure(told: pd.DataFrame, titles: Mapping[str, str], measure: str, title: str) -> Figure:

@@ -1,7 +1,7 @@
 """The sections of params.yaml."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -385,6 +385,10 @@ class Settings(Section):
     def place_of(self, name: str) -> str:
         """Where params.yaml has the arm, for errors."""
         return f"arms.{name}" if name in self.arms else f"more_arms.{name}"
+
+    def titles_of(self, names: Iterable[str]) -> dict[str, str]:
+        """{arm: its title}; its name where a run's arm is no longer in params.yaml."""
+        return {name: self.arm(name).title if name in self.all_arms else name for name in names}
 
     def seeds_of(self, name: str) -> list[int]:
         """The seeds an arm is trained with."""
