@@ -123,8 +123,6 @@ def priced(curves: pd.DataFrame, baseline: str, weight: float) -> pd.DataFrame:
     """`curves` with `cost`, w·flops_generate + flops_score + flops_train, and `share`, of the budget: what the
     baseline has paid, at this price, when it has spent its base policy's budget of FLOPs, mean over its seeds."""
     cost = weight * curves["flops_generate"] + curves["flops_score"] + curves["flops_train"]
-    if weight == 1:
-        return curves.assign(cost=cost)
     bills = _bills(curves.assign(cost=cost), baseline)["cost"].groupby("policy").mean()
     return curves.assign(cost=cost, share=cost / curves["policy"].map(bills))
 
