@@ -31,9 +31,9 @@ KS = (4, 16)
 KNOWN = ["run", "panel", *compare.KEYS, "price"]  # of a run, before what it reached
 
 
-def ended(names: Sequence[str], where: Sequence[str] = ("policy",)) -> pd.DataFrame:
+def ended(names: Sequence[str]) -> pd.DataFrame:
     """A row per run of the panels: run, panel, policy, arm, seed, price, and MEASURES when its bill was paid."""
-    runs = compare.load(names, {"price": (PRICE, float)}, where)
+    runs = compare.load(names, {"price": (PRICE, float)})
     last = compare.rows("curves", runs).sort_values("step", kind="stable").groupby("run").last()
     found = last[["accuracy", "greedy", "harder", "harder_greedy"]].rename(columns={"harder_greedy": "harder greedy"})
     for table, before in (("questions", ""), ("harder", "harder ")):
