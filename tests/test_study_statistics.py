@@ -243,9 +243,9 @@ def many_arms(n_arms, n_seeds=5, seed=0):
 def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkeypatch):
     evaluations, settings = many_arms(38)
     questions = answers(evaluations, samples=32)
-    start = time.perf_counter()
+    start = time.process_time()
     summary = summarise(evaluations, questions, settings)
-    assert time.perf_counter() - start < 15  # two on an idle machine
+    assert time.process_time() - start < 10  # of this process: two, however busy the machine is
     assert len(summary) == 38 and "base-again" not in set(summary["arm"])
     worse = summary.set_index("arm").loc["arm-1"]
     assert worse["resolved"] == "less" and worse["improvement"] == 0.0 and not worse["flops_ratio_90_reached"]
