@@ -110,8 +110,10 @@ def test_the_price_of_generation_moves_the_budget_with_the_baselines_bill(tmp_pa
     assert compare.weight_of(curves, "grpo", 0.25) == pytest.approx(1.0)
     weight = compare.weight_of(curves, "grpo", 0.75)
     assert weight == pytest.approx(9.0)  # 2w of 2w + 6
-    as_it_is = compare.priced(curves, "grpo", 1)
-    assert as_it_is["share"].equals(curves["share"]) and np.allclose(as_it_is["cost"], curves["flops"])
+    dear = compare.priced(curves, "grpo", weight)  # as runs say that have been trained at this price
+    for recorded in (curves, dear):
+        without = compare.priced(recorded, "grpo", 1)
+        assert np.allclose(without["share"], curves["share"]) and np.allclose(without["cost"], curves["flops"])
     for w in (1, weight, 0.1):
         table = compare.at_price(runs, "grpo", w).groupby("arm")[["at_1", "short"]].mean()
         reached = min((2 * w + 6) / (6 * w + 2), 1.5)

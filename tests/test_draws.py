@@ -44,9 +44,9 @@ def test_strata_spread_responses_and_their_means_are_unbiased_with_less_variance
     f (1 − f) / K², f being the fraction of K p; independent draws have p (1 − p) / K."""
     k, q, chain = 5, 4000, CHAIN ** torch.tensor([[1.7], [1.3], [0.6], [1.0]])
     chain /= chain.sum(1, keepdim=True)
-    kinds = {"strata": Stratified([k] * q, T, CPU, torch.Generator().manual_seed(0))}
-    kinds["independent"] = Independent(k * q, T, CPU, torch.Generator().manual_seed(0))
-    found = {kind: counts(draws, k, q, chain) for kind, draws in kinds.items()}
+    kinds = {"strata": Stratified, "independent": Independent}
+    drawn = {kind: of([k] * q, T, CPU, torch.Generator().manual_seed(0)) for kind, of in kinds.items()}
+    found = {kind: counts(draws, k, q, chain) for kind, draws in drawn.items()}
     for prefix in PREFIXES:
         p = probability(prefix, chain)
         f = k * p % 1

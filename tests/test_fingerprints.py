@@ -93,6 +93,15 @@ def test_an_edit_of_the_engine_makes_no_page_again_whose_runs_stand(copied):
     assert not {"report-grpo", "results", "dynamics", "mixes"} & stale(before)  # they depend on the keys of runs
 
 
+def test_readmes_tables_and_the_index_make_no_report_stale(copied):
+    before = manifests()
+    for name in ("front_page.py", "picture.py", "index.py"):
+        edit(copied / "src/repro/report" / name)
+    assert stale(before) == set()
+    edit(copied / "src/repro/report/safe.py")
+    assert {"theory-sgd", "report-grpo", "results"} <= stale(before)
+
+
 def test_a_comment_a_docstring_or_the_words_of_an_error_make_nothing_stale(copied):
     before, codes = manifests(), code()
     root = copied / "src/repro"

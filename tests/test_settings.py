@@ -193,3 +193,7 @@ def test_settings_survive_the_round_trip_of_a_notebook_parameter():
     settings = load()
     again = parse({**yaml.safe_load(yaml.safe_dump(settings.model_dump(mode="json"))), "scales": {settings.scale: {}}})
     assert again == settings
+
+
+def test_an_arm_that_is_no_longer_there_goes_by_its_name():
+    assert load().titles_of(["sgpo", "gone"]) == {"sgpo": "sGPO", "gone": "gone"}

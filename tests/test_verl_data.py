@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from repro.arms import build
+from repro.files import write_text
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
 from repro.settings import Arm, SettingsError, load
@@ -23,7 +24,7 @@ from repro.verl.data import (
     query_rows,
     with_samples,
 )
-from repro.verl.run import SETTINGS, begun_alike, changed, check_arm
+from repro.verl.run import SETTINGS, RunOnVerl, begun_alike, changed, check_arm
 from repro.verl.version import SUPPORTED, UnsupportedVerl, require_plugin, require_verl
 
 
@@ -113,6 +114,20 @@ def test_what_verl_cannot_do_is_said_before_it_starts():
     arm = Arm(title="t", about="", group="g", filter="zero_variance", reward="coin_flip")
     with pytest.raises(SettingsError, match="only `verified` goes with it"):
         check_arm("x", build("x", arm))
+
+
+@pytest.mark.verl  # for omegaconf
+def test_no_run_on_verl_is_stopped_by_its_bill(tmp_path):
+    from omegaconf import OmegaConf
+
+    settings = load()
+    at_price = settings.evaluation.model_copy(update={"budget_gflops": 4.0, "generation_gflops": 1.0, "price": 0.5})
+    stopped = settings.engine.model_copy(update={"stop_gflops": 4.0})
+    for changes in ({"evaluation": at_price}, {"engine": stopped}):
+        write_text(settings.model_copy(update=changes).model_dump_json(), tmp_path / SETTINGS)
+        config = OmegaConf.create({"repro": {"arm": "grpo", "settings": str(tmp_path / SETTINGS)}})
+        with pytest.raises(SettingsError, match=r"leave out evaluation\.price and"):
+            RunOnVerl.of(config)
 
 
 def test_every_arm_goes():

@@ -16,8 +16,8 @@ class Independent:
     """Every (response, token) has its own uniform number, so draws do not depend on the order in which rows leave the
     batch."""
 
-    def __init__(self, n: int, tokens: int, device: torch.device, generator: torch.Generator):
-        shape = n, tokens
+    def __init__(self, sizes_Q: list[int], tokens: int, device: torch.device, generator: torch.Generator):
+        shape = sum(sizes_Q), tokens
         self.uniform_T_N = torch.rand(shape, dtype=torch.float64, device=device, generator=generator).T.contiguous()
 
     def token(self, t: int, alive_B: torch.Tensor, p_B_V: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ class Stratified(Independent):
     fresh numbers go on."""
 
     def __init__(self, sizes_Q: list[int], tokens: int, device: torch.device, generator: torch.Generator):
-        super().__init__(sum(sizes_Q), tokens, device, generator)
+        super().__init__(sizes_Q, tokens, device, generator)
         shift_Q = torch.rand(len(sizes_Q), dtype=torch.float64, device=device, generator=generator).tolist()
         u_N = [(k + shift) / size for size, shift in zip(sizes_Q, shift_Q, strict=True) for k in range(size)]
         self.u_N = torch.tensor(u_N, dtype=torch.float64, device=device)

@@ -18,17 +18,12 @@ def evaluate(
     queries: Sequence[Query],
     *,
     samples: int,
-    batch_rollouts: int,
-    max_new_tokens: int,
-    temperature: float,
-    seed: int,
-    stratified: bool = False,
+    **how: Any,
 ) -> dict[str, np.ndarray]:
     """`samples` responses to every query: successes_Q, tokens_Q (response tokens, summed), truncated_Q (counts).
-    stratified: see repro.engine.draws."""
+    `how`: the other arguments of repro.engine.sample."""
     columns: dict[str, list[np.ndarray]] = {"successes": [], "tokens": [], "truncated": []}
-    options = {"batch_rollouts": batch_rollouts, "max_new_tokens": max_new_tokens, "temperature": temperature}
-    for chunk in sample(model, tokenizer, queries, samples=samples, seed=seed, stratified=stratified, **options):
+    for chunk in sample(model, tokenizer, queries, samples=samples, **how):
         unfinished_N = ~chunk.responses.finished_N.cpu().numpy()
         columns["successes"].append(chunk.verdicts_N.reshape(-1, samples).sum(1).astype(int))
         columns["tokens"].append(chunk.tokens_N.reshape(-1, samples).sum(1))
@@ -47,14 +42,24 @@ def examine(
     seed: int,
     stratified: bool = False,
 ) -> dict[str, np.ndarray]:
-    """`evaluate` as the settings ask for it: with greedy_Q, whether the likeliest response is right, where they do."""
-    size, longest = evaluation.batch_rollouts, engine.max_new_tokens
-    how: dict[str, Any] = {"batch_rollouts": size, "max_new_tokens": longest, "seed": seed}
-    temperature = evaluation.temperature
-    found = evaluate(model, tokenizer, queries, samples=samples, temperature=temperature, stratified=stratified, **how)
+    """`evaluate` as the settings ask for it, with `likeliest` as greedy_Q where they do."""
+    how = _sampling(engine, evaluation, seed) | {"temperature": evaluation.temperature, "stratified": stratified}
+    found = evaluate(model, tokenizer, queries, samples=samples, **how)
     if evaluation.greedy:
-        found["greedy"] = evaluate(model, tokenizer, queries, samples=1, temperature=GREEDY, **how)["successes"]
+        found["greedy"] = likeliest(model, tokenizer, queries, engine, evaluation, seed=seed)
     return found
+
+
+def likeliest(
+    model: Any, tokenizer: Any, queries: Sequence[Query], engine: Engine, evaluation: Evaluation, *, seed: int
+) -> np.ndarray:
+    """right_Q: whether the likeliest response to each query is right, 0 or 1."""
+    how = _sampling(engine, evaluation, seed) | {"temperature": GREEDY}
+    return evaluate(model, tokenizer, queries, samples=1, **how)["successes"]
+
+
+def _sampling(engine: Engine, evaluation: Evaluation, seed: int) -> dict[str, Any]:
+    return {"batch_rollouts": evaluation.batch_rollouts, "max_new_tokens": engine.max_new_tokens, "seed": seed}
 
 
 def summary(outcome: dict[str, np.ndarray], samples: int) -> dict[str, float]:

@@ -59,11 +59,7 @@ def generate(
     decoder.spread(query_N, max_new_tokens)
 
     n = len(query_N)
-    draws = (
-        Stratified(group_sizes_Q, max_new_tokens, device, generator)
-        if stratified
-        else Independent(n, max_new_tokens, device, generator)
-    )
+    draws = (Stratified if stratified else Independent)(group_sizes_Q, max_new_tokens, device, generator)
     drawn = _Drawn(n, max_new_tokens, pad, device)
     alive_B = torch.arange(n, device=device)  # which response each row of the batch is
     for t in range(max_new_tokens):

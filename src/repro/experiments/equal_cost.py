@@ -53,8 +53,7 @@ def compare(settings: Settings, rate: float, best: Mapping[str, float]) -> Compa
         for measure in (MEASURE, "area")
     }
     arms = pd.concat(runs.values())["arm"].unique()
-    known = {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
-    return Comparison(runs, by_measure[MEASURE], by_measure["area"], families, known)
+    return Comparison(runs, by_measure[MEASURE], by_measure["area"], families, settings.titles_of(arms))
 
 
 def at_best(shared: pd.DataFrame, own: pd.DataFrame, best: Mapping[str, float]) -> pd.DataFrame:

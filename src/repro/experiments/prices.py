@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from repro.paths import DESIGN
 from repro.plots import answers as drawn
-from repro.settings import Settings, Statistics
+from repro.settings import Statistics
 from repro.settings.text import read_mapping
 from repro.stats import compare, rates
 from repro.stats.answers import together
@@ -33,9 +33,9 @@ KS = (4, 16)
 KNOWN = ["run", "panel", *compare.KEYS, "price"]  # of a run, before what it reached
 
 
-def ended(names: Sequence[str], where: Sequence[str] = ("policy",)) -> pd.DataFrame:
+def ended(names: Sequence[str]) -> pd.DataFrame:
     """A row per run of the panels: run, panel, policy, arm, seed, price, and MEASURES when its bill was paid."""
-    runs = compare.load(names, {"price": (rates.PRICE, float)}, where)
+    runs = compare.load(names, {"price": (rates.PRICE, float)})
     last = compare.rows("curves", runs).sort_values("step", kind="stable").groupby("run").last()
     found = last[["accuracy", "greedy", "harder", "harder_greedy"]].rename(columns={"harder_greedy": "harder greedy"})
     for table, before in (("questions", ""), ("harder", "harder ")):
@@ -57,10 +57,6 @@ def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Dat
         for measure in MEASURES
     ]
     return together(asked, families, baseline, statistics)
-
-
-def titles_of(settings: Settings, arms: Sequence[str]) -> dict[str, str]:
-    return {arm: settings.arm(arm).title if arm in settings.all_arms else arm for arm in arms}
 
 
 def figure(told: pd.DataFrame, titles: Mapping[str, str], measure: str, title: str) -> Figure:

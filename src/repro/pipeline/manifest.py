@@ -33,8 +33,7 @@ def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = Non
     packages = {parent for module in modules for parent in _parents(module)}
     digest = text_hash if stage.meta.get("docstrings") else code_hash
     hashes = {str(path.relative_to(paths.ROOT)): digest(path) for path in closure(modules | packages)}
-    shown = [paths.SOURCE / "report"] if stage.report else []
-    shown += [paths.ROOT / entry for entry in stage.meta.get("files", ())]
+    shown = [paths.ROOT / entry for entry in stage.meta.get("files", ())] + (_page() if stage.report else [])
     for path in sorted(file for entry in shown for file in _files(entry)):
         hashes[str(path.relative_to(paths.ROOT))] = text_hash(path)
     return {
@@ -44,6 +43,13 @@ def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = Non
         "modules": dict(sorted(hashes.items())),
         "runs": (_asked(stage, settings) if runs is None else runs) if stage.meta.get("runs") else {},
     }
+
+
+def _page() -> list[Path]:
+    """What makes a page of an executed notebook; README's tables and pictures and the index are of no report."""
+    folder = paths.SOURCE / "report"
+    code = closure(["repro.report.html", "repro.report.provenance"])
+    return [path for path in code if path.parent == folder] + [folder / "template"]
 
 
 def _asked(stage: Stage, settings: Settings) -> dict[str, str]:

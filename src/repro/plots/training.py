@@ -1,6 +1,7 @@
 """Figures over training: accuracy against cost, and dynamics, of a few arms or of a panel per group. Drawing only."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -233,19 +234,12 @@ def _answering(
             tables["gain"] = ahead[ahead["arm"].isin(arms)]
         for measure, table in tables.items():
             parts.append(_means(table, "share", cost, measure, settings).assign(cost=cost, measure=measure))
-    return lines(
-        figure,
-        _titled(pd.concat(parts, ignore_index=True), arms, settings),
-        x="x", y="mean", by="arm", low="low", high="high",
-        choices={
-            "measure": {name: MEASURES[name] for name in tables},
-            "cost": {name: " ".join(AXES[name].split()) for name in costs},
-        },
-        labels=("cost", "measure"),
-        base=settings.arm(settings.baseline).title,
-        groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
-        shown=[settings.arm(arm).title for arm in shown],
-    )  # fmt: skip
+    choices = {
+        "measure": {name: MEASURES[name] for name in tables},
+        "cost": {name: " ".join(AXES[name].split()) for name in costs},
+    }
+    options = {"labels": ("cost", "measure"), "shown": [settings.arm(arm).title for arm in shown]}
+    return _lines_of_arms(figure, parts, arms, settings, choices=choices, **options)
 
 
 def _answering_steps(
@@ -261,15 +255,8 @@ def _answering_steps(
         parts.append(means[means["at"] % every == 0].assign(measure=metric))
     if not parts:
         return figure
-    return lines(
-        figure,
-        _titled(pd.concat(parts, ignore_index=True), arms, settings),
-        x="x", y="mean", by="arm", low="low", high="high",
-        choices={"measure": {metric: DYNAMICS[metric] for metric in metrics}},
-        labels=("training step", "measure"),
-        base=settings.arm(settings.baseline).title,
-        groups={settings.arm(arm).title: settings.arm(arm).group for arm in arms},
-    )  # fmt: skip
+    choices = {"measure": {name: DYNAMICS[name] for name in metrics}}
+    return _lines_of_arms(figure, parts, arms, settings, choices=choices, labels=("training step", "measure"))
 
 
 def _means(table: pd.DataFrame, at: str, x: str, y: str, settings: Settings) -> pd.DataFrame:
@@ -289,11 +276,17 @@ def _means(table: pd.DataFrame, at: str, x: str, y: str, settings: Settings) -> 
     return pd.concat(parts, ignore_index=True)
 
 
-def _titled(table: pd.DataFrame, arms: Sequence[str], settings: Settings) -> pd.DataFrame:
-    """`table` in the order of `arms`, which are named as in figures."""
+def _lines_of_arms(
+    figure: Figure, means: list[pd.DataFrame], arms: Sequence[str], settings: Settings, **options: Any
+) -> Figure:
+    """`lines` of `_means`, in the order of `arms`, which are named and grouped as in figures."""
+    table, titles = pd.concat(means, ignore_index=True), settings.titles_of(arms)
     place = table["arm"].map({arm: place for place, arm in enumerate(arms)})
     ordered = table.iloc[np.argsort(place.to_numpy(), kind="stable")]
-    return ordered.assign(arm=ordered["arm"].map({arm: settings.arm(arm).title for arm in arms}))
+    ordered = ordered.assign(arm=ordered["arm"].map(titles))
+    options |= {"base": settings.arm(settings.baseline).title}
+    options |= {"groups": {title: settings.arm(arm).group for arm, title in titles.items()}}
+    return lines(figure, ordered, x="x", y="mean", by="arm", low="low", high="high", **options)
 
 
 def with_axis(evaluations: pd.DataFrame, axis: str) -> pd.DataFrame:

@@ -34,7 +34,7 @@ def front_picture(settings: Settings) -> "Figure":
 
     runs = prices.ended(prices.BILL)
     told = prices.answers(runs, settings.baseline, settings.statistics)
-    titles = prices.titles_of(settings, runs["arm"].unique())
+    titles = settings.titles_of(runs["arm"].unique())
     return prices.figure(told, titles, "accuracy", "Which methods end higher for the same bill?")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from repro import arms, paths
-from repro.engine.evaluate import both, examine, summary
+from repro.engine.evaluate import both, examine, likeliest, summary
 from repro.engine.groups import sample_groups
 from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.engine.progress import Watch
@@ -125,7 +125,7 @@ def _more(settings: Settings, model: Any, tokenizer: Any, pools: QueryPools) -> 
     described, found = settings.policy, {}
     how = {"engine": settings.engine, "evaluation": settings.evaluation, "seed": described.seed}
     if settings.evaluation.greedy:
-        found["greedy"] = summary(examine(model, tokenizer, pools.evaluation, samples=1, **how), 1)["greedy"]
+        found["greedy"] = float(likeliest(model, tokenizer, pools.evaluation, **how).mean())
     if not pools.harder:
         return found
     samples = described.describe_groups * described.group_size

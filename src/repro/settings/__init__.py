@@ -7,7 +7,18 @@ is a SettingsError of one sentence with the key and, if there is one, the neares
 from repro.settings.arm import WORDS, Arm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.reading import check_parameters, load, merge, parse, stored, validated
-from repro.settings.schema import ON_VERL, SCHEDULING, Engine, Evaluation, Family, Policy, Settings, Statistics, Task
+from repro.settings.schema import (
+    ON_VERL,
+    SCHEDULING,
+    Engine,
+    Evaluation,
+    Family,
+    Policy,
+    Settings,
+    Statistics,
+    Task,
+    weight_at,
+)
 from repro.settings.studies import Fidelity, Mix
 
 __all__ = [
@@ -32,4 +43,5 @@ __all__ = [
     "parse",
     "stored",
     "validated",
+    "weight_at",
 ]

@@ -1,7 +1,7 @@
 """The sections of params.yaml."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -197,6 +197,16 @@ class Engine(Section):
     stop_gflops: Positive | None = None
 
 
+def weight_at(price: float, generation: float, rest: float) -> float:
+    """What a FLOP of generation costs, in other FLOPs: w with w·G / (w·G + R) = price for one who spends G FLOPs on
+    generation and R on the rest.
+
+    >>> weight_at(0.75, 2.0, 6.0)
+    9.0
+    """
+    return price / (1 - price) * rest / generation
+
+
 class Evaluation(Section):
     """Held-out accuracy at `budgets` equal shares of `budget_gflops`, the baseline's total cost. None: no budget is
     known, as at the papers' scale, and runs are evaluated every `engine.log_every` steps (on verl always).
@@ -230,12 +240,10 @@ class Evaluation(Section):
 
     @property
     def weight(self) -> float:
-        """What a FLOP of generation costs, in FLOPs of training: w with w·G / (w·G + R) = price for a baseline that
-        spends G on generation and R on the rest."""
+        """That of a FLOP of generation where it has its `price` in the baseline's bill."""
         if self.price is None:
             return 1.0
-        rest = self.budget_gflops - self.generation_gflops
-        return self.price / (1 - self.price) * rest / self.generation_gflops
+        return weight_at(self.price, self.generation_gflops, self.budget_gflops - self.generation_gflops)
 
     @property
     def bill_gflops(self) -> float | None:
@@ -385,6 +393,10 @@ class Settings(Section):
     def place_of(self, name: str) -> str:
         """Where params.yaml has the arm, for errors."""
         return f"arms.{name}" if name in self.arms else f"more_arms.{name}"
+
+    def titles_of(self, names: Iterable[str]) -> dict[str, str]:
+        """{arm: its title}; its name where a run's arm is no longer in params.yaml."""
+        return {name: self.arm(name).title if name in self.all_arms else name for name in names}
 
     def seeds_of(self, name: str) -> list[int]:
         """The seeds an arm is trained with."""

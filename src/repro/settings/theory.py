@@ -17,6 +17,8 @@ from repro.settings.fields import (
     require_room,
 )
 
+Several = Annotated[int, Field(ge=2, le=LARGEST)]
+
 
 class Study(Section):
     """The parameters of one notebook."""
@@ -31,28 +33,29 @@ class Study(Section):
 class SgdTheory(Study):
     """Parameters of notebooks/theory/sgd.ipynb, all ours; the paper's values were not available to us."""
 
-    n_points: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_points: Several
     dimension: Count
     norm_low: Positive
     norm_high: Positive
     cost_low: Positive
     cost_high: Positive
     n_iterations: Count
-    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_trials: Several
     radius: Positive
     seed: Seed
 
     @model_validator(mode="after")
-    def low_to_high(self):
-        for name in ("norm", "cost"):
-            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-            if low > high:
-                raise ValueError(f"{name}_low {low} is above {name}_high {high}; swap them")
-        return self
+    def ends_and_points_fit(self):
+        return _determined(_ordered(self, also_equal=True))
 
-    @model_validator(mode="after")
-    def enough_points(self):
-        return _determined(self)
+
+def _ordered(study: Any, also_equal: bool) -> Any:
+    """The study; ValueError if the lowest norm or cost is not below the highest, or `also_equal`."""
+    for name in ("norm", "cost"):
+        low, high = getattr(study, f"{name}_low"), getattr(study, f"{name}_high")
+        if low > high or (low == high and not also_equal):
+            raise ValueError(f"{name}_low {low} is not below {name}_high {high}; swap them, or move one")
+    return study
 
 
 def _determined(study: Any) -> Any:
@@ -78,7 +81,7 @@ class SgdRegimesTheory(Study):
     drift: Annotated[float, Field(gt=0, lt=1)]
     radius: Positive
     n_iterations: Annotated[int, Field(ge=512, le=LARGEST)]
-    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_trials: Several
     dramatic_points: Annotated[list[Annotated[int, Field(ge=5, le=LARGEST)]], Field(min_length=1)]
     seed: Seed
 
@@ -96,36 +99,32 @@ class ProxyTheory(Study):
     """Parameters of notebooks/theory/proxy.ipynb, all our assumptions. `n_groups` and `group_size`: the batch of the
     noise ablation; `beta`: its smoothing."""
 
-    n_components: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_components: Several
     norm_low: Positive
     norm_high: Positive
     cost_low: Positive
     cost_high: Positive
     n_instances: Count
-    n_draws: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_draws: Several
     n_groups: Annotated[int, Field(ge=16, le=LARGEST)]  # fewer may all be silent
-    group_size: Annotated[int, Field(ge=2, le=LARGEST)]
+    group_size: Several
     beta: Annotated[float, Field(gt=0, le=1)]
     seed: Seed
 
     @model_validator(mode="after")
-    def low_below_high(self):
-        for name in ("norm", "cost"):
-            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-            if low >= high:
-                raise ValueError(f"{name}_low {low} is not below {name}_high {high}")
-        return self
+    def ends_are_apart(self):
+        return _ordered(self, also_equal=False)
 
 
 class LowerBoundTheory(Study):
     """Parameters of notebooks/theory/lower_bound.ipynb, all our assumptions. `spread`: highest over lowest cost of the
     simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
 
-    n_components: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_components: Several
     lipschitz: Positive
     epsilon: Positive
     spread: Annotated[float, Field(ge=1, allow_inf_nan=False)]
-    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_trials: Several
     seed: Seed
 
     @model_validator(mode="after")
@@ -148,11 +147,11 @@ class SubsetTheory(Study):
     n_components: Annotated[int, Field(ge=2, le=16)]  # all subsets are enumerated
     n_instances: Count
     tail: Annotated[float, Field(ge=0.1, le=1 / SMALLEST)]  # draws of a lower one overflow
-    n_points: Annotated[int, Field(ge=2, le=LARGEST)]
-    dimension: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_points: Several
+    dimension: Several
     budgets: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2)]
     n_iterations: Annotated[int, Field(ge=16, le=LARGEST)]
-    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_trials: Several
     seed: Seed
 
     @model_validator(mode="after")
@@ -167,16 +166,16 @@ class VarianceTheory(Study):
     of success rates matches its 70% of groups with a signal; everything else is ours."""
 
     group_size: Annotated[int, Field(ge=4, le=128)]  # all smaller binary groups are enumerated, in cubic time
-    keep: Annotated[int, Field(ge=2, le=LARGEST)]
-    n_vectors: Annotated[int, Field(ge=2, le=LARGEST)]
-    vocabulary: Annotated[int, Field(ge=2, le=LARGEST)]
+    keep: Several
+    n_vectors: Several
+    vocabulary: Several
     length: Annotated[int, Field(ge=1, le=LARGEST)]
     hidden: Count
     sharpness: Annotated[float, Field(ge=0, le=100)]
     n_queries: Count
-    n_groups: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_groups: Several
     batch_groups: Count
-    n_batches: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_batches: Several
     alpha: Positive
     beta: Positive
     seed: Seed
@@ -203,16 +202,16 @@ class GroupSizeTheory(Study):
     alpha: Positive
     beta: Positive
     samples: Count
-    uniform: Annotated[int, Field(ge=2, le=LARGEST)]
-    smallest: Annotated[int, Field(ge=2, le=LARGEST)]
+    uniform: Several
+    smallest: Several
     largest: Count
     unsolvable_share: Share
     passes: Positive
     profile_price: NonNegative
     margin: Annotated[float, Field(gt=0, lt=0.5)]
-    n_groups: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_groups: Several
     n_queries: Count
-    n_trials: Annotated[int, Field(ge=2, le=LARGEST)]
+    n_trials: Several
     seed: Seed
 
     @model_validator(mode="after")

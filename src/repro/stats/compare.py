@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from repro.settings import weight_at
 from repro.stats import panels
 from repro.stats.answers import told
 from repro.stats.nested import nested
@@ -115,16 +116,13 @@ def pass_at(asked: pd.DataFrame, ks: Sequence[int], by: Sequence[str] = ("run",)
 def weight_of(curves: pd.DataFrame, baseline: str, share: float) -> float:
     """The weight w of a generation FLOP at which generating is `share` of the baseline's bill."""
     spent = _bills(curves, baseline)[["flops_generate", "flops"]].mean()
-    today = spent["flops_generate"] / spent["flops"]
-    return share * (1 - today) / ((1 - share) * today)
+    return weight_at(share, spent["flops_generate"], spent["flops"] - spent["flops_generate"])
 
 
 def priced(curves: pd.DataFrame, baseline: str, weight: float) -> pd.DataFrame:
     """`curves` with `cost`, w·flops_generate + flops_score + flops_train, and `share`, of the budget: what the
     baseline has paid, at this price, when it has spent its base policy's budget of FLOPs, mean over its seeds."""
     cost = weight * curves["flops_generate"] + curves["flops_score"] + curves["flops_train"]
-    if weight == 1:
-        return curves.assign(cost=cost)
     bills = _bills(curves.assign(cost=cost), baseline)["cost"].groupby("policy").mean()
     return curves.assign(cost=cost, share=cost / curves["policy"].map(bills))
 

@@ -52,6 +52,11 @@ class RunOnVerl:
         arm = settings.arm(section.arm)
         method = build(section.arm, arm)
         check_arm(section.arm, method)
+        if settings.evaluation.price or settings.engine_of(section.arm).stop_gflops:
+            raise SettingsError(
+                "a run on verl ends with its last step, whatever it has paid: leave out evaluation.price and "
+                "engine.stop_gflops"
+            )
         rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
         per_step = section.get("rollouts_per_step") or config.data.train_batch_size * rollout.n
         minibatch = section.get("minibatch") or actor.ppo_mini_batch_size * rollout.n

@@ -1,8 +1,9 @@
 """What every backend is and returns: many samples of any language model, tokens with their log-probabilities."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def stop_tokens(stop: int | Sequence[int]) -> list[int]:
     return [stop] if isinstance(stop, int) else [int(each) for each in stop]
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """The interface of both engines; a context manager that frees its memory and processes."""
 
     name: str
@@ -89,15 +90,29 @@ class Backend(Protocol):
         `stop`: one token or several, any of which ends a response. `top_p`: sample from the nucleus, the smallest set
         of tokens with this much probability mass in the tempered distribution (Holtzman et al., 2020), renormalised.
         """
+        stops, how = stop_tokens(stop), {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+        rows, seconds = self._draw([list(prompt) for prompt in prompts_Q], samples, stops, seed, **how)
+        return Samples.of(self.tokenizer, rows, stops, seconds)
 
+    @abstractmethod
+    def _draw(
+        self, prompts_Q: list[list[int]], samples: int, stops: list[int], seed: int, **how: Any
+    ) -> tuple[list[tuple], float]:
+        """Rows of (ids, log-probabilities), at least up to the first stop token, and the seconds. `how`: `sample`'s
+        max_new_tokens, temperature and top_p."""
+
+    @abstractmethod
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Log-probabilities, at temperature 1, of each response's tokens after its prompt, teacher-forced; nats."""
 
+    @abstractmethod
     def close(self) -> None: ...
 
-    def __enter__(self) -> "Backend": ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: Any) -> None:
+        self.close()
 
 
 def largest_difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.backends.base import Samples, stop_tokens
+from repro.engine.backends.base import Backend
 
 BATCH_ROLLOUTS = 64  # sampled at a time, without splitting a query; a 135 M model is not faster with more
 
 
-class Transformers:
+class Transformers(Backend):
     """See `Backend`. `model` and `tokenizer` may be given instead of `folder`."""
 
     name = "transformers"
@@ -33,43 +33,33 @@ class Transformers:
             model, tokenizer = load_policy(folder, dtype=dtype)
         self.model, self.tokenizer, self.threads = model, tokenizer, threads
 
-    def sample(
-        self,
-        prompts_Q: Sequence[Sequence[int]],
-        samples: int,
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        stop: int | Sequence[int],
-        seed: int,
-        top_p: float = 1.0,
-    ) -> Samples:
+    def _draw(
+        self, prompts_Q: list[list[int]], samples: int, stops: list[int], seed: int, top_p: float = 1.0, **how: Any
+    ) -> tuple[list[tuple], float]:
         import torch
 
         from repro.engine.generate import generate
 
-        stops = stop_tokens(stop)  # generation ends at the first one; responses are cut later at any other
-        model = self.model if top_p == 1.0 else Nucleus(self.model, top_p, temperature)
+        model = self.model if top_p == 1.0 else Nucleus(self.model, top_p, how["temperature"])
         generator = torch.Generator(device=self.model.device).manual_seed(seed)
         chunk = max(1, BATCH_ROLLOUTS // samples)
         started, rows = time.monotonic(), []
         with self._threads():
             for start in range(0, len(prompts_Q), chunk):
-                part = [list(prompt) for prompt in prompts_Q[start : start + chunk]]
+                part = prompts_Q[start : start + chunk]
                 responses = generate(
                     model,
                     part,
                     [samples] * len(part),
-                    max_new_tokens=max_new_tokens,
-                    eos=stops[0],
+                    eos=stops[0],  # responses are cut later at any other
                     pad=stops[0],
-                    temperature=temperature,
                     generator=generator,
+                    **how,
                 )
                 arrays = (responses.ids_N_T, responses.logprob_N_T, responses.mask_N_T)
                 for ids, logprob, mask in zip(*(array.cpu().numpy() for array in arrays), strict=True):
                     rows.append((ids[mask], logprob[mask]))
-        return Samples.of(self.tokenizer, rows, stops, time.monotonic() - started)
+        return rows, time.monotonic() - started
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         import torch
@@ -85,12 +75,6 @@ class Transformers:
 
     def close(self) -> None:
         self.model = None
-
-    def __enter__(self) -> "Transformers":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
 
     @contextmanager
     def _threads(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.backends.base import AGREE, MAX_LENGTH, BackendError, Samples, largest_difference, stop_tokens
+from repro.engine.backends.base import AGREE, MAX_LENGTH, Backend, BackendError, largest_difference
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its default is half the memory
@@ -38,7 +38,7 @@ class StaleWeights(BackendError):
     """The engine does not use the weights that it was given."""
 
 
-class Vllm:
+class Vllm(Backend):
     """See `Backend`. Starting takes about 15 seconds, most of it vLLM's import."""
 
     name = "vllm"
@@ -69,23 +69,12 @@ class Vllm:
                 f"whether this vLLM supports the model's architecture ({reason})"
             ) from error
 
-    def sample(
-        self,
-        prompts_Q: Sequence[Sequence[int]],
-        samples: int,
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        stop: int | Sequence[int],
-        seed: int,
-        top_p: float = 1.0,
-    ) -> Samples:
+    def _draw(
+        self, prompts_Q: list[list[int]], samples: int, stops: list[int], seed: int, max_new_tokens: int, **how: Any
+    ) -> tuple[list[tuple], float]:
         # One request per sample: with n > 1 in one request, seeds have crashed vLLM 0.31.
-        prompts_N = [list(prompt) for prompt in prompts_Q for _ in range(samples)]
-        stops = stop_tokens(stop)
-        options = {"max_tokens": max_new_tokens, "temperature": temperature, "stop_token_ids": stops, "top_p": top_p}
-        rows, seconds = self._ask("sample", prompts_N, options, seed)
-        return Samples.of(self.tokenizer, rows, stops, seconds)
+        prompts_N = [prompt for prompt in prompts_Q for _ in range(samples)]
+        return self._ask("sample", prompts_N, {"max_tokens": max_new_tokens, "stop_token_ids": stops, **how}, seed)
 
     def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
         whole = [[*map(int, prompt), *map(int, ids)] for prompt, ids in zip(prompts_N, ids_N, strict=True)]
@@ -126,12 +115,6 @@ class Vllm:
             self._process.kill()
             self._process.wait()
         self._log.close()
-
-    def __enter__(self) -> "Vllm":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
 
     def _send_weights(self, model: Any, repack: bool = True) -> None:
         from safetensors.torch import save_file

@@ -148,7 +148,7 @@ def evaluations_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -
 
 
 def _evaluate(snapshot: Snapshot) -> dict[str, Any]:
-    from repro.engine.evaluate import evaluate
+    from repro.engine.evaluate import evaluate, summary
     from repro.policy.model import load_policy
     from repro.tasks.queries import make_pools
 
@@ -170,10 +170,8 @@ def _evaluate(snapshot: Snapshot) -> dict[str, Any]:
         temperature=settings.evaluation.temperature,
         seed=stream_seed(snapshot.seed, snapshot.step, "evaluate"),
     )
-    n = snapshot.samples * len(queries)
-    names = {"accuracy": "successes", "response_tokens": "tokens", "truncated": "truncated"}
-    means = {name: float(outcome[column].sum() / n) for name, column in names.items()}
-    return {"arm": snapshot.arm, "seed": snapshot.seed, "step": snapshot.step, "samples": snapshot.samples, **means}
+    known = {"arm": snapshot.arm, "seed": snapshot.seed, "step": snapshot.step}
+    return known | summary(outcome, snapshot.samples)
 
 
 def steps_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFrame:
