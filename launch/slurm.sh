@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # launch/run.sh under SLURM, on all nodes of the job; submit it from the root of the repository.
-#   sbatch --nodes=2 launch/slurm.sh [SCALE] ARM [options of launch/run.sh]
+#   sbatch --nodes=2 launch/slurm.sh --arm ARM --preset PRESET [options of launch/run.sh]
 # An interrupted job is requeued and resumes from the last checkpoint, and so is one that reaches its time limit.
 #SBATCH --job-name=repro
 #SBATCH --nodes=1
@@ -15,7 +15,7 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 fail() { echo "repro: $*" >&2; exit 1; }
-how="sbatch --nodes=2 launch/slurm.sh [SCALE] ARM, from the root of the repository"
+how="sbatch --nodes=2 launch/slurm.sh --arm ARM --preset PRESET, from the root of the repository"
 [[ ${SLURM_SUBMIT_DIR:-} && ${SLURM_JOB_NODELIST:-} ]] || fail "this script must run as a SLURM job: $how"
 [[ -f $SLURM_SUBMIT_DIR/launch/environment.sh ]] || fail "$SLURM_SUBMIT_DIR is not the root of the repository: $how"
 (($#)) || fail "which arm of params.yaml? $how"
@@ -25,7 +25,7 @@ source launch/requeue.sh
 gpus=${SLURM_GPUS_ON_NODE:-8} cpus=${SLURM_CPUS_PER_TASK:-64}
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-python -m repro.paper_scale overrides "$@" --nodes "${#hosts[@]}" --gpus "$gpus" >/dev/null # ends the job if an argument is wrong
+python -m repro.verl "$@" --nodes "${#hosts[@]}" --gpus "$gpus" --check >/dev/null # ends the job if an argument is wrong
 
 # Ray: the head on the first node, a worker on each of the others; they exit with the job.
 on() { srun --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --overlap -w "$@"; }

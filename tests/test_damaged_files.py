@@ -22,12 +22,11 @@ from repro.evaluation.store import Store
 from repro.experiments.language_model import summary as language_model
 from repro.experiments.profile import measure
 from repro.files import Unreadable, write_json, write_parquet
-from repro.paper_scale import scales
 from repro.pipeline import lock, stage
 from repro.policy.flops import FlopCounter
 from repro.runs import make, store
 from repro.stats import panels
-from repro.verl import questions
+from repro.verl import papers, questions
 
 SETTINGS = settings_module.load(scale="smoke")
 
@@ -89,8 +88,8 @@ def notebook(place: Path) -> tuple[Path, Callable]:
 
 
 def table_of_a_paper(place: Path) -> tuple[Path, Callable]:
-    shutil.copy(scales.FILES[0], place)
-    return place / scales.FILES[0].name, lambda: scales.read(place / scales.FILES[0].name)
+    shutil.copy(papers.FILES[0], place)
+    return place / papers.FILES[0].name, lambda: papers.read(place / papers.FILES[0].name)
 
 
 def panel(place: Path) -> tuple[Path, Callable]:

@@ -123,7 +123,7 @@ def test_the_wheel_is_typed_and_has_the_settings_wherever_it_is_used(venv):
         """
 from repro import paths
 print((paths.PACKAGE / "py.typed").exists(), paths.PARAMS.read_text().startswith("#"), paths.ROOT == paths.Path.cwd())
-print(*sorted(path.stem for path in (paths.CONFIGS / "papers/scales").iterdir()), paths.SOURCE == paths.PACKAGE)
+print(*sorted(path.stem for path in (paths.CONFIGS / "verl/presets/papers").iterdir()), paths.SOURCE == paths.PACKAGE)
 """,
     )
     assert told.split("\n")[:2] == ["True True True", "cost-aware-learning d3s True"]

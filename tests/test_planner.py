@@ -12,8 +12,8 @@ from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.memory import memory
 from repro.experiments.planner.models import ARCHITECTURES
 from repro.methods.group_sizes.posterior import expected_informative
-from repro.paper_scale import SCALES
 from repro.policy.flops import FlopCounter
+from repro.verl.papers import SCALES
 
 SETTINGS = settings_module.load(scale="cpu")
 SCALE = SCALES["paper-qwen2-5-math-1-5b-instruct"]

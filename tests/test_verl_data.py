@@ -14,6 +14,7 @@ from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.plans.sgpo import sgpo
 from repro.settings import Arm, SettingsError, load
 from repro.tasks.queries import Query, make_pools, verify
+from repro.verl import ready
 from repro.verl.data import (
     SIZE,
     QueryInfo,
@@ -152,19 +153,21 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--arm", "grpo", "--scale", "paper-qwen3-4b"], "trains on GPUs"),
+        (["--arm", "grpo", "--scale", "paper-qwen3-4b"], "paper-qwen3-4b needs GPUs, and there is none here"),
         (["--arm", "grpo", "--scale", "smoke", "--ranks", "3"], "does not divide the 32 rollouts"),
         (["--arm", "zfv", "--scale", "smoke"], "did you mean 'zvf'"),
         (["--arm", "grpo", "--scale", "smoke"], "holds a run: resume it with --resume"),
     ],
 )
-def test_a_command_that_cannot_run_is_refused_before_anything_is_made(arguments, message, tmp_path):
+def test_a_command_that_cannot_run_is_refused_before_anything_is_made(arguments, message, tmp_path, monkeypatch):
     pytest.importorskip("verl", reason="verl is not installed here: `make extra-verl` installs it")
     from repro.verl.__main__ import main
 
     (tmp_path / "grpo" / "seed-0").mkdir(parents=True)
     (tmp_path / "grpo" / "seed-0" / SETTINGS).write_text(load(scale="smoke").model_dump_json())
-    with pytest.raises(SettingsError, match=message):
+    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises((SettingsError, ready.NotReady), match=message):
         main([*arguments, "--output", str(tmp_path)])
 
 

@@ -1,6 +1,5 @@
 """`python -m repro.verl --model …`: one's own model and data, composed, checked and written without Ray or a GPU."""
 
-import argparse
 import asyncio
 import json
 import os
@@ -20,9 +19,11 @@ from repro.engine.backends.load import ModelMissing, fetch
 from repro.paths import ROOT
 from repro.settings import SettingsError
 from repro.verl import compose as composing
-from repro.verl import own, questions, ready, sums
+from repro.verl import prepare as own
+from repro.verl import presets, questions, ready, sums
 from repro.verl.identity import BLOCK, PLACES, hash_rows, hash_weights
-from repro.verl.own import Own
+from repro.verl.layers import Asked
+from repro.verl.presets import Preset
 from repro.verl.run import RunOnVerl
 
 SETTINGS = settings_module.load()
@@ -47,8 +48,6 @@ def test_a_damaged_base_configuration_is_one_sentence(text, tmp_path, monkeypatc
 @pytest.mark.verl
 def test_an_override_sets_the_value_of_one_key(tmp_path):
     """A mapping, null or a file for a section would get past what reads overrides by their keys."""
-    from repro.verl.config import compose as of_the_small_policy
-
     verls = composing.compose([])
     for entry, said in (
         ("data={train_files: mine.parquet}", "data is a section"),
@@ -69,9 +68,8 @@ def test_an_override_sets_the_value_of_one_key(tmp_path):
         "actor_rollout_ref.actor.optim.betas.0=0.8",
     ):
         composing.require_one_value(entry, verls)
-    for compose in (lambda *entries: composing.compose(entries), lambda entry: of_the_small_policy({}, [entry])):
-        with pytest.raises(SettingsError, match=r"^data=.*: data is a section"):
-            compose("data={train_files: mine.parquet}")
+    with pytest.raises(SettingsError, match=r"^data=.*: data is a section"):
+        composing.compose(["data={train_files: mine.parquet}"])
 
 
 def test_a_key_that_the_command_decides_is_refused_however_it_is_written():
@@ -81,10 +79,14 @@ def test_a_key_that_the_command_decides_is_refused_however_it_is_written():
     composing.refuse(["data.val_files_kept=a", "repro.best=null"], own.INSTEAD)
 
 
-def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Own:
+def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Asked:
     data = write_lines(folder / "mine.jsonl")
-    said = (*SMALL, *overrides)
-    return Own(arm=arm, model=str(fetch("tiny")), data=data, output=folder / "run", overrides=said, **more)
+    told = {"preset": presets.find("own"), "data": data, "output": folder / "run", "overrides": (*SMALL, *overrides)}
+    return Asked(arm=arm, model=str(fetch("tiny")), **{**told, **more})
+
+
+def written(run: own.Prepared):
+    return own.write(run, None, own.planned(run, None))
 
 
 def test_own_questions_are_lines_or_verls_rows_with_their_place(tmp_path):
@@ -138,7 +140,7 @@ def test_bad_data_are_named_with_their_line(tmp_path):
     with pytest.raises(SettingsError, match="there is no file"):
         questions.load("nowhere.jsonl")
     with pytest.raises(SettingsError, match="did you mean 'gpu-smoke'"):
-        own.preset("gpu-smok")
+        presets.find("gpu-smok")
 
 
 class Thinking:
@@ -208,23 +210,23 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla" and config.algorithm.filter_groups.enable
     assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "repro_text"
     assert (config.trainer.device, config.actor_rollout_ref.rollout.name) == ("cuda", "vllm")
-    own.write(run)
+    written(run)
     plan = pd.read_parquet(tmp_path / "run/plan.parquet")
     assert set(plan["__rollout_n__"]) == {4} and len(plan) == 8 * (4 * own.ROUNDS + 1)
     of_verl = RunOnVerl.of(config)
     assert (of_verl.rollouts_per_step, of_verl.updates, of_verl.settings.scale) == (32, 2, "own")
-    own.write(run)  # the same again
+    written(run)  # the same again
     assert config.repro.best == "mine"
     told = mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=4")
     (tmp_path / "mine.jsonl").write_text((tmp_path / "mine.jsonl").read_text().replace('"answer": 40', '"answer": 41'))
     with pytest.raises(SettingsError, match=r"settings of verl \(the rows of the data: \w{16} → \w{16}\): restore"):
-        own.write(own.prepare(told, SETTINGS, tokenizer))
+        written(own.prepare(told, SETTINGS, tokenizer))
     other = own.prepare(mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=2"), SETTINGS)
     with pytest.raises(SettingsError, match="was begun with other settings"):
-        own.write(other)
+        written(other)
     rate = mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.actor.optim.betas=[0.8,0.9]")
     with pytest.raises(SettingsError, match=r"other settings of verl \(.*betas"):
-        own.write(own.prepare(rate, SETTINGS, tokenizer))
+        written(own.prepare(rate, SETTINGS, tokenizer))
 
     spelt = mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=int('4')")  # as Hydra reads it
     assert own.prepare(spelt, SETTINGS).method.plan.keywords == {"group_size": 4}
@@ -246,7 +248,7 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
             ["trainer.save_freq=4"],
             r"^trainer\.test_freq=10 is no multiple of trainer\.save_freq=4, .*=null$",
         ),
-        (["data.train_files=a.parquet"], r"^data\.train_files=a\.parquet: .* name the questions as --data"),
+        (["data.train_files=a.parquet"], r"^data\.train_files=a\.parquet: .* name the questions, or .* as --data"),
         (["++data.val_files=[a.parquet]"], "--validation, beside --data"),
         (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
         (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
@@ -258,10 +260,8 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         with pytest.raises(SettingsError, match=sentence):
             own.prepare(mine(tmp_path, "zvf", *overrides), SETTINGS, tokenizer)
     for preset in ({"data.train_files": "a"}, {"data": {"train_files": "a"}}):
-        with pytest.raises(SettingsError, match=r"name the questions as --data|data is a section"):
-            own.prepare(mine(tmp_path, "zvf", preset={"overrides": preset}), SETTINGS, tokenizer)
-    with pytest.raises(SettingsError, match="plans from a profile"):
-        own.prepare(mine(tmp_path, "sgpo"), SETTINGS)
+        with pytest.raises(SettingsError, match=r"name the questions, .* as --data|data is a section"):
+            own.prepare(mine(tmp_path, "zvf", preset=Preset("mine", overrides=preset)), SETTINGS, tokenizer)
 
 
 def test_a_model_and_rows_are_known_by_what_they_hold(tmp_path):
@@ -279,7 +279,7 @@ def test_a_model_and_rows_are_known_by_what_they_hold(tmp_path):
 
 @pytest.mark.verl
 def test_what_the_small_policys_settings_decide_is_refused(tmp_path):
-    from repro.verl.__main__ import train
+    from repro.verl.study import train
 
     for override, cure in (
         ("actor_rollout_ref.rollout.n=4", "group_size of the arm's plan"),
@@ -310,7 +310,9 @@ def test_the_command_checks_without_ray_and_a_preset_needs_a_gpu(tmp_path, monke
         main(["--arm", "zvf", "--preset", "gpu-smoke", "--device", "cuda"])
     with pytest.raises(SettingsError, match="name your data too"):
         main(["--arm", "zvf", "--model", "my/model"])
-    with pytest.raises(SettingsError, match="--data goes with --model"):
+    with pytest.raises(SettingsError, match=r"^--resume goes with --preset study"):
+        main(["--arm", "zvf", "--model", "my/model", "--data", data, "--resume"])
+    with pytest.raises(SettingsError, match="--data goes with --model or"):
         main(["--arm", "zvf", "--data", data])
     for option in ("--model", "--preset"):
         with pytest.raises(SettingsError, match=f"{option} is empty: name one"):
@@ -373,7 +375,7 @@ sys.exit(main())
 
 @pytest.mark.verl
 def test_one_command_writes_the_run_and_starts_verl_with_it(tmp_path, monkeypatch):
-    from repro.verl.launch import launch
+    from repro.verl.__main__ import main
     from repro.verl.start import ENVIRONMENT
 
     started = []
@@ -382,12 +384,9 @@ def test_one_command_writes_the_run_and_starts_verl_with_it(tmp_path, monkeypatc
     for name in (*ENVIRONMENT, "CUDA_VISIBLE_DEVICES", "RAY_ADDRESS"):  # what the launch sets is undone
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    chosen = argparse.Namespace(
-        **{"arm": "grpo", "model": "tiny", "data": "sums", "validation": (), "preset": None, "device": None},
-        **{"nodes": None, "gpus": None, "check": False, "ranks": 2, "output": tmp_path, "seed": 1, "steps": 2},
-        **{"profiles": None, "measure": False, "words": [], "overrides": list(SMALL)},
-    )
-    assert launch(chosen) == tmp_path / "grpo/seed-1/tables"
+    words = ["--arm", "grpo", "--model", "tiny", "--data", "sums", "--ranks", "2", "--seed", "1", "--steps", "2"]
+    main([*words, "--output", str(tmp_path), *SMALL])
     (config,) = started
+    assert config.repro.output == str(tmp_path / "grpo/seed-1/tables")
     assert (config.trainer.total_training_steps, config.ray_kwargs.ray_init.num_gpus) == (2, 2)
     assert Path(config.data.train_files).exists() and Path(config.data.val_files).exists()

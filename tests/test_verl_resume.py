@@ -299,7 +299,8 @@ def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):
 
 
 def test_a_configuration_that_does_something_else_than_the_arm_is_refused():
-    from repro.verl.config import compose
+    from repro.verl.compose import compose
+    from repro.verl.layers import written
     from repro.verl.loss import actor_settings
     from repro.verl.run import check_config
 
@@ -307,7 +308,7 @@ def test_a_configuration_that_does_something_else_than_the_arm_is_refused():
     said = {f"actor_rollout_ref.actor.{key}": value for key, value in actor_settings(method, 32).items()}
     said |= {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.use_dynamic_bsz": True}
     said["data.max_response_length"] = 32
-    check_config(compose(said, ["actor_rollout_ref.actor.clip_ratio_c=3.0"]), method)
+    check_config(compose([*written(said), "actor_rollout_ref.actor.clip_ratio_c=3.0"]), method)
     for override in (
         "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum",
@@ -315,4 +316,4 @@ def test_a_configuration_that_does_something_else_than_the_arm_is_refused():
         "algorithm.rollout_correction.bypass_mode=true",
     ):
         with pytest.raises(SettingsError, match=override.partition("=")[0]):
-            check_config(compose(said, [override]), method)
+            check_config(compose([*written(said), override]), method)

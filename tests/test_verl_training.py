@@ -131,7 +131,7 @@ def test_the_policy_moves_and_both_replicas_follow_it(tables):
 
 def test_groups_have_the_sizes_of_the_plan_of_their_step(tables, project):
     run = project / "build/verl/everything" / f"seed-{SEED}"
-    for step, file in enumerate((run / "train.parquet", run / "checkpoints" / "plan-1.parquet")):  # profiled in between
+    for step, file in enumerate((run / "plan.parquet", run / "checkpoints" / "plan-1.parquet")):  # profiled in between
         plan = pd.read_parquet(file)
         sizes = {extra["index"]: size for extra, size in zip(plan["extra_info"], plan["__rollout_n__"], strict=True)}
         of_step = tables["selection"].query("step == @step")

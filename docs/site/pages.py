@@ -56,7 +56,17 @@ API = {
     "verl": (
         "verl",
         "The arms on verl: the front ends.",
-        ["verl.__main__", "verl.run", "verl.config", "verl.prepare", "verl.data", "verl.trainer"],
+        [
+            "verl.__main__",
+            "verl.presets",
+            "verl.papers",
+            "verl.layers",
+            "verl.prepare",
+            "verl.study",
+            "verl.run",
+            "verl.data",
+            "verl.trainer",
+        ],
     ),
     "stats": ("Statistics", "Intervals, costs, significance, verdicts.", ["stats"]),
 }

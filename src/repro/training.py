@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from repro.paper_scale import SCALES
 from repro.policy.shipped import policy_for
 from repro.runs import store
 from repro.runs.key import Asked, every_seed
@@ -15,6 +14,7 @@ from repro.runs.seconds import seconds_of
 from repro.runs.store import Need
 from repro.settings import Settings
 from repro.stats.panels import in_words
+from repro.verl.papers import SCALES
 
 if TYPE_CHECKING:
     from repro.engine.progress import Watch
@@ -54,7 +54,7 @@ def train(
 
     Runs that the store has are read (repro.runs.store); the others are trained, `engine.workers` at a time, and kept
     there, so that the same call reads them the next time, and one that was cut off goes on. An arm's parts are names or
-    functions: see `Settings.with_arms`. At a paper scale verl trains (repro.paper_scale).
+    functions: see `Settings.with_arms`. At a paper scale verl trains (repro.verl.seeds).
 
     tables: of steps, evaluations, questions, rollouts, selection, seconds. snapshots: weights during training, too, of
     the arms that a study of them names (repro.engine.snapshots). here: runs of this machine alone, in full precision.
@@ -143,7 +143,7 @@ def _lacking(absent: Sequence[Asked]) -> str:
 
 
 def _on_verl(settings: Settings, names: Sequence[str], tables: Sequence[str]) -> dict[str, pd.DataFrame]:
-    from repro.paper_scale.run import train_arm
+    from repro.verl.seeds import train_arm
 
     parts = {name: train_arm(name, settings) for name in names}
     whole = {}

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.paper_scale import SCALES, find
-from repro.paper_scale.at_scale import settings_at
 from repro.pipeline.stage import Stage
 from repro.policy.shipped import made_with, policy_for
 from repro.runs import golden, resting, store
 from repro.runs.key import digest, every_seed
 from repro.settings import WORDS, Settings, SettingsError
 from repro.training import sample
+from repro.verl.papers import EVALUATION, SCALES, arm_at, steps_at
 
 
 def asked_by(stage: Stage, asks: Sequence[str], settings: Settings) -> dict[str, str]:
@@ -50,9 +49,7 @@ def _present(settings: Settings, names: Sequence[str]) -> set[str]:
 
 
 def _at_paper_scale(settings: Settings, arm: str) -> str:
-    scale, scaled = find(settings.scale), settings_at(find(settings.scale), settings)
+    scale = SCALES[settings.scale]
     values = {name: str(entry.value) for name, entry in scale.values.items()}
-    parts = scaled.arm(arm).model_dump(mode="json", exclude=set(WORDS))
-    return digest(
-        values, scaled.steps_of(arm), scaled.evaluation.model_dump(mode="json"), parts, settings.seeds_of(arm)
-    )
+    parts = arm_at(scale, settings.arm(arm)).model_dump(mode="json", exclude=set(WORDS))
+    return digest(values, steps_at(scale, settings, arm), EVALUATION, parts, settings.seeds_of(arm))

@@ -23,7 +23,6 @@ from repro import paths
 from repro import settings as settings_module
 from repro.errors import COUNT, SEED, brief, command, number
 from repro.files import write_text
-from repro.paper_scale import SCALES
 from repro.policy.shipped import policy_for
 from repro.runs import audit as auditing
 from repro.runs import design as designs
@@ -34,6 +33,7 @@ from repro.runs.key import every_seed
 from repro.runs.make import made_ready
 from repro.settings import SettingsError
 from repro.stats import panels, rates
+from repro.verl.papers import SCALES
 
 SHARD = "k/n: the k-th of n parts, dealt by seed"
 
@@ -95,7 +95,7 @@ def _train(design: designs.Design, chosen: argparse.Namespace) -> int:
     settings = settings_module.load()
     names = chosen.arms or [*settings.arms, *(settings.more_arms if chosen.more else ())]
     if settings.scale in SCALES:  # verl trains, and reads what it has finished
-        from repro.paper_scale.run import train_arm
+        from repro.verl.seeds import train_arm
 
         for name in names:
             print(f"{name}: {train_arm(name, settings)['evaluations']['seed'].nunique()} runs")

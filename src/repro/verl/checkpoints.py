@@ -122,21 +122,17 @@ def jobs(
     how: Begun,
     samples: int,
     *,
-    steps: Sequence[int] | None = None,
-    command: Sequence[str] = ("repro.evaluation",),
     more: Sequence[str] = (),
 ) -> list[Job]:
-    """The jobs of the checkpoints of a run in `folder`, all or those of `steps`, on the questions in `files`, sampled
-    as `how` says; `command` evaluates a model, with the further arguments `more`."""
+    """The jobs of the checkpoints of a run in `folder`, on the questions in `files`, sampled as `how` says; `more`:
+    further arguments of `repro.verl.evaluate`."""
     there, listed = checkpoints(folder), []
-    if steps and (missing := sorted(set(steps) - there.keys())):
-        raise SettingsError(f"{folder} has no checkpoint of step {missing[0]}, but of {', '.join(map(str, there))}")
-    for step in steps or there:
+    for step in there:
         source, merged = there[step] / "actor", folder / "merged" / f"global_step_{step}"
         merge = ("verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", str(source))
         merge = None if (merged / "config.json").exists() else (*merge, "--target_dir", str(merged))
         for file in files:
-            evaluate = (*command, str(merged), str(file))
+            evaluate = ("repro.verl.evaluate", str(merged), str(file))
             evaluate += ("--out", str(output / f"global_step_{step}"), "--samples", str(samples))
             evaluate += ("--max-new-tokens", str(how.length))
             evaluate += ("--temperature", str(how.temperature), "--top-p", str(how.top_p))

@@ -2,7 +2,10 @@
 
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.errors import brief
@@ -81,7 +84,7 @@ def require_one_value(entry: str, defaults: Any) -> None:
 
 
 def compose(overrides: Sequence[str]) -> "DictConfig":
-    """verl's config with `overrides` (repro.paper_scale.overrides, repro.verl.own, any of Hydra's) on top.
+    """verl's config with `overrides` (repro.verl.layers, any of Hydra's) on top.
 
     SettingsError where verl is missing or has no such key, or where a value is of another kind than verl's own.
     """
@@ -92,17 +95,11 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
         from hydra.errors import HydraException
     except ImportError as error:
         raise SettingsError(f"this runs on verl, which is not installed ({error}): `make extra-verl`") from error
+    defaults = _defaults(FOLDER)
+    last = {key_of(entry): entry for entry in overrides}.values()  # of one key, the last counts
+    for entry in last:
+        require_one_value(entry, defaults)
     with initialize_config_dir(str(FOLDER), version_base=None):
-        try:
-            defaults = put_together(BASE)
-        except Exception as error:  # of PyYAML, OmegaConf or Hydra
-            why = " ".join(str(error).split())[:200]
-            raise SettingsError(
-                f"{FOLDER / BASE}.yaml does not go with verl's defaults ({why}): restore it, as with `git checkout`"
-            ) from error
-        last = {key_of(entry): entry for entry in overrides}.values()  # of one key, the last counts
-        for entry in last:
-            require_one_value(entry, defaults)
         try:
             config = put_together(BASE, overrides=list(overrides))
         except HydraException as error:
@@ -112,6 +109,22 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
     if overrides:
         check_numbers(config)
     return config
+
+
+@cache
+def _defaults(folder: Path) -> "DictConfig":
+    """verl's own values under our base configuration, for comparison alone."""
+    from hydra import compose as put_together
+    from hydra import initialize_config_dir
+
+    with initialize_config_dir(str(folder), version_base=None):
+        try:
+            return put_together(BASE)
+        except Exception as error:  # of PyYAML, OmegaConf or Hydra
+            why = " ".join(str(error).split())[:200]
+            raise SettingsError(
+                f"{folder / BASE}.yaml does not go with verl's defaults ({why}): restore it, as with `git checkout`"
+            ) from error
 
 
 def check_numbers(config: Any) -> None:
@@ -197,7 +210,9 @@ def check(config: Any) -> None:
 
     try:
         OmegaConf.to_container(config, resolve=True)
-        validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Disabled critic")  # as every arm has it
+            validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
         omega_conf_to_dataclass(config.actor_rollout_ref.rollout)  # a worker would fail on this one after minutes
         omega_conf_to_dataclass(config.algorithm)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`python -m repro.verl --evaluate RUN`: every checkpoint of a run of one's own on held-out questions."""
+"""`python -m repro.verl --evaluate RUN`: every checkpoint of a run on its held-out questions."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from repro.verl.data import SOURCE
 from repro.verl.peaks import peaks, told
 
 SAMPLES = 32  # of a question
-AGREE = ("evaluate", "samples", "validation", "device", "gpus", "ranks", "output", "check", "words")  # go together
+AGREE = ("evaluate", "samples", "validation", "device", "gpus", "ranks", "output", "check")  # go together
 
 
 def evaluate(chosen: argparse.Namespace, defaults: argparse.Namespace) -> None:
@@ -39,8 +39,7 @@ def evaluate(chosen: argparse.Namespace, defaults: argparse.Namespace) -> None:
     engine, dtype = "transformers" if why_not_vllm() else "vllm", "float32" if cpu else "bfloat16"
     more = ["--engine", engine, "--dtype", dtype, "--verifiers", "4"]
     more += ["--reward", json.dumps(dict(how.reward))] if how.reward else []
-    samples, command = chosen.samples or SAMPLES, ("repro.verl.evaluate",)
-    listed = jobs(folder, output, files, how, samples, command=command, more=more)
+    listed = jobs(folder, output, files, how, chosen.samples or SAMPLES, more=more)
     if chosen.check:
         commands = dict.fromkeys([*(job.merge for job in listed if job.merge), *(job.evaluate for job in listed)])
         print("\n".join(f"python -m {' '.join(each)}" for each in commands))

@@ -24,7 +24,7 @@ from repro.errors import command, number
 from repro.files import write_json, write_text
 from repro.paths import BUILD, ROOT
 from repro.stats.tables import markdown
-from repro.verl import own, ready, sums
+from repro.verl import presets, ready, sums
 
 PACKAGES = ("torch", "vllm", "verl", "flash-attn", "ray", "transformers")
 PRESET = "gpu-smoke"
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--output", type=Path, default=BUILD / "gpu-check" / time.strftime("%Y%m%d-%H%M%S"))
     parser.add_argument(
-        "--model", default=own.preset(PRESET)["model"], help="a hub id or a folder; default: %(default)s"
+        "--model", default=presets.find(PRESET).model, help="a hub id or a folder; default: %(default)s"
     )
     parser.add_argument(
         "--minutes", type=number(float, 0, 10**6), default=30.0, help="after which what is left is given up"

@@ -16,7 +16,6 @@ import numpy as np
 from repro.engine.profile import Profile
 from repro.evaluation.model import WEIGHTS
 from repro.settings.arm import ProfileUse
-from repro.verl.run import PROFILE
 
 DIGITS = 16
 PLACES, BLOCK = 256, 4096  # of each file of weights: 16 GB take too long to read, and training moves every tensor
@@ -30,12 +29,12 @@ def identified(config: Any, rows: Sequence[Sequence[Mapping[str, Any]]], model: 
         OmegaConf.update(config, f"repro.{key}", value, force_add=True)
 
 
-def profiled(config: Any, folder: Path | None, use: ProfileUse | None) -> None:
-    """Write `repro.profiled`, of the profile in `folder`, into verl's configuration; null without one, or where the arm
-    needs none. ProfileError where the folder holds none, or fewer samples than the arm uses."""
+def profiled(config: Any, profile: Profile | None, use: ProfileUse | None) -> None:
+    """Write `repro.profiled`, of the profile that the plan is made from, into verl's configuration; null where the arm
+    needs none. ProfileError where it has fewer samples than the arm uses."""
     from omegaconf import OmegaConf
 
-    value = hash_profile(Profile.load(folder, PROFILE).first(use.samples)) if use and folder else None
+    value = hash_profile(profile.first(use.samples)) if use and profile else None
     OmegaConf.update(config, "repro.profiled", value, force_add=True)
 
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from repro.arms import build
 from repro.engine.profile import Profile
+from repro.files import read_parquet
 from repro.methods.method import Method
-from repro.settings import WORDS, Settings, SettingsError, load, stored
+from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, load, stored
 from repro.verl.loss import actor_settings
 
 PROFILE = "profile"  # name of the profile's files in its folder
@@ -117,7 +118,16 @@ def changed(now: Settings, arm: str, folder: Path) -> list[str]:
 def _relevant(settings: Settings, arm: str) -> dict[str, Any]:
     sections = {"engine": settings.engine_of(arm), "evaluation": settings.evaluation, f"arms.{arm}": settings.arm(arm)}
     entries = {f"{name}.{key}": value for name, entry in sections.items() for key, value in entry.model_dump().items()}
-    return {key: value for key, value in entries.items() if key.rpartition(".")[2] not in WORDS}
+    return {key: value for key, value in entries.items() if key.rpartition(".")[2] not in WORDS | SCHEDULING}
+
+
+def finished(folder: Path, steps: int) -> bool:
+    """Whether a run has been evaluated after its last step, or has diverged."""
+    path = folder / "tables" / "evaluations.parquet"
+    if not path.exists():
+        return False
+    evaluations = read_parquet(path, "the training", ["step", "diverged"])
+    return bool(evaluations["diverged"].any() or evaluations["step"].max() >= steps)
 
 
 def check_config(config: Any, method: Method) -> None:

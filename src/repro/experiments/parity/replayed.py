@@ -80,10 +80,11 @@ class VerlSide:
 
     def _prepared(self, arm: str) -> tuple[Any, list[tuple[int, int]]]:
         """verl's configuration for `arm`, and (query, group size) of its first step, read from the plan file."""
-        from repro.verl.prepare import prepare
+        from repro.verl import study
 
-        config = prepare(arm, self.seed, self.settings, self.policy, self.folder, profiles=self.profiles)
-        table = pd.read_parquet(self.folder / "train.parquet")
+        run = study.prepare(study.asked(arm, self.seed, self.policy, self.folder / arm), self.settings)
+        config = study.planned(run, self.profiles).write()
+        table = pd.read_parquet(self.folder / arm / "plan.parquet")
         count = groups_that_fit(table[SIZE], 0, self.settings.engine_of(arm).rollouts_per_step)
         head = table.head(count)
         return config, [(extra["index"], int(size)) for extra, size in zip(head["extra_info"], head[SIZE], strict=True)]

@@ -22,10 +22,9 @@ from repro.methods.lengths import Lengths
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
-from repro.paper_scale import PaperScale
-from repro.paper_scale.at_scale import arm_at
 from repro.settings import Arm, Settings
 from repro.settings.planner import Assumptions
+from repro.verl.papers import PaperScale, arm_at
 
 AT_ONCE = 256  # groups of a plan that one guarded call draws: a call takes longer than a group
 PURPOSES = ("pool", "profile", "plan", "answers", "sample", "shuffle")

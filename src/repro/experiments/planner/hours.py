@@ -6,8 +6,8 @@ from heapq import heapreplace
 import numpy as np
 
 from repro.experiments.planner.models import ARCHITECTURES, BFLOAT16, Architecture
-from repro.paper_scale import PaperScale
 from repro.settings.planner import Assumptions
+from repro.verl.papers import PaperScale
 
 TERA, GIGA = 1.0e12, 1.0e9
 SAVED = 12  # bytes of a parameter in a checkpoint: it and two moments, in single precision

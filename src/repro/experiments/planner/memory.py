@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from repro.experiments.planner.models import BFLOAT16, Architecture
-from repro.paper_scale import PaperScale
 from repro.settings.planner import Assumptions
+from repro.verl.papers import PaperScale
 
 FLOAT32 = 4  # bytes
 STATES = 4 * FLOAT32  # weights, gradient and Adam's two moments, each float32, as verl's FSDP engine keeps them

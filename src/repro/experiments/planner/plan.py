@@ -11,9 +11,9 @@ from repro.experiments.planner.hours import seconds
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.memory import memory
 from repro.experiments.planner.models import ARCHITECTURES
-from repro.paper_scale import SCALES, PaperScale, Value
 from repro.settings import Settings
 from repro.settings.planner import Assumptions
+from repro.verl.papers import SCALES, PaperScale, Value
 
 TOKENS = ("prompt_tokens", "generated_tokens", "scored_tokens", "trained_tokens", "paper_tokens", "profile_tokens")
 FLOPS = ("flops_generate", "flops_score", "flops_train", "flops_profile")

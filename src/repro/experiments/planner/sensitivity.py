@@ -9,10 +9,9 @@ from repro.data.sources import SOURCES
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.plan import relative, reported
 from repro.experiments.planner.plan import row as predict_row
-from repro.paper_scale import SCALES, PaperScale, Value
-from repro.paper_scale.at_scale import EVALUATE_EVERY, EVALUATION
 from repro.settings import Settings
 from repro.settings.planner import Assumptions
+from repro.verl.papers import EVALUATE_EVERY, EVALUATION, SCALES, PaperScale, Value
 
 RATIOS = ("hours_ratio", "trained_ratio")
 

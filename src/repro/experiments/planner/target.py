@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from repro.paper_scale import SCALES, PaperScale
 from repro.settings import Settings
 from repro.stats.cost_ratios import cost_ratios
 from repro.stats.runs import at_budgets, compared
+from repro.verl.papers import SCALES, PaperScale
 
 
 def steps_to_level(evaluations: pd.DataFrame, settings: Settings, level: float) -> pd.DataFrame:

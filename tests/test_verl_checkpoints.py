@@ -1,4 +1,4 @@
-"""A run's headlines: peaks by data set, the best checkpoint, every checkpoint evaluated."""
+"""A run's checkpoints and headlines: the best one kept, all of them merged and sampled on several GPUs, the peaks."""
 
 from pathlib import Path
 
@@ -6,16 +6,11 @@ import pandas as pd
 import pytest
 
 from repro.files import write_parquet
-from repro.paper_scale import SCALES
-from repro.paper_scale.__main__ import main
-from repro.paper_scale.checkpoints import jobs, peaks_of
-from repro.paper_scale.overrides import folder_of
 from repro.settings import SettingsError
 from repro.verl import checkpoints
+from repro.verl.__main__ import main
 from repro.verl.best import keep_if_best, known
-from repro.verl.checkpoints import work
-
-SCALE = SCALES["paper-qwen3-8b"]
+from repro.verl.checkpoints import Begun, as_begun, jobs, work
 
 
 def checkpoint(folder: Path, step: int) -> Path:
@@ -39,31 +34,31 @@ def test_the_best_checkpoint_outlives_the_last_ones(tmp_path):
 
 
 def test_every_checkpoint_is_merged_and_evaluated_on_every_set(tmp_path, monkeypatch):
+    def listed() -> list:
+        how = as_begun(tmp_path, Begun(0, ("a.parquet", "b.parquet"), 4096, 1.0, 1.0, {}))
+        return jobs(tmp_path, tmp_path / "evaluation", [Path(file) for file in how.files], how, 32)
+
     with pytest.raises(SettingsError, match="holds no checkpoint to evaluate"):
-        jobs(SCALE, tmp_path, tmp_path, 32)
+        listed()
     for step in (30, 40):
         checkpoint(tmp_path / "checkpoints", step)
     checkpoint(tmp_path / "best", 20)
     (tmp_path / "merged/global_step_30").mkdir(parents=True)
     (tmp_path / "merged/global_step_30/config.json").touch()
-    listed = jobs(SCALE, tmp_path, Path("data"), 32)
-    sets = SCALE.validation_data.value
-    assert [(job.step, job.data) for job in listed] == [(step, name) for step in (20, 30, 40) for name in sets]
-    assert {job.step for job in listed if job.merge is None} == {30}
-    assert str(tmp_path / "best/global_step_20/actor") in listed[0].merge
-    assert "4096" in listed[0].evaluate and "32" in listed[0].evaluate
-    assert "--template" not in listed[0].evaluate
+    found = listed()
+    assert [(job.step, job.data) for job in found] == [(step, name) for step in (20, 30, 40) for name in "ab"]
+    assert {job.step for job in found if job.merge is None} == {30}
+    assert str(tmp_path / "best/global_step_20/actor") in found[0].merge
+    assert "4096" in found[0].evaluate and "32" in found[0].evaluate
+    assert "--template" not in found[0].evaluate
     (tmp_path / "verl.yaml").write_text(
         "data: {apply_chat_template_kwargs: {enable_thinking: false}, max_response_length: 512, val_files: [x/a.pq]}\n"
         "actor_rollout_ref: {rollout: {temperature: 1.0, val_kwargs: {temperature: 0.6, top_p: 0.9}}}\n"
     )
-    as_trained = jobs(SCALE, tmp_path, Path("data"), 32)[0].evaluate
+    as_trained = listed()[0].evaluate
     said = dict(zip(as_trained[3::2], as_trained[4::2], strict=True))
-    assert as_trained[2] == str(Path("data/a.parquet")) and said["--template"] == '{"enable_thinking": false}'
+    assert as_trained[2] == "x/a.pq" and said["--template"] == '{"enable_thinking": false}'
     assert (said["--max-new-tokens"], said["--temperature"], said["--top-p"]) == ("512", "0.6", "0.9")
-    with pytest.raises(SettingsError, match="no checkpoint of step 50, but of 20, 30, 40"):
-        jobs(SCALE, tmp_path, Path("data"), 32, [50])
-
     ran = []
 
     def run(command, device):
@@ -73,29 +68,28 @@ def test_every_checkpoint_is_merged_and_evaluated_on_every_set(tmp_path, monkeyp
 
     monkeypatch.setattr(checkpoints, "_run", run)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    work(listed, 2)
+    work(found, 2)
     merges, samples = ran[:2], ran[2:]
     assert merges == [("verl.model_merger", None)] * 2
     assert sorted(path.name for path in (tmp_path / "merged").iterdir()) == [f"global_step_{n}" for n in (20, 30, 40)]
-    assert len(samples) == 3 * len(sets) and {device for _, device in samples} <= {"0", "1"}
+    assert len(samples) == 3 * 2 and {device for _, device in samples} <= {"0", "1"}
 
 
-def test_peaks_and_the_tokens_until_then(tmp_path, capsys):
-    folder = folder_of(SCALE, "grpo", 0, tmp_path)
-    rows = [
-        {"seed": 0, "step": step, "source": source, "questions": 30, "samples": 32, "accuracy": accuracy}
-        | {"standard_error": 0.05, "generated_tokens": 10 * step, "trained_tokens": step, "paper_tokens": 2 * step}
-        | {"flops": 1e12 * step}
-        for source, curve in {"aime24": (0.1, 0.3, 0.3), "gsm8k": (0.5, 0.6, 0.9)}.items()
-        for step, accuracy in zip((0, 20, 40), curve, strict=True)
-    ]
-    write_parquet(pd.DataFrame(rows), folder / "tables/sources.parquet")
-    table = peaks_of([folder]).set_index("source")
-    assert table["step"].to_dict() == {"aime24": 20, "gsm8k": 40}
-    assert table.loc["aime24", ["accuracy", "trained_tokens", "paper_tokens"]].tolist() == [0.3, 20, 40]
-    assert main(["peaks", SCALE.name, "grpo", "--runs", str(tmp_path)]) == 0
-    assert "| aime24" in capsys.readouterr().out
-    checkpoint(folder / "checkpoints", 40)
-    assert main(["evaluate", SCALE.name, "grpo", "--runs", str(tmp_path), "--check"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("python -m verl.model_merger merge --backend fsdp") and len(told) == 5
+def test_peaks_of_every_seed_and_the_tokens_until_then(tmp_path, capsys):
+    for seed in (0, 1):
+        rows = [
+            {"seed": seed, "step": step, "source": source, "questions": 30, "samples": 32, "accuracy": accuracy}
+            | {"standard_error": 0.05, "generated_tokens": 10 * step, "trained_tokens": step, "paper_tokens": 2 * step}
+            | {"flops": 1e12 * step}
+            for source, curve in {"aime24": (0.1, 0.3, 0.3), "gsm8k": (0.5, 0.6, 0.9)}.items()
+            for step, accuracy in zip((0, 20, 40), curve, strict=True)
+        ]
+        write_parquet(pd.DataFrame(rows), tmp_path / f"seed-{seed}/tables/sources.parquet")
+    for folder, seeds in ((tmp_path, 2), (tmp_path / "seed-1", 1)):
+        main(["--peaks", str(folder)])
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+        table = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+        assert [(row["source"], row["step"]) for row in table] == [("aime24", "20")] * seeds + [("gsm8k", "40")] * seeds
+        assert (table[0]["accuracy"], table[0]["trained_tokens"], table[0]["paper_tokens"]) == ("0.300", "20", "40")
+    with pytest.raises(SettingsError, match="holds no run that was evaluated"):
+        main(["--peaks", str(tmp_path / "nothing")])
