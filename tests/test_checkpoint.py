@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.engine.ledger import Ledger
 from repro.engine.log import Log
+from repro.engine.memory import Memory
 from repro.errors import sentence
 from repro.files import Unreadable
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
@@ -32,6 +33,7 @@ def trainer(seed: int = 0, updates: int = 0):
         ledger=Ledger(),
         log=Log(),
         diverged=False,
+        memory=Memory(),
     )
 
     def make_plan(step: int, known: Queries) -> None:

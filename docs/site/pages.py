@@ -46,9 +46,9 @@ API = {
     ),
     "plans": ("Methods: plans", "Which queries, with what group size.", ["methods.plans", "methods.group_sizes"]),
     "rewards": (
-        "Methods: rewards, filters, advantages",
+        "Methods: rewards, filters, memories, advantages",
         "From a verdict to an advantage.",
-        ["methods.rewards", "methods.filters", "methods.advantages"],
+        ["methods.rewards", "methods.filters", "methods.memories", "methods.advantages"],
     ),
     "samplers": ("Methods: samplers", "Which rollouts, with what weight.", ["methods.samplers", "methods.selection"]),
     "objectives": ("Methods: objectives", "The loss, and how it adds up.", ["methods.objectives"]),
