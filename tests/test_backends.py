@@ -183,6 +183,19 @@ def test_both_engines_give_a_token_the_same_log_probability(vllm, plain):
 
 @pytest.mark.vllm
 @pytest.mark.slow
+def test_a_temperature_divides_the_logits_in_both(vllm, plain):
+    """Sampled log-probabilities are those of the tempered distribution."""
+    prompt = prompts(plain)[0]
+    with torch.no_grad():
+        log_p_V = torch.log_softmax(plain.model(input_ids=torch.tensor([prompt])).logits[0, -1] / 0.5, -1).numpy()
+    for backend in (vllm, plain):
+        drawn = backend.sample([prompt], 20, max_new_tokens=1, temperature=0.5, stop=0, seed=0)
+        for ids, logprob in zip(drawn.ids_N, drawn.logprob_N, strict=True):
+            assert logprob == pytest.approx(log_p_V[ids], abs=AGREE / 10)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
 def test_vllm_knows_the_nucleus_and_several_stop_tokens_too(vllm, plain):
     check_nucleus(vllm, plain)
     one, other = likely(plain), 5
