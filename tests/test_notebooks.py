@@ -175,7 +175,8 @@ def test_differences_name_settings_and_modules():
 
 def test_whatever_verl_runs_of_ours_is_a_reason_to_compare_the_engines_again():
     run = {f"src/repro/verl/{path.name}" for path in (ROOT / "src/repro/verl").glob("*.py")}
-    run -= {"src/repro/verl/gpu_check.py", "src/repro/verl/evaluate.py"}  # commands beside a training, no part of one
+    beside = ("gpu_check", "evaluate", "seeds")  # commands, no part of a training
+    run -= {f"src/repro/verl/{name}.py" for name in beside}
     for kind in ("parity_train", "parity"):
         assert run <= set(manifest(stage(kind, SETTINGS), SETTINGS)["modules"])
 
