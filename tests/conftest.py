@@ -136,6 +136,15 @@ class Project:
         return {out["path"]: out["md5"] for out in outputs if out["path"].startswith("results/")}
 
 
+@pytest.fixture(autouse=True)
+def own_environment():
+    """What a test, or a command that it calls, sets in the environment ends with it; a launch on a CPU sets verl up."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory) -> Project:
     """The project after `dvc repro` at scale `smoke`, all but the stages on verl. Tests leave it up to date."""
