@@ -19,7 +19,7 @@ def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFram
     interval from one part contains the mean difference of the other; and how sharp it is, since a wide interval
     contains much: `half`, half its width, median over cases, and `signed`, the share that leaves out 0.
 
-    other seeds          prediction, from more than half of a base policy's seeds: its other seeds
+    other seeds          prediction, from more than half of a base policy's seeds: its other seeds; of three or more
     other policy         prediction, from all base policies but one: the one left out
     other half           prediction, from half of the base policies: the others' mean
     one policy, predicted   prediction, from one base policy's seeds as if base policies did not differ: another one
@@ -33,7 +33,7 @@ def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFram
         raise ValueError(f"calibration: runs on {policies} base policies; it takes four, for halves of two")
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("other seeds", "other policy", "other half", *ONE)}
     for policy in range(policies):
-        for part in map(list, combinations(range(seeds), seeds // 2 + 1)):
+        for part in map(list, combinations(range(seeds), seeds // 2 + 1) if seeds > 2 else ()):
             rest = [seed for seed in range(seeds) if seed not in part]
             fit = nested(d_A_P_S[:, [policy]][:, :, part])
             found["other seeds"].append(_case(fit.prediction(confidence, len(rest)), d_A_P_S[:, policy, rest].mean(1)))
@@ -49,6 +49,8 @@ def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFram
             found[name].append(_case(ends, mean_A))
     rows = {}
     for name, cases in found.items():
+        if not cases:
+            continue
         inside, half, signed = np.concatenate(cases, axis=1)
         rows[name] = {"cases": len(half), "contained": inside.mean(), "half": np.median(half), "signed": signed.mean()}
     return pd.DataFrame.from_dict(rows, orient="index")
