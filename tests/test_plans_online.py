@@ -211,5 +211,5 @@ def test_verl_refuses_such_an_arm():
 def test_trl_refuses_such_an_arm():
     from repro.trl.refused import require_arm
 
-    with pytest.raises(SettingsError, match=r"repro\.trl does not tell a plan.*repro\.training\.train"):
+    with pytest.raises(SettingsError, match=r"cannot train mopps, since its plan learns from what its groups earn"):
         require_arm(arm("mopps"), None)

@@ -2,6 +2,7 @@
 with replacement, a token mask, a KL term; and leaves the tables that the embedded engine leaves."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,8 @@ STEPS, SEED = 2, 3
 
 
 def small_project(folder: Path) -> None:
-    """params.yaml at scale smoke, its arms `grpo` and `everything`, mostly sums of two terms, which are soon learnt."""
+    """params.yaml at scale smoke, its arms `grpo` and `everything`, mostly sums of two terms, which are soon learnt;
+    and verl's presets."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["scale"] = "smoke"
     params["arms"] = {"grpo": params["arms"]["grpo"], "everything": ARM}
@@ -64,6 +66,7 @@ def small_project(folder: Path) -> None:
     smoke["evaluation"] = {"samples": 1, "final_samples": 2}
     smoke["task"] = {"train_queries": 24, "evaluation_queries": 12, "pretraining_queries": 1000}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False, allow_unicode=True))
+    shutil.copytree(ROOT / "configs/verl", folder / "configs/verl")
 
 
 def pretrain(folder: Path) -> None:
