@@ -134,7 +134,7 @@ class Method:
     def rewards(self, step: int, verdicts_N: np.ndarray, rng: np.random.Generator, lengths: Lengths) -> np.ndarray:
         """rewards_N: what training sees of the verifier's verdicts."""
         with self._at(step):
-            rewards_N = call("reward", self.reward, verdicts_N, rng, *_asked(self.reward, lengths), rng=rng)
+            rewards_N = call("reward", self.reward, verdicts_N, rng, *_if_named(self.reward, lengths), rng=rng)
             return array_of("reward", self.reward, rewards_N, np.shape(verdicts_N))
 
     def kept_groups(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
@@ -165,7 +165,7 @@ class Method:
     def advantages(self, step: int, rewards_N: np.ndarray, group_N: np.ndarray, lengths: Lengths) -> np.ndarray:
         """advantages_N."""
         with self._at(step):
-            advantages_N = call("advantage", self.advantage, rewards_N, group_N, *_asked(self.advantage, lengths))
+            advantages_N = call("advantage", self.advantage, rewards_N, group_N, *_if_named(self.advantage, lengths))
             return array_of("advantage", self.advantage, advantages_N, np.shape(rewards_N))
 
     def select(self, step: int, rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts | None:
@@ -182,6 +182,6 @@ class Method:
             return token_loss(self.objective, *tensors)
 
 
-def _asked(function: Callable, lengths: Lengths) -> tuple[Lengths, ...]:
+def _if_named(function: Callable, lengths: Lengths) -> tuple[Lengths, ...]:
     """What a function is given last: the lengths, if its signature names them."""
     return (lengths,) if "lengths" in signature(function).parameters else ()

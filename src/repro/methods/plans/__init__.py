@@ -104,6 +104,12 @@ class PlannedGroup:
         return self.size + self.later
 
 
+def epochs(queries: int, rng: np.random.Generator) -> Iterator[int]:
+    """Each of `queries` queries once in random order, then again in another one, without end."""
+    while True:
+        yield from rng.permutation(queries).tolist()
+
+
 Tell = Callable[[int, np.ndarray, np.ndarray], Any]
 Ask = Callable[[list[int], list[np.ndarray], int], list[int]]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import PlannedGroup, Queries, epochs
 
 
 class pilot_commit:
@@ -42,9 +42,8 @@ class pilot_commit:
         self.committed = committed
 
     def __iter__(self) -> Iterator[PlannedGroup]:
-        while True:
-            for query in self.rng.permutation(self.queries).tolist():
-                yield PlannedGroup(query, self.pilot, self.rest)
+        for query in epochs(self.queries, self.rng):
+            yield PlannedGroup(query, self.pilot, self.rest)
 
     def more(self, queries_Q: list[int], rewards_Q: list[np.ndarray], room: int) -> list[int]:
         variance_Q = np.array([rewards_G.var() for rewards_G in rewards_Q])

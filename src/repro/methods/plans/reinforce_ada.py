@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import PlannedGroup, Queries, epochs
 
 
 class reinforce_ada:
@@ -45,9 +45,8 @@ class reinforce_ada:
         self.queries, self.rng, self.size, self.rounds, self.until = len(queries), rng, group_size, rounds, until
 
     def __iter__(self) -> Iterator[PlannedGroup]:
-        while True:
-            for query in self.rng.permutation(self.queries).tolist():
-                yield PlannedGroup(query, self.size, (self.rounds - 1) * self.size)
+        for query in epochs(self.queries, self.rng):
+            yield PlannedGroup(query, self.size, (self.rounds - 1) * self.size)
 
     def more(self, queries_Q: list[int], rewards_Q: list[np.ndarray], room: int) -> list[int]:
         return [0 if self._ended(rewards_G) else self.size for rewards_G in rewards_Q]

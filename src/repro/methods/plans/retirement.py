@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import PlannedGroup, Queries, epochs
 
 
 class retirement:
@@ -40,10 +40,9 @@ class retirement:
         self.retired_Q = np.zeros(len(queries), bool)
 
     def __iter__(self) -> Iterator[PlannedGroup]:
-        while True:
-            for query in self.rng.permutation(len(self.retired_Q)).tolist():
-                if not self.retired_Q[query]:
-                    yield PlannedGroup(query, self.size)
+        for query in epochs(len(self.retired_Q), self.rng):
+            if not self.retired_Q[query]:
+                yield PlannedGroup(query, self.size)
 
     def observe(self, query: int, rewards_G: np.ndarray, costs_G: np.ndarray) -> None:
         self.retired_Q[query] = rewards_G.mean() > self.solved

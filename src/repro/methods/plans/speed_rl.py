@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import PlannedGroup, Queries, epochs
 
 Count = Annotated[int, Field(ge=2)]
 
@@ -44,9 +44,8 @@ class speed_rl:
         self.queries, self.rng, self.first, self.rest = len(queries), rng, screening, group_size - screening
 
     def __iter__(self) -> Iterator[PlannedGroup]:
-        while True:
-            for query in self.rng.permutation(self.queries).tolist():
-                yield PlannedGroup(query, self.first, self.rest)
+        for query in epochs(self.queries, self.rng):
+            yield PlannedGroup(query, self.first, self.rest)
 
     def more(self, queries_Q: list[int], rewards_Q: list[np.ndarray], room: int) -> list[int]:
         return [self.rest if len(r_G) == self.first and r_G.min() < r_G.max() else 0 for r_G in rewards_Q]

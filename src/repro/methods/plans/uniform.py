@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import PlannedGroup, Queries, epochs
 
 
 def uniform(
@@ -26,10 +26,4 @@ def uniform(
     [2, 0, 1, 3]
     """
     queries.groups_per_step("uniform", rollouts_per_step, group_size)
-    return _epochs(len(queries), group_size, rng)
-
-
-def _epochs(n_queries: int, group_size: int, rng: np.random.Generator) -> Iterator[PlannedGroup]:
-    while True:
-        for query in rng.permutation(n_queries).tolist():
-            yield PlannedGroup(query, group_size)
+    return (PlannedGroup(query, group_size) for query in epochs(len(queries), rng))

@@ -1,13 +1,9 @@
 """A band of pass rates: groups that the policy neither nearly always nor hardly ever solves."""
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
+from repro.methods.filters.pass_rate import Rate, pass_rate
 from repro.methods.rollouts import NoSignal, Rollouts
-
-Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 def pass_rate_band(
@@ -36,8 +32,7 @@ def pass_rate_band(
     if low > high:
         raise ValueError(f"pass_rate_band: low {low} is above high {high}, so no group can pass; exchange them")
     _, index_N = np.unique(rollouts.group_N, return_inverse=True)
-    rate_Q = np.bincount(index_N, rollouts.rewards_N) / np.bincount(index_N)
-    kept_N = ((rate_Q >= low) & (rate_Q <= high))[index_N]
+    kept_N = pass_rate(rollouts.rewards_N, rollouts.group_N, low=low, high=high)[index_N]
     if not kept_N.any():
         raise NoSignal(f"no group's mean reward lies between {low} and {high}; skip the update")
     return rollouts.take(kept_N)
