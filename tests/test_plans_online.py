@@ -209,6 +209,7 @@ def test_verl_refuses_such_an_arm():
 
 @pytest.mark.trl
 def test_trl_refuses_such_an_arm():
+    pytest.importorskip("trl", reason="TRL is missing: `make extra-trl` installs it")
     from repro.trl.refused import require_arm
 
     with pytest.raises(SettingsError, match=r"cannot train mopps, since its plan learns from what its groups earn"):

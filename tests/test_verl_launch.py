@@ -292,10 +292,12 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
         subprocess.run(["bash", "-n", str(script)], check=True)
     shell = {**os.environ, "RAY_ADDRESS": "http://127.0.0.1:9", "SLURM_SUBMIT_DIR": str(tmp_path)}
     shell |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "here"}
+    verl = importlib.util.find_spec("verl") is not None
+    no_answer = "no Ray dashboard answers at http://127.0.0.1:9" if verl else "verl is not installed"
     for script, arguments, sentence in (
         ("run", [], "which arm"),
         ("ray_submit", ["--preset", NAME, "--arm", "grpoo"], "did you mean 'grpo'"),
-        ("ray_submit", ["--preset", NAME, "--arm", "grpo"], "no Ray dashboard answers at http://127.0.0.1:9"),
+        ("ray_submit", ["--preset", NAME, "--arm", "grpo"], no_answer),
         ("slurm", ["--preset", NAME, "--arm", "grpo"], f"{tmp_path} is not the root"),
     ):
         command = [str(paths.ROOT / f"launch/{script}.sh"), *arguments]
@@ -315,7 +317,7 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
     ]
     done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    lacks = f"{NAME} needs GPUs" if importlib.util.find_spec("verl") else "verl is not installed"
+    lacks = f"{NAME} needs GPUs" if verl else "verl is not installed"
     assert f"repro.verl: {lacks}" in done.stderr
 
 
