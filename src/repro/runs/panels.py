@@ -132,9 +132,9 @@ def keep(design: Design, of: Sequence[Cell], part: str = "", say: Callable = pri
     asked, kept = asked_of(design, new, say), []
     for panel, group in groupby(new, key=lambda cell: cell.panel):
         own, entry = list(group), design.panels[panel]
-        need = Need(("selection", "rollouts", "seconds"), bool(entry.temperatures), entry.repeats is not None)
-        places = store.find([asked[cell] for cell in own], need, say).places
-        here = {cell: places[asked[cell]].folder for cell in own if getattr(places.get(asked[cell]), "folder", None)}
+        need = Need(snapshots=bool(entry.temperatures), here=entry.repeats is not None)
+        folders = store.made_here([asked[cell] for cell in own], need, say)  # another panel may have it in git
+        here = {cell: folders[asked[cell]] for cell in own if asked[cell] in folders}
         if not here:
             continue
         describe(design, panel)

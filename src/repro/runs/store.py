@@ -10,6 +10,7 @@ training asked for them. A run is found by what it asks for (repro.runs.key) and
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def find(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = p
         else:
             found.places[one] = place
     return found
+
+
+def made_here(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print) -> dict[Asked, Path]:
+    """The folders of those of the runs that are in this machine's layer."""
+    found = zip(asked, map(_made_here, asked, golden.computes(asked, say), repeat(need)), strict=True)
+    return {one: place.folder for one, place in found if place}
 
 
 def checkpoints_for(asked: Asked, computes: str) -> Checkpoints:
