@@ -1,1 +1,1 @@
-"""Speed compared with TRL and with the machine's peak. The README shows the figures written here."""
+"""Speed compared with TRL and with the machine's peak. docs/study.md links to the figures written here."""

@@ -41,10 +41,11 @@ def prose(path: Path) -> str:
 
 @cache
 def anchors(path: Path) -> set[str]:
-    """The ids that GitHub gives a page's headings. Code in a heading counts, so this reads the whole text."""
+    """The ids that GitHub gives a page's headings, and its own. Code in a heading counts, so this reads the whole text."""
     text = re.sub(r"^(```|~~~).*?^\1", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", text if path.suffix == ".md" else prose(path), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    ids = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return ids | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @cache
