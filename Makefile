@@ -58,8 +58,8 @@ test-trl: extra-trl ## TRL on a CPU: add it to .venv, then the tests that need i
 # Two workers. A file's tests stay together, and those of the whole pipeline come first (tests/conftest.py).
 PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-lint: setup ## ruff: lint and format; import-linter: the layers of src/repro
-	ruff check && ruff format --check && lint-imports --no-cache
+lint: setup ## ruff: lint and format; import-linter: the layers of src/repro; docs/style.md: the words of the pages
+	ruff check && ruff format --check && lint-imports --no-cache && python docs/site/words.py
 
 tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SAMPLER=file.py, else examples/own_sampler.py
 	@exec python -m repro.pipeline tour $(if $(SAMPLER),"$(SAMPLER)")

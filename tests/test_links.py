@@ -41,7 +41,7 @@ def prose(path: Path) -> str:
 
 @cache
 def anchors(path: Path) -> set[str]:
-    """The ids that GitHub gives a page's headings, and its own. Code in a heading counts, so this reads the whole text."""
+    """The ids of a page: GitHub's, of its headings, and its own. Code in a heading counts, so this reads all of it."""
     text = re.sub(r"^(```|~~~).*?^\1", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", text if path.suffix == ".md" else prose(path), re.MULTILINE)
     ids = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
