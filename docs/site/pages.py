@@ -125,10 +125,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def report_notebooks() -> dict[str, str]:
     """{report: the notebook it is made from}, of the stages that have one."""
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
-    entries = [stage.get("do", stage) for stage in stages]
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
     return {
-        Path(out).name: entry["meta"]["notebook"]
-        for entry in entries
+        Path(out).name.replace("${key}", key): entry["meta"]["notebook"].replace("${key}", key)
+        for stage in stages
+        for key in (params[stage["foreach"][2:-1]] if "foreach" in stage else [""])
+        for entry in [stage.get("do", stage)]
         for out in map(str, entry.get("outs", []))
         if out.startswith("reports/") and out.endswith(".html")
     }
