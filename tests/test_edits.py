@@ -60,7 +60,7 @@ def queries(params: dict) -> None:
 
 def shares(params: dict) -> None:
     families = params["task"]["families"]
-    families["sum-2"]["share"], families["sum-3"]["share"] = 0.2, 0.04
+    families["sum-2"]["share"], families["sum-3"]["share"] = 0.30, 0.10
 
 
 def a_seed_more(params: dict) -> None:
@@ -78,8 +78,8 @@ def parameter(params: dict) -> None:
 def family(params: dict) -> None:
     families = params["task"]["families"]
     families["sum-2"]["share"] -= 0.05
-    options = {"min_terms": 7, "max_terms": 7, "min_digits": 1, "max_digits": 1}
-    families["sum-7"] = {"dataset": "chain_sum", "share": 0.05, "options": options}
+    options = {"min_terms": 9, "max_terms": 9, "min_digits": 1, "max_digits": 1}
+    families["sum-9"] = {"dataset": "chain_sum", "share": 0.05, "options": options}
 
 
 def base_policy(params: dict) -> None:
@@ -88,13 +88,13 @@ def base_policy(params: dict) -> None:
 
 def removed(params: dict) -> None:
     del params["arms"]["zvf"]
-    params["primaries"].remove("zvf")
-    params["fidelity"]["arms"].remove("zvf")
+    for listed in (params["primaries"], params["fidelity"]["arms"], params["drift"]["arms"]):
+        listed[:] = [name for name in listed if name != "zvf"]
 
 
 def scale(params: dict) -> None:
     smoke = params["scales"]["smoke"]
-    params["scales"]["tiny"] = {**smoke, "engine": {**smoke["engine"], "steps": 3, "rollouts_per_step": 16}}
+    params["scales"]["tiny"] = {**smoke, "engine": {**smoke["engine"], "steps": 3}}
     params["scale"] = "tiny"
 
 
@@ -139,7 +139,7 @@ EDITS: dict[str, tuple[Callable, Callable[[After], bool], bool]] = {
     "a new family": (family, other_start, False),
     "another base policy": (base_policy, other_start, False),
     "an arm removed": (removed, lambda after: "zvf" not in set(after.table()["arm"]), True),
-    "a smaller scale": (scale, lambda after: (after.last()["rollouts"]["grpo"] == 3 * 16).all(), True),
+    "a smaller scale": (scale, lambda after: (after.last()["rollouts"]["grpo"] == 3 * 32).all(), True),
     "another baseline": (baseline, lambda after: "Cost-aware" in after.text("tables/front.md").splitlines()[2], True),
 }
 

@@ -402,6 +402,11 @@ class Settings(Section):
         """The seeds an arm is trained with."""
         return self.arm(name).seeds or self.seeds
 
+    @property
+    def profiled_seeds(self) -> list[int]:
+        """The seeds with a profile in the study: two at least, since each is judged by the samples of the others."""
+        return self.seeds if len(self.seeds) > 1 else [*self.seeds, self.seeds[0] + 1]
+
     def steps_of(self, name: str) -> int:
         """The number of training steps of an arm."""
         return self.engine_of(name).steps

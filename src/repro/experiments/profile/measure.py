@@ -41,11 +41,11 @@ def list_jobs(settings: Settings, policy: Path, queries: Sequence[Query]) -> lis
     """Every seed's profile at training's temperature; then one of `profile.temperature_samples` samples for every
     temperature and seed, each an independent draw."""
     engine, study = settings.engine, settings.profile
-    wanted = [(f"seed-{seed}", engine.temperature, seed, study.samples) for seed in settings.seeds]
+    wanted = [(f"seed-{seed}", engine.temperature, seed, study.samples) for seed in settings.profiled_seeds]
     wanted += [
         (_temperature_name(temperature, seed), temperature, seed, study.temperature_samples)
         for temperature in temperatures(settings)
-        for seed in settings.seeds
+        for seed in settings.profiled_seeds
     ]
     weights, pool = hash_policy(policy), hash_queries(queries)
     return [

@@ -34,7 +34,7 @@ def stacked(profiles: Mapping[int, Profile]) -> np.ndarray:
     first, *others = profiles.values()
     if not others:
         raise ProfileError(
-            "a single seed's profile has no other to be compared with: set at least two seeds in params.yaml"
+            "a single profile has no other to be compared with: pass those of two seeds (`settings.profiled_seeds`)"
         )
     for other in others:
         other.check(first.source)
