@@ -96,9 +96,10 @@ def front_arms(settings: Settings) -> list[str]:
 
 
 def front_table(summary: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The short table: how the arms of `front_arms` end, at temperature 1 and greedily, and what the lowest level costs
-    them."""
+    """The short table, the baseline first: how the arms of `front_arms` end, at temperature 1 and greedily, and what
+    the lowest level costs them."""
     rows = summary[summary["arm"].isin(front_arms(settings))]
+    rows = rows.sort_values("arm", key=lambda arm: arm != settings.baseline, kind="stable")
     columns = {
         "final accuracy": intervals(rows, "accuracy", PLAIN),
         "difference from the baseline": _against(rows, "difference"),
