@@ -307,16 +307,6 @@ def test_no_advantage_is_no_signal(sampler):
         apply_chain([sampler], batch([0.0, 0.0], [3, 4]), 0.0, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("sampler", FAMILY)
-def test_the_same_stream_gives_the_same_rollouts_and_incoming_weights_multiply(sampler):
-    rng = np.random.default_rng(4)
-    rollouts = batch(rng.standard_normal(50), rng.integers(2, 90, 50))
-    first, second, other = (sampler(rollouts, 0.0, np.random.default_rng(seed)) for seed in (7, 7, 8))
-    assert first.row_N.tolist() == second.row_N.tolist() != other.row_N.tolist()
-    tripled = sampler(rollouts.take(np.arange(50), np.full(50, 3.0)), 0.0, np.random.default_rng(7))
-    assert tripled.weights_N == pytest.approx(3 * first.weights_N)
-
-
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

@@ -12,7 +12,6 @@ from scipy import stats
 
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.rollouts import NoSignal, Rollouts
-from repro.methods.samplers import apply_chain
 from repro.methods.samplers.d1s import d1s
 from repro.methods.samplers.d1s_c import d1s_c
 from repro.methods.samplers.d2s import d2s
@@ -235,14 +234,6 @@ def test_zero_variance_goes_by_raw_rewards_exactly():
 def test_a_batch_without_signal_is_no_signal(sampler):
     with pytest.raises(NoSignal):
         sampler(batch([1, 1, 0, 0], [0, 0, 1, 1]), 0.0, RNG)
-
-
-@pytest.mark.parametrize("sampler", [*SELECT, zero_variance, top_tokens])
-def test_chosen_rollouts_keep_their_rows_and_incoming_weights(sampler):
-    weighted = MIXED.take(np.arange(15, -1, -1), np.arange(1.0, 17.0))
-    taken = sampler(weighted, 0.0, RNG)
-    assert taken.weights_N.tolist() == [16.0 - row for row in taken.row_N]
-    assert apply_chain([sampler], weighted, 0.0, RNG).row_N.tolist() == taken.row_N.tolist()
 
 
 def test_a_million_rollouts_in_seconds():

@@ -56,16 +56,6 @@ def test_every_subset_is_equally_likely():
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def test_the_stream_alone_decides_and_incoming_weights_stay():
-    rollouts = batch(np.repeat(np.arange(6), 8))
-    first, second, other = (random_quarter(rollouts, 0.0, np.random.default_rng(seed)) for seed in (7, 7, 8))
-    assert first.row_N.tolist() == second.row_N.tolist() != other.row_N.tolist()
-    weighted = rollouts.take(np.arange(48), np.arange(1.0, 49.0))
-    assert random_quarter(weighted, 0.0, np.random.default_rng(7)).weights_N.tolist() == (first.row_N + 1.0).tolist()
-    scaled = batch(np.repeat(np.arange(6), 8), rewards_N=7.0 * rollouts.rewards_N)  # blind to units as well
-    assert random_quarter(scaled, 0.9, np.random.default_rng(7)).row_N.tolist() == first.row_N.tolist()
-
-
 def test_a_draw_without_signal_is_skipped_and_one_with_is_not():
     silent, mixed = [1] * 8, [1] * 7 + [0]  # in a mixed group every rollout has an advantage
     with pytest.raises(NoSignal):
