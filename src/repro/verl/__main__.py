@@ -7,6 +7,8 @@
     python -m repro.verl --arm cost-aware --preset paper-qwen3-8b                a paper's model, data and values
     python -m repro.verl --evaluate runs/own/zvf/seed-0 --samples 32             its checkpoints
     python -m repro.verl --peaks runs/own/zvf                                    the peak on each data set
+    python -m repro.verl --peaks runs/paper-qwen3-8b/cost-aware --paper          and the paper's own
+    python -m repro.verl --peaks TRL_OUTPUT --paper paper-qwen3-8b --arm zvf
     python -m repro.verl --presets paper-qwen3-8b                                its values, and their sources
 
 Values come from verl's defaults, configs/verl/repro_trainer.yaml, the preset, the arm, and the command line, each over
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen.presets is not None:
         print(markdown(presets.described(chosen.presets) if chosen.presets else presets.listed()), end="")
     elif chosen.peaks:
-        print(peaks_of(chosen.peaks), end="")
+        print(peaks_of(chosen.peaks, chosen.paper, chosen.arm), end="")
     elif chosen.evaluate:
         from repro.verl.evaluated import evaluate
 
@@ -82,6 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--evaluate", type=Path, metavar="RUN", help="every checkpoint of a run")
     parser.add_argument("--samples", type=COUNT, help="of a question, for --evaluate; default: 32")
     parser.add_argument("--peaks", type=Path, metavar="RUN", help="of a run, or of all seeds in a folder")
+    parser.add_argument(
+        "--paper",
+        nargs="?",
+        const="",
+        metavar="SCALE",
+        help="with --peaks: the paper's row for its --arm; default: the run's own",
+    )
     parser.add_argument("--output", type=Path, help="default: build/verl; runs/own; runs/PRESET; RUN/evaluation")
     of_study = parser.add_argument_group("of the small policy alone")
     of_study.add_argument("--scale", help="overrides the scale of params.yaml")
@@ -152,16 +161,27 @@ def _study(chosen: argparse.Namespace, settings: Settings) -> Path | None:
     return study.train(chosen.arm, chosen.seed, settings, output, chosen.policy, **options)
 
 
-def peaks_of(folder: Path) -> str:
-    """The peaks of a run, or of all seeds in a folder, as Markdown (repro.verl.peaks)."""
+def peaks_of(folder: Path, scale: str | None = None, arm: str | None = None) -> str:
+    """The peaks of a run, or of all seeds in a folder, as Markdown (repro.verl.peaks); with a `scale`, or "" for the
+    run's own, the paper's row below (repro.verl.published). `folder`: of verl's runs, or a TRL trainer's output."""
     import pandas as pd
 
+    from repro.verl.composed import recorded
     from repro.verl.peaks import SOURCES, peaks, told
+    from repro.verl.published import compared, of_trl
 
     found = sorted([*folder.glob(f"tables/{SOURCES}.parquet"), *folder.glob(f"seed-*/tables/{SOURCES}.parquet")])
-    if not found:
+    tables = [read_parquet(path, "the training") for path in found] or [of_trl(folder)]
+    if tables[0] is None:
         raise SettingsError(f"{folder} holds no run that was evaluated: name the folder of one, or of an arm's seeds")
-    return told(peaks(pd.concat([read_parquet(path, "the training") for path in found], ignore_index=True)))
+    headlines = peaks(pd.concat(tables, ignore_index=True))
+    if scale is None:
+        return told(headlines)
+    own = ((found and recorded(found[0].parent.parent)) or {}).get("repro", {})
+    scale, arm = scale or own.get("scale"), arm or own.get("arm")
+    if not (scale and arm):
+        raise SettingsError(f"{folder} does not say its scale and arm: --paper paper-qwen3-8b --arm zvf names them")
+    return told(headlines) + "\n" + markdown(compared(headlines, scale, arm), formats={"paper": ".1f"})
 
 
 if __name__ == "__main__":

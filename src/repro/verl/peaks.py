@@ -28,7 +28,7 @@ def peaks(sources: pd.DataFrame) -> pd.DataFrame:
     first = sources.sort_values("step", kind="stable").groupby(["source", "seed"], sort=True)["accuracy"].idxmax()
     spent = ["generated_tokens", "trained_tokens", "paper_tokens", "flops"]
     columns = ["source", "seed", "step", "questions", "samples", "accuracy", "standard_error", *spent]
-    return sources.loc[first, columns].reset_index(drop=True)
+    return sources.loc[first].reindex(columns=columns).reset_index(drop=True)
 
 
 def told(table: pd.DataFrame) -> str:

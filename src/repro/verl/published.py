@@ -1,0 +1,82 @@
+"""A run compared with its row in a paper's tables, on each benchmark: `python -m repro.verl --peaks RUN --paper`.
+
+configs/papers/tables has every number that the papers print by benchmark, at each scale of configs/verl/presets/papers,
+in percent. Cost-Aware Learning's tables 1, 6, 7 and 8: the best checkpoint, mean@32; AMC is amc23 (§5.1 names no
+years), its sampled rows are read in the order p, p^β, whose β we do not have: the first is compared with our β of 0.3.
+D³S's tables 1, 2, 6 and 7: pass@1, 8 and 16 of 32; its MATH is math500. What two tables print, the first is taken.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from repro.data.sources import SOURCES
+from repro.files import Unreadable
+from repro.paths import CONFIGS
+from repro.settings import SettingsError
+
+FILES = sorted((CONFIGS / "papers" / "tables").glob("*.csv"))
+KEYS = ["table", "scale", "method", "arm", "metric"]
+WIDTH = 1.96  # standard errors on each side of a 95% interval
+
+
+def printed() -> pd.DataFrame:
+    """table, scale, method, arm, metric, source and percent: a row for each number of the papers' tables."""
+    return pd.concat([pd.read_csv(file).melt(KEYS, var_name="source", value_name="percent") for file in FILES])
+
+
+def compared(headlines: pd.DataFrame, scale: str, arm: str) -> pd.DataFrame:
+    """A row for each benchmark that the paper's row and the run have. `headlines`: of repro.verl.peaks.
+
+    yours      percent, the mean over seeds of the peaks: estimate, low and high, ± 1.96 standard errors over questions,
+               which the seeds have in common; the paper prints no error
+    paper      percent; and the difference of yours from it, as wide as yours
+    SettingsError if the papers have no such row, or none of its benchmarks was evaluated.
+    """
+    rows = printed().query("scale == @scale and metric == 'pass@1'")
+    of_arm = rows[rows.arm == arm].drop_duplicates("source").set_index("source")
+    if of_arm.empty:
+        known = ", ".join(rows.arm.dropna().unique()) or ", ".join(sorted(printed().scale.unique()))
+        raise SettingsError(f"no paper's table has arm {arm} at scale {scale}; they have {known}")
+    found = headlines[headlines.source.isin(of_arm.index)].groupby("source", sort=False)
+    if not found.ngroups:
+        names = ", ".join(of_arm.index.drop("average"))
+        raise SettingsError(f"the run was not evaluated on what the paper's row has: evaluate it on {names}")
+    yours, error = 100 * found.accuracy.mean(), 100 * np.sqrt(found.standard_error.apply(lambda each: (each**2).mean()))
+    paper = of_arm.percent[yours.index]
+    columns = {"table": of_arm.table[yours.index], "seeds": found.size(), "samples": found.samples.min()}
+    columns |= {"yours": interval(yours, error), "paper": paper, "difference": interval(yours - paper, error)}
+    return pd.DataFrame(columns).reset_index(names="source")
+
+
+def interval(value: pd.Series, error: pd.Series) -> pd.Series:
+    """`value [low, high]` of each, one decimal."""
+    low, high = value - WIDTH * error, value + WIDTH * error
+    return pd.Series([f"{v:.1f} [{a:.1f}, {b:.1f}]" for v, a, b in zip(value, low, high, strict=True)], value.index)
+
+
+def of_trl(folder: Path) -> pd.DataFrame | None:
+    """The evaluations in the output folder of a TRL trainer, as in the table `sources`; None if it is none.
+
+    The mean reward of each entry of `eval_dataset`, named as a data set here, counts as its accuracy: rewards are 0 and
+    1. Its standard error is at most √(p(1 − p)/Q), with the Q questions of that data set.
+    """
+    states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
+    if not states:
+        return None
+    path = max(states, key=lambda state: (state.parent == folder, state.stat().st_mtime))
+    try:
+        entries = json.loads(path.read_text())["log_history"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreadable(f"{path} is no state of a trainer: restore it, or name another folder") from error
+    rows = []
+    for entry in (entry for entry in entries if "eval_reward" in entry):
+        names = [match[1] for key in entry if (match := re.fullmatch(r"eval_(.+)_runtime", key))]
+        source, rate = names[0] if names else "eval", entry["eval_reward"]
+        questions = SOURCES[source].rows if source in SOURCES else np.nan
+        row = {"source": source, "seed": 0, "step": entry["step"], "questions": questions, "samples": 1}
+        rows.append({**row, "accuracy": rate, "standard_error": np.sqrt(max(0, rate * (1 - rate)) / questions)})
+    return pd.DataFrame(rows) if rows else None
