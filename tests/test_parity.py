@@ -21,7 +21,7 @@ from repro.settings.arm import EngineChanges
 
 SETTINGS = load(scale="smoke")
 EMBEDDED_ONLY = ["greso", "mopps", "retirement", "speed-rl", "speed-rl-continuation", "reinforce-ada", "pilot-commit"]
-EMBEDDED_ONLY += ["replay"]  # as params.yaml lists them
+EMBEDDED_ONLY += ["knapsack", "bots", "replay"]  # as params.yaml lists them
 needs_trl = [
     pytest.mark.trl,
     pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is missing: `make extra-trl` installs it"),

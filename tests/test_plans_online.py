@@ -1,7 +1,11 @@
 """Plans that learn: told of every group, again after a resume; what each makes of it, in closed form."""
 
+from itertools import islice, product
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_run import GROUP, STEPS, Arm, new_trainer, pools, reward_with, run, weights
 
 from repro import arms
@@ -10,7 +14,9 @@ from repro.engine.checkpoint import Checkpoints
 from repro.methods.filters.pass_rate import pass_rate
 from repro.methods.guard import MethodError
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.plans.bots import bots
 from repro.methods.plans.greso import greso
+from repro.methods.plans.knapsack import knapsack
 from repro.methods.plans.mopps import mopps
 from repro.methods.plans.retirement import retirement
 from repro.methods.plans.uniform import uniform
@@ -20,6 +26,7 @@ from repro.verl.run import check_arm
 PLANS = {
     "greso": {"plan": "greso", "filter": "zero_variance"},
     "mopps": {"plan": "mopps"},
+    "knapsack": {"plan": {"knapsack": {"group_size": 4, "largest": 8}}},
     "retirement": {"plan": "retirement", "filter": "pass_rate"},
 }
 PROMPTS = [query.prompt for query in pools().train]
@@ -155,6 +162,49 @@ def test_mopps_asks_for_the_queries_nearest_its_target():
     for _ in range(60):
         short.observe(0, HALF, COSTS)
     assert short.counts_Q_2[0].tolist() == pytest.approx([5, 5])  # the fixed point of x/2 + 1/2 + 2
+
+
+@given(st.lists(st.sampled_from([0, 0.1, 0.25, 0.5, 0.6, 0.9, 1]), min_size=3, max_size=3), st.integers(2, 6))
+@settings(deadline=None)
+def test_knapsack_is_worth_most_of_all_divisions_and_spends_all(rates, size):
+    plan = knapsack(pool(3), 3 * size, rng(), group_size=size, largest=9, confidence=1 - 1e-12)  # needs all there is
+    plan.rate_Q[:] = rates
+    found = plan.sizes(np.arange(3)).tolist()
+
+    def worth(sizes):
+        return sum((1 - p**g - (1 - p) ** g) * p * (1 - p) ** 2 for p, g in zip(rates, sizes, strict=True))
+
+    best = max(worth(sizes) for sizes in product(range(2, 10), repeat=3) if sum(sizes) <= 3 * size)
+    assert worth(found) == pytest.approx(best, abs=1e-12) and sum(found) == 3 * size
+
+
+def test_knapsack_gives_what_is_not_needed_to_the_unsolved_and_new_queries_their_size():
+    plan = knapsack(pool(4), 32, rng(), group_size=8)
+    assert [group.size for group in islice(plan, 4)] == [8] * 4
+    for query, outcome in enumerate((NONE, HALF, ALL, NONE)):
+        plan.observe(query, outcome, COSTS)
+    assert plan.sizes(np.arange(4)).tolist() == [13, 5, 2, 12]  # ln 0.1 / ln 0.5 is 3.3: three beyond the smallest
+    with pytest.raises(ValueError, match="knapsack: groups from 2 to 4 leave out 8, of new queries"):
+        knapsack(pool(4), 32, rng(), largest=4)
+
+
+def test_bots_learns_of_all_queries_from_the_batch_and_forgets():
+    known = Queries(np.ones(4, int), np.array([0, 2, 4, 8]), np.full(4, 8))
+    plan = bots(known, 8, rng(), group_size=4, forget=0.25, implicit=0.5)
+    plan.observe(0, HALF, COSTS)
+    assert plan.counts_Q_2.tolist() == [[1, 1]] * 4  # a batch has two groups
+    plan.observe(1, ALL, COSTS)
+    ability = (0.5 + 0.75) / (1 + 0.75)
+    inferred = [0.5, 1.0, 0.5 + ability / 2, 1.0]
+    expected = [[1 + share * rate, 1 + share * (1 - rate)] for rate, share in zip(inferred, [4, 4, 2, 2], strict=True)]
+    assert plan.counts_Q_2.ravel() == pytest.approx(np.ravel(expected))
+    plan.observe(0, NONE, COSTS), plan.observe(1, ALL, COSTS)
+    assert plan.ability == pytest.approx(0.9 * ability + 0.1 * 0.75 / 1.75)
+    sharp = bots(Queries(np.ones(3, int), np.array([0, 4, 8]), np.full(3, 8)), 4, rng(), group_size=4, forget=0.0)
+    sharp.counts_Q_2 = np.array([[1.0, 401.0], [201.0, 201.0], [401.0, 1.0]])
+    assert {group for group in islice(sharp, 50)} == {PlannedGroup(1, 4)}
+    with pytest.raises(ValueError, match="this plan needs a profile of the training queries"):
+        bots(pool(4), 8, rng())
 
 
 def test_a_retired_query_comes_back_when_too_few_are_left():
