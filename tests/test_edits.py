@@ -94,7 +94,11 @@ def removed(params: dict) -> None:
 
 def scale(params: dict) -> None:
     smoke = params["scales"]["smoke"]
-    params["scales"]["tiny"] = {**smoke, "engine": {**smoke["engine"], "steps": 3}}
+    params["scales"]["tiny"] = {
+        **smoke,
+        "engine": {**smoke["engine"], "steps": 3},
+        "parity": {**smoke["parity"], "steps": 3},
+    }
     params["scale"] = "tiny"
 
 
@@ -136,7 +140,7 @@ EDITS: dict[str, tuple[Callable, Callable[[After], bool], bool]] = {
     "a seed more": (a_seed_more, lambda after: set(after.table()["seed"]) >= {0, 1, 2}, False),
     "a seed less": (a_seed_less, lambda after: set(after.table()["seed"]) == {0, 1, 5}, False),
     "a parameter": (parameter, of_beta, False),
-    "a new family": (family, other_start, False),
+    "a new family": (family, lambda after: asked_for(after, 9), False),
     "another base policy": (base_policy, other_start, False),
     "an arm removed": (removed, lambda after: "zvf" not in set(after.table()["arm"]), True),
     "a smaller scale": (scale, lambda after: (after.last()["rollouts"]["grpo"] == 3 * 32).all(), True),

@@ -55,8 +55,8 @@ def crossed(first: pd.DataFrame, second: pd.DataFrame, confidence: float) -> pd.
             mean, low, high = predicted(first[part].to_numpy(), len(rest), confidence)
             other = second[rest].mean(axis=1)
             order = pd.Series(mean, other.index).corr(other, "spearman")
-            rows.append({"seeds": part, "contained": other.between(low, high).mean(), "rank correlation": order})
-    return pd.DataFrame(rows)
+            rows.append((part, other.between(low, high).mean(), order))
+    return pd.DataFrame(rows, columns=["seeds", "contained", "rank correlation"])
 
 
 def differences(evaluations: pd.DataFrame, baseline: str) -> pd.DataFrame:
