@@ -153,6 +153,7 @@ class TRLSide:
             train_dataset=Dataset.from_list([{"prompt": text} for text in self.prompts]),
             processing_class=AutoTokenizer.from_pretrained(policy_folder()),
             arm=own,
+            objective="arm",
             refill_rounds=1,
         )
         reference = AutoModelForCausalLM.from_pretrained(reference_folder())

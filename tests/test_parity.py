@@ -134,10 +134,10 @@ def test_arms_that_verl_refuses_are_named_with_the_reason():
 
 
 @on_trl
-def test_arms_that_trl_refuses_are_those_that_profile_again_or_learn():
+def test_arms_that_trl_refuses_are_those_that_profile_again_or_remember():
     again = [name for name, arm in SETTINGS.all_arms.items() if arm.profile and arm.profile.again]
     reasons = arms_for_trl(SETTINGS)
-    assert {name for name, reason in reasons.items() if reason} == {*again, *EMBEDDED_ONLY} and again
+    assert {name for name, reason in reasons.items() if reason} == {*again, "replay"} and again
     assert all("cannot profile the queries during training" in reasons[name] for name in again)
 
 
@@ -218,9 +218,7 @@ def test_trl_decays_neither_biases_nor_norms(tmp_path):
 
 @on_trl
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "group", dict.fromkeys(arm.group for arm in SETTINGS.all_arms.values() if arm.group != "Online")
-)
+@pytest.mark.parametrize("group", dict.fromkeys(arm.group for arm in SETTINGS.all_arms.values()))
 def test_every_arm_steps_on_trl_as_on_the_embedded_engine(group, tmp_path):
     """Under weight decay TRL's optimiser makes another step: see above."""
     from repro.experiments.parity.on_trl import TRLSide

@@ -255,12 +255,3 @@ def test_a_plan_that_could_not_be_resumed_is_refused_before_it_trains():
 def test_verl_refuses_such_an_arm():
     with pytest.raises(SettingsError, match="its plan learns from what its groups earn, which verl does not do here"):
         check_arm("mopps", build("mopps", arm("mopps")))
-
-
-@pytest.mark.trl
-def test_trl_refuses_such_an_arm():
-    pytest.importorskip("trl", reason="TRL is missing: `make extra-trl` installs it")
-    from repro.trl.refused import require_arm
-
-    with pytest.raises(SettingsError, match=r"cannot train mopps, since its plan learns from what its groups earn"):
-        require_arm(arm("mopps"), None)

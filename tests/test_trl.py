@@ -39,7 +39,7 @@ def even(completion_ids, **_):
     return parity(TOKENIZER.batch_decode(ends)).tolist()
 
 
-def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), **parts):
+def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), objective="arm", **parts):
     from datasets import Dataset
     from trl import GRPOConfig
 
@@ -72,6 +72,7 @@ def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), **parts):
         train_dataset=Dataset.from_list([{"prompt": query.prompt} for query in pools().train]),
         processing_class=build_tokenizer(),
         arm=arm,
+        objective=objective,
         **parts,
     )
 
@@ -343,7 +344,7 @@ def test_unequal_groups_of_a_plan(tmp_path):
     trainer._select = lambda batch: batches.append(batch) or select(batch)
     trainer.train()
     [batch] = batches
-    _, size_Q = batch.group_sizes
+    _, size_Q = np.unique(batch.group_N, return_counts=True)
     assert len(set(size_Q)) > 1 and ROLLOUTS - 8 < len(batch) <= ROLLOUTS
     prompts = [
         tuple(ids[mask.bool()].tolist())
@@ -359,6 +360,12 @@ def test_refusals(tmp_path):
         ("sgpo-again-1", {}, {}, "profile the queries during training"),
         ("costaware", {}, {}, "there is no arm 'costaware'"),
         ("grpo", {}, {"loss_type": "grpo"}, "loss_type='grpo'. would have no effect"),
+        ("grpo", {"objective": None, "advantage": "rloo"}, {"scale_rewards": "none"}, "scale_rewards='none'. would"),
+        ("overlong", {"objective": None}, {"multi_objective_aggregation": "normalize_then_sum"}, "without .*`reward`"),
+        ("cispo", {"objective": None}, {}, r"CISPO has a loss of its own: choose ArmTrainer.objective='arm'"),
+        ("grpo", {"objective": None, "aggregation": "token-mean"}, {}, "has no effect on TRL's loss: add objective"),
+        ("mopps", {}, {"shuffle_dataset": False}, "shuffle_dataset=False. would have no effect: plan mopps chooses"),
+        ("replay", {}, {}, "cannot train .* since it trains on rollouts of earlier steps again"),
         ("grpo-kl-decay", {}, {}, "give it GRPOConfig.weight_decay=0.1, beta=0.001."),
         ("d3s-32", {}, {}, "num_generations=32"),
         ("grpo", {}, {"gradient_accumulation_steps": 8}, "is not a multiple of gradient_accumulation_steps"),

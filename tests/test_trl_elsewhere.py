@@ -1,4 +1,4 @@
-"""ArmTrainer beyond one process on a CPU: several processes are refused, and vLLM generates as TRL has it generate."""
+"""ArmTrainer with vLLM, which generates as TRL has it generate."""
 
 import copy
 import importlib.util
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from test_trl import TOKENIZER, samples_like_the_engine, trainer_on_trl
+from test_trl_loss import Seen
 from tiny_run import ROLLOUTS
 
 from repro.engine.generate import generate
@@ -124,7 +125,8 @@ def vllm(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["colocate", "server"])
 def test_vllm_is_opened_asked_and_sent_weights_as_by_trl_itself(mode, vllm, tmp_path, monkeypatch):
-    """The same calls in the same order on two batches, with and without an arm between rewards and loss."""
+    """The same calls in the same order on two batches, with and without an arm between rewards and loss; and the same
+    gradients, with TRL's importance ratios."""
     from trl import GRPOTrainer
 
     import repro.trl
@@ -133,15 +135,17 @@ def test_vllm_is_opened_asked_and_sent_weights_as_by_trl_itself(mode, vllm, tmp_
         fake = vllm()
         with monkeypatch.context() as patch:
             if of_trl:
-                patch.setattr(repro.trl, "ArmTrainer", lambda arm, **given: GRPOTrainer(**given))
+                patch.setattr(repro.trl, "ArmTrainer", lambda arm, objective, **given: GRPOTrainer(**given))
             changes = {"use_vllm": True, "vllm_mode": mode, "generation_kwargs": {"stop": ["x"]}, "top_p": 0.9}
-            fake.trainer = trainer_on_trl(folder, "grpo", changes=changes)
+            fake.trainer = trainer_on_trl(folder, "grpo", changes=changes, objective=None)
+        fake.trainer.add_callback(seen := Seen())
         fake.trainer.train()
         assert fake.up_to_date == [True, True]  # each batch is drawn from the trainer's weights
-        return fake
+        return fake, seen.gradients
 
-    ours, theirs = calls(tmp_path / "ours", False), calls(tmp_path / "theirs", True)
+    (ours, gradients), (theirs, expected) = calls(tmp_path / "ours", False), calls(tmp_path / "theirs", True)
     assert ours.asked == theirs.asked and ours.synced == theirs.synced
+    assert all((one - other).norm() <= 1e-5 * other.norm() for one, other in zip(gradients, expected, strict=True))
     kinds = [entry[0] for entry in ours.asked]
     assert kinds == ["open", *["communicator"] * (mode == "server"), *["reset", "generate"] * 2]
 
@@ -161,7 +165,7 @@ def test_with_vllm_the_same_rows_are_selected(mode, correction, vllm, tmp_path, 
     for trainer in (plain, with_vllm):
 
         def kept(batch, select=trainer._select):
-            ratios.append(batch.tensors[RATIO][batch.mask_N_T] if RATIO in batch.tensors else None)
+            ratios.append(batch.tensors[RATIO].flatten() if RATIO in batch.tensors else None)
             chosen.append(select(batch))
             return chosen[-1]
 

@@ -1,7 +1,7 @@
-"""The methods on TRL: `ArmTrainer` is its GRPOTrainer with an arm's filter, advantage, samplers and objective.
+"""The methods on TRL: `ArmTrainer` is its GRPOTrainer with an arm's plan, filter and samplers, under TRL's own loss.
 
 A generation batch of TRL is one step's batch here; the arm selects from it, and what it leaves is read in as many
-optimiser steps as TRL makes on the batch. Everything else (generation, rewards, optimiser, checkpoints) is TRL's.
+optimiser steps as TRL makes on the batch. Everything else is TRL's.
 """
 
 from repro.trl.version import require_trl

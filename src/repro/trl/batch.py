@@ -1,7 +1,8 @@
 """One step's rollouts in TRL's tensors: rounds joined, groups kept, rows cut out; and as the samplers see them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,34 +13,31 @@ from repro.methods.rollouts import Rollouts
 
 PROMPT = ("prompt_ids", "prompt_mask")  # padded on the left; the others, one entry per completion token, on the right
 OLD, REFERENCE, RATIO = "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio"
-KEPT = (*PROMPT, "completion_ids", "completion_mask", "tool_mask", OLD, REFERENCE, RATIO)
+KEPT = (*PROMPT, "completion_ids", "completion_mask", "tool_mask", OLD, "sampling_per_token_logps", REFERENCE, RATIO)
+ARRAYS = ("group_N", "rewards_N", "named_N", "parts_N_F", "place_N")
 
 
 @dataclass
 class Batch:
     """N rollouts, query by query.
 
-    tensors: those of TRL's that an update reads, by TRL's names, N × P or N × T
-    group_N (int, 0, 0, 1, …), rewards_N (those used in training), lengths,
+    tensors: those of TRL's that an update reads, by TRL's names, N × P or N × T; a ratio of whole sequences N × 1
+    group_N (int, 0, 0, 1, …), rewards_N (those used in training), lengths
     named_N (those that tell rollouts apart: repro.trl.named; by default rewards_N)
+    parts_N_F (what each of F reward functions gave, NaN for nothing)
+    place_N (int, the place of a rollout among all that were generated for the step, those left out included)
     """
 
     tensors: dict[str, torch.Tensor]
+    lengths: Lengths
     group_N: np.ndarray
     rewards_N: np.ndarray
-    lengths: Lengths
     named_N: np.ndarray
+    parts_N_F: np.ndarray
+    place_N: np.ndarray
 
     def __len__(self) -> int:
         return len(self.group_N)
-
-    @classmethod
-    def of(cls, output: dict, group_N: np.ndarray, rewards_N: np.ndarray, lengths: Lengths) -> "Batch":
-        """From what TRL's `_generate_and_score_completions` returned."""
-        tensors = {name: output[name] for name in KEPT if name in output}
-        if RATIO in tensors:  # one for each sequence, in some modes
-            tensors[RATIO] = tensors[RATIO].expand(output["completion_ids"].shape)
-        return cls(tensors, group_N, rewards_N, lengths, rewards_N)
 
     @property
     def mask_N_T(self) -> torch.Tensor:
@@ -52,36 +50,31 @@ class Batch:
         return self.tensors["prompt_mask"].sum(1).cpu().numpy()
 
     @property
-    def response_tokens_N(self) -> np.ndarray:
-        return self.lengths.tokens_N
-
-    @property
     def costs_N(self) -> np.ndarray:
-        return self.prompt_tokens_N + self.response_tokens_N
-
-    @property
-    def group_sizes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(first row, number of rows) of each group."""
-        _, first_Q, size_Q = np.unique(self.group_N, return_index=True, return_counts=True)
-        return first_Q, size_Q
+        return self.prompt_tokens_N + self.lengths.tokens_N
 
     def take(self, rows: np.ndarray) -> "Batch":
         """The rows at these positions."""
         index = torch.as_tensor(rows, device=self.tensors["prompt_ids"].device)
         tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
-        return Batch(tensors, self.group_N[rows], self.rewards_N[rows], self.lengths.take(rows), self.named_N[rows])
+        return Batch(tensors, self.lengths.take(rows), **{name: getattr(self, name)[rows] for name in ARRAYS})
 
     def keep(self, keep_Q: np.ndarray) -> "Batch":
         """The groups, in sorted order, for which `keep_Q` is true."""
         _, index_N = np.unique(self.group_N, return_inverse=True)
         return self.take(np.flatnonzero(np.asarray(keep_Q)[index_N]))
 
+    def grown(self, groups: Sequence[int], further: "Batch") -> "Batch":
+        """With the rollouts of `further`, whose groups 0, 1, … are `groups` here, at the ends of these."""
+        both = _together([self, replace(further, group_N=np.asarray(groups)[further.group_N])])
+        return both.take(np.argsort(both.group_N, kind="stable"))
+
     def cut(self, rows: np.ndarray, trim: bool = True) -> dict[str, torch.Tensor]:
         """The tensors of these rows, if `trim` without the columns in which none of them has a token."""
         part = self.take(rows)
         if not trim:
             return part.tensors
-        before, width = int(part.prompt_tokens_N.max()), int(part.response_tokens_N.max())
+        before, width = int(part.prompt_tokens_N.max()), int(part.lengths.tokens_N.max())
         return {
             name: tensor[:, tensor.shape[1] - before :] if name in PROMPT else tensor[:, :width]
             for name, tensor in part.tensors.items()
@@ -94,9 +87,19 @@ class Batch:
             rewards_N=self.rewards_N,
             advantages_N=advantages_N,
             prompt_tokens_N=self.prompt_tokens_N,
-            response_tokens_N=self.response_tokens_N,
+            response_tokens_N=self.lengths.tokens_N,
             response_mask_N_T=self.mask_N_T.cpu().numpy(),
         )
+
+
+def gathered(output: dict[str, Any], accelerator: Any, count: int) -> dict[str, torch.Tensor]:
+    """Those of TRL's tensors that an update reads (`KEPT`), of all processes in their order; the first `count` rows."""
+    tensors = {name: output[name] for name in KEPT if name in output}
+    if accelerator.num_processes > 1:
+        for name, tensor in tensors.items():
+            how = {"pad_index": int(name == RATIO), "pad_first": name in PROMPT}
+            tensors[name] = accelerator.gather(accelerator.pad_across_processes(tensor, dim=1, **how))
+    return {name: tensor[:count] for name, tensor in tensors.items()}
 
 
 def lengths_of(completions_N: Sequence[Sequence[int]], ends: Sequence[int], longest: int) -> Lengths:
@@ -107,6 +110,11 @@ def lengths_of(completions_N: Sequence[Sequence[int]], ends: Sequence[int], long
 
 def join(parts: Sequence[Batch]) -> Batch:
     """Concatenate, padded to the widest; every part's groups are new ones."""
+    above = np.cumsum([0] + [part.group_N.max(initial=-1) + 1 for part in parts[:-1]])
+    return _together([replace(part, group_N=part.group_N + first) for part, first in zip(parts, above, strict=True)])
+
+
+def _together(parts: Sequence[Batch]) -> Batch:
     if len(parts) == 1:
         return parts[0]
     tensors = {}
@@ -114,8 +122,7 @@ def join(parts: Sequence[Batch]) -> Batch:
         arrays = [part.tensors[name] for part in parts]
         gaps = [max(array.shape[1] for array in arrays) - array.shape[1] for array in arrays]
         sides = [(gap, 0) if name in PROMPT else (0, gap) for gap in gaps]
-        tensors[name] = torch.cat([pad(array, side) for array, side in zip(arrays, sides, strict=True)])
-    above = np.cumsum([0] + [part.group_N.max(initial=-1) + 1 for part in parts[:-1]])
-    group_N = np.concatenate([part.group_N + first for part, first in zip(parts, above, strict=True)])
-    rewards_N, named_N = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards_N", "named_N"))
-    return Batch(tensors, group_N, rewards_N, Lengths.joined([part.lengths for part in parts]), named_N)
+        padded = [pad(array, side, value=int(name == RATIO)) for array, side in zip(arrays, sides, strict=True)]
+        tensors[name] = torch.cat(padded)
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    return Batch(tensors, Lengths.joined([part.lengths for part in parts]), **arrays)

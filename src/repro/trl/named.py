@@ -6,7 +6,7 @@ advantages of the sum. Samplers that weight what they draw, such as cost-aware o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,6 @@ from repro.settings import SettingsError, nearest
 VARIED = ("zero_variance", "snr", "pass_rate_band", "pods", "d1s", "d1s_c", "d2s", "d3s", "d3s_i")
 
 
-@dataclass
-class Signal:
-    """A batch's sum of rewards and the named one, each with its advantages; `anew`: the arm's advantages_M of
-    the sum's rewards of these rows alone."""
-
-    rewards_N: np.ndarray
-    advantages_N: np.ndarray
-    named_N: np.ndarray
-    named_advantages_N: np.ndarray
-    anew: Callable[[np.ndarray], np.ndarray]
-
-
 def index_of(name: Any, names: Sequence[str]) -> int | None:
     """The place of a reward function among those of a trainer; None for no name. SettingsError if there is none."""
     if name is None:
@@ -41,20 +29,21 @@ def index_of(name: Any, names: Sequence[str]) -> int | None:
     return names.index(name)
 
 
-def reading(sampler: Callable, signal: Callable[[], Signal]) -> Callable:
-    """The sampler, which sees the named reward and its advantages. Those that it leaves as they are become the sum's;
-    where it makes new ones, as PODS of what it keeps, they are made of the sum."""
+def reading(sampler: Callable, trainer: Any) -> Callable:
+    """The sampler, which sees the named reward and its advantages of the trainer's `_batch`. Those that it leaves as
+    they are become the sum's; where it makes new ones, as PODS of what it keeps, they are made of the sum."""
     if (name := name_of(sampler)) not in VARIED:
         return sampler
 
     def named(rollouts: Rollouts, progress: float, rng: np.random.Generator) -> Rollouts:
-        batch, seen = signal(), rollouts.row_N
-        shown = {"rewards_N": batch.named_N[seen], "advantages_N": batch.named_advantages_N[seen]}
+        batch, seen = trainer._batch, rollouts.row_N
+        named_N = trainer._advantages(batch, batch.named_N)
+        shown = {"rewards_N": batch.named_N[seen], "advantages_N": named_N[seen]}
         chosen = sampler(replace(rollouts, **shown), progress, rng)
-        rows, rewards_M = chosen.row_N, batch.rewards_N[chosen.row_N]
-        kept = np.array_equal(chosen.advantages_N, batch.named_advantages_N[rows])
-        advantages_M = batch.advantages_N[rows] if kept else batch.anew(rows)
-        return replace(chosen, rewards_N=rewards_M, advantages_N=advantages_M)
+        rows = chosen.row_N
+        kept = np.array_equal(chosen.advantages_N, named_N[rows])
+        advantages_M = trainer._advantages_N[rows] if kept else trainer._advantages(batch, batch.rewards_N, rows)
+        return replace(chosen, rewards_N=batch.rewards_N[rows], advantages_N=advantages_M)
 
     named.__name__ = name
     return named

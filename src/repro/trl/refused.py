@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from accelerate import PartialState
 from datasets import IterableDataset
 
 from repro.arms import build
@@ -18,11 +17,12 @@ from repro.methods.plans import Queries
 from repro.settings import Arm, SettingsError
 from repro.trl.named import VARIED
 
-# GRPOConfig's settings of the loss and the advantage, for which the arm has its own.
-REPLACED = (
-    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "scale_rewards"),
-    *("multi_objective_aggregation", "top_entropy_quantile", "entropy_coef", "use_adaptive_entropy"),
-    "off_policy_mask_threshold",
+PARTS = ("plan", "reward", "filter", "advantage", "samplers", "aggregation")  # of an arm; `objective` beside them
+# GRPOConfig's settings of the advantage and the loss, for which an arm has its own.
+ADVANTAGE = ("scale_rewards", "multi_objective_aggregation")
+LOSS = (
+    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "top_entropy_quantile"),
+    *("entropy_coef", "use_adaptive_entropy", "off_policy_mask_threshold"),
 )
 TRUTHS = ("solution", "answer", "ground_truth", "label")  # columns that hold truths, of which the first counts
 # An arm's changes of the engine (`Arm.engine`), by their names in GRPOConfig.
@@ -30,8 +30,6 @@ ENGINE = {
     **{"kl": "beta", "weight_decay": "weight_decay", "learning_rate": "learning_rate", "steps": "max_steps"},
     **{"gradient_clip": "max_grad_norm", "rollouts_per_step": "generation_batch_size"},
 }
-
-
 # What the methods and their lookup call by its place in params.yaml, in the words of a trainer's caller.
 WORDS = {
     "task.train_queries": "the number of rows of train_dataset",
@@ -67,8 +65,28 @@ def require_arm(arm: Arm, profile: Any) -> None:
             f"{arm.title} plans from a profile of the queries: sample {arm.profile.samples} completions of each row of "
             "train_dataset beforehand, and pass profile=Queries(prompt_tokens_Q, successes_Q, samples_Q)"
         )
-    if said := build("own", arm).only_embedded:
-        raise SettingsError(f"repro.trl cannot train {arm.title}, since {said}: train it with repro.training.train")
+    if build("own", arm).memory is not None:
+        raise SettingsError(
+            f"repro.trl cannot train {arm.title}, since it trains on rollouts of earlier steps again: train it with "
+            "repro.training.train"
+        )
+
+
+def takes_its_own(arm: Arm, given: Sequence[str], objective: Any) -> bool:
+    """Whether the advantage is the arm's and not TRL's. SettingsError where TRL's loss is asked for, or by default,
+    beside a loss of the arm's own."""
+    if objective not in (None, "trl"):
+        return True
+    if "aggregation" in given:
+        raise SettingsError(
+            "ArmTrainer(aggregation=) has no effect on TRL's loss: add objective='arm', or set GRPOConfig(loss_type=)"
+        )
+    usual = {name: field.default for name, field in Arm.model_fields.items()}
+    if objective is None and (arm.objective != usual["objective"] or arm.aggregation == "constant-length"):
+        raise SettingsError(
+            f"{arm.title} has a loss of its own: choose ArmTrainer(objective='arm'), or 'trl' for that of GRPOConfig"
+        )
+    return "advantage" in given or arm.advantage != usual["advantage"]
 
 
 def require_given(profile: Any, refill_rounds: Any) -> None:
@@ -87,18 +105,21 @@ def require_finite(rewards_N: np.ndarray) -> None:
         row = int(np.flatnonzero(np.isinf(rewards_N))[0])
         raise SettingsError(
             f"the rewards of completion {row} sum to {rewards_N[row]} in TRL's 32-bit numbers: let reward_funcs return "
-            "numbers of at most 1e38, or None for a completion that they do not judge"
+            "numbers of at most 1e38, or None for what they do not judge"
         )
 
 
-def require_config(args: Any, arm: Arm) -> None:
-    """SettingsError on a setting of GRPOConfig that would have no effect, or that contradicts the arm."""
+def require_config(args: Any, arm: Arm, own_loss: bool, own_advantage: bool) -> None:
+    """SettingsError on a setting of GRPOConfig that would have no effect, or that contradicts the arm. `own_loss`: the
+    loss is TRL's; `own_advantage`: the advantages are the arm's."""
     defaults = {field.name: field.default for field in fields(args)}
-    for name in REPLACED:
+    names = [*(ADVANTAGE if own_advantage else ()), *(() if own_loss else LOSS)]
+    names += ADVANTAGE[1:] if arm.reward != Arm.model_fields["reward"].default else []  # it changes their sum
+    for name in names:
         if getattr(args, name) != defaults[name]:
             raise SettingsError(
-                f"GRPOConfig({name}={getattr(args, name)!r}) would have no effect: the arm has its own advantage, "
-                "objective and aggregation; remove it, and set `advantage`, `objective` or `aggregation` of ArmTrainer"
+                f"GRPOConfig({name}={getattr(args, name)!r}) would have no effect: {arm.title} has its own; remove it, "
+                "or leave it to TRL, by ArmTrainer(objective='trl') without `advantage` and `reward`"
             )
     wanted = {ENGINE[name]: value for name, value in arm.engine.given.items() if name in ENGINE}
     if arm.plan[0] == "uniform" and "group_size" in arm.plan[1]:
@@ -165,23 +186,24 @@ def _asked(prompt: Any) -> str:
     return "\n".join(str(each["content"]) for each in said if each["role"] == "user")
 
 
-def require_one_process() -> None:
-    """SettingsError where a launcher, such as accelerate's, has started several processes; each ends with it."""
-    if (count := PartialState().num_processes) > 1:
+def require_setting(trainer: Any, planned: bool, uniform: bool) -> None:
+    """SettingsError on a model, a data set or a process group that selection does not support."""
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise SettingsError(
-            f"repro.trl selects from the whole batch in one process, and there are {count}: train on one GPU, with "
-            "vLLM on others in server mode, or use verl"
+            "repro.trl has a whole model in each process: remove `deepspeed` and `fsdp`, as in `accelerate launch "
+            "--multi_gpu` with vLLM on other GPUs in server mode, or use verl"
         )
-
-
-def require_setting(trainer: Any, planned: bool) -> None:
-    """SettingsError on a model or a data set that selection does not support."""
-    if trainer.aux_loss_enabled:
+    if trainer.aux_loss_enabled and not trainer.own_loss:
         raise SettingsError("the arm's loss has no load-balancing term: set GRPOConfig(router_aux_loss_coef=0.0)")
     if planned and isinstance(trainer.train_dataset, IterableDataset):
         raise SettingsError(
             "a filter refills its batch, and a plan chooses its queries, from a data set with an index: load it "
             "without streaming"
+        )
+    if not (uniform or trainer.shuffle_dataset):
+        raise SettingsError(
+            f"GRPOConfig(shuffle_dataset=False) would have no effect: plan {name_of(trainer.method.plan)} chooses the "
+            "order of the queries; remove it, or choose an arm with the plan `uniform`"
         )
 
 

@@ -44,8 +44,7 @@ class Watched(ArmTrainer):
         queries_Q = [examples[first]["query"] for first in first_Q]
         self.generated.append(list(zip(queries_Q, sizes_Q, strict=True)))
         batch = super()._generate_groups(examples, sizes_Q, rng)
-        verdicts_N, _ = self._generated
-        for name, values_N in (("query", np.repeat(queries_Q, sizes_Q)), ("verdict", verdicts_N)):
+        for name, values_N in (("query", np.repeat(queries_Q, sizes_Q)), ("verdict", self._rewards_N)):
             batch.tensors[name] = torch.as_tensor(values_N)[:, None]  # stays with its row when groups are dropped
         return batch
 
@@ -125,16 +124,17 @@ class TRLSide:
         return Watched(
             model=model,
             reward_funcs=self._reward,
-            args=self._config(engine, group_size(arm)),
+            args=self._config(engine, arm),
             train_dataset=self._data_set(recorded, arm),
             processing_class=tokenizer,
             rollout_func=lambda prompts, trainer: self._draw(trainer.generated[-1], torch_stream, engine),
             arm=arm,
+            objective="arm",
             profile=self._profile(recorded.arm, arm).known() if arm.profile else None,
             refill_rounds=engine.refill_rounds,
         )
 
-    def _config(self, engine: Engine, group: int) -> GRPOConfig:
+    def _config(self, engine: Engine, arm: Arm) -> GRPOConfig:
         """The embedded engine's settings by TRL's names. Steps beyond the first batch are not made."""
         updates = engine.rollouts_per_step // engine.minibatch
         return GRPOConfig(
@@ -143,7 +143,7 @@ class TRLSide:
             per_device_train_batch_size=engine.minibatch // SLICES,
             gradient_accumulation_steps=SLICES,
             steps_per_generation=updates * SLICES,
-            num_generations=group,
+            num_generations=group_size(arm),
             max_completion_length=engine.max_new_tokens,
             temperature=engine.temperature,
             beta=engine.kl,
@@ -151,7 +151,7 @@ class TRLSide:
             lr_scheduler_type="constant",
             weight_decay=engine.weight_decay,
             max_grad_norm=engine.gradient_clip,
-            shuffle_dataset=False,
+            shuffle_dataset=not chosen_by_trl(arm),  # its queries are those of the recorded step, in their order
             gradient_checkpointing=False,
             bf16=False,
             use_cpu=True,
@@ -165,8 +165,7 @@ class TRLSide:
     def _data_set(self, recorded: Recorded, arm: Arm) -> Dataset:
         """All training queries, of which a plan chooses; or those of the recorded step in their order, where the arm
         leaves the choice to TRL."""
-        free = arm.plan[0] == "uniform" and arm.filter is None
-        places = [query for query, _ in recorded.plan] if free else range(len(self.queries))
+        places = [query for query, _ in recorded.plan] if chosen_by_trl(arm) else range(len(self.queries))
         return Dataset.from_list([{"prompt": self.queries[place].prompt, "query": place} for place in places])
 
     def _profile(self, name: str, arm: Arm) -> Profile:
@@ -202,6 +201,11 @@ class TRLSide:
         """0 for a response that did not end, or has another special token inside."""
         inside = set(ids[:-1]) & set(self.tokenizer.all_special_ids)
         return verify(text, query) if ids[-1] == self.tokenizer.eos_token_id and not inside else 0.0
+
+
+def chosen_by_trl(arm: Arm) -> bool:
+    """Whether the arm leaves the choice of the queries to TRL."""
+    return arm.plan[0] == "uniform" and arm.filter is None
 
 
 def group_size(arm: Arm) -> int:

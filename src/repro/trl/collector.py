@@ -1,0 +1,133 @@
+"""One step's batch on TRL: the plan's groups, in stages if it asks for them, generated and rewarded, and refilled.
+
+Each of several processes generates its share of the rows and has the batch of all, so that every one selects the same.
+"""
+
+from collections.abc import Iterator
+from itertools import count as numbers
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+
+from repro.methods.advantages import groups_without_signal
+from repro.methods.plans import PlannedGroup, Queries
+from repro.trl.batch import OLD, REFERENCE, Batch, gathered, join, lengths_of
+from repro.trl.learner import Learner
+from repro.trl.refused import require_finite, require_text, warn_of_equal
+
+
+def in_order(
+    queries: Queries, rollouts_per_step: int, rng: np.random.Generator, *, group_size: int
+) -> Iterator[PlannedGroup]:
+    """The plan of `shuffle_dataset=False`: groups of one size, of the queries in their order, again and again."""
+    return (PlannedGroup(place % len(queries), group_size) for place in numbers())
+
+
+class Collector(Learner):
+    """`_collect` makes the batch of the step `_index`. A subclass sets plan (None where TRL's loader chooses the
+    queries), refill_rounds, _named (the reward function that tells rollouts apart, or None) and _can_wait (whether
+    TRL's scoring passes may wait for the selection)."""
+
+    _before = _after = (0, 0)  # groups of the plan taken, and observed, around the last batch
+    _generated_rollouts = 0  # for the step
+
+    def _collect(self, examples: list[dict[str, Any]]) -> Batch | None:
+        """The batch, refilled with the plan's next groups until it is full or the rounds are used up if the arm has a
+        filter, or draws groups in stages; None if no group passed. With a plan, `examples` only give the pace."""
+        rng, filter = self._rng("reward"), self.method.filter
+        self._generated_rollouts = 0
+        if self.plan is None:
+            rows = len(examples) * self.accelerator.num_processes
+            batch = self._generate_groups(examples, [self.num_generations] * (rows // self.num_generations), rng)
+            return batch if len(batch) else None
+        self._before, budget, size, kept = self._place, self.args.generation_batch_size, 0, []
+        for _ in range(self.refill_rounds if filter or self.method.in_stages else 1):
+            part = self._drawn(self.plan.fill_step(budget - size), rng)
+            chosen = filter and len(part)
+            kept.append(part.keep(self.method.kept_groups(self._index, part.named_N, part.group_N)) if chosen else part)
+            size += len(kept[-1])
+            if not self.plan.fits(budget - size):
+                break
+        self._after = self._place
+        self._measure(refill_rounds=len(kept) - 1)
+        return join(kept) if size else None
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        return self.plan.taken, len(self.plan.observed)
+
+    def _drawn(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Batch:
+        """The groups with all the stages that the plan asks for, which it is then told of; a group that no reward
+        function judged is neither asked about nor told of."""
+        batch, room = self._planned(planned, rng), sum(group.later for group in planned)
+        while room and len(batch):
+            groups_Q = np.unique(batch.group_N).tolist()
+            rewards_Q = [batch.rewards_N[batch.group_N == group] for group in groups_Q]
+            more_Q = self.plan.more([planned[group].query for group in groups_Q], rewards_Q, room)
+            more = {group: more for group, more in zip(groups_Q, more_Q, strict=True) if more}
+            if not more:
+                break
+            further = [PlannedGroup(planned[group].query, size) for group, size in more.items()]
+            batch = batch.grown(list(more), self._planned(further, rng))
+            room -= sum(more_Q)
+        for group in np.unique(batch.group_N).tolist():
+            own = batch.group_N == group
+            self.plan.observe(planned[group].query, batch.rewards_N[own], batch.costs_N[own])
+        return batch
+
+    def _planned(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Batch:
+        """Rollouts of the groups, of which this process generates its share; the last row fills up what is uneven."""
+        sizes_Q = [group.size for group in planned]
+        rows = [dict(self.train_dataset[group.query]) for group in planned for _ in range(group.size)]
+        share = -(-len(rows) // self.accelerator.num_processes)
+        rows += [rows[-1]] * (share * self.accelerator.num_processes - len(rows))
+        first = share * self.accelerator.process_index
+        return self._generate_groups(rows[first : first + share], sizes_Q, rng)
+
+    def _generate_groups(self, examples: list[dict[str, Any]], sizes_Q: list[int], rng: np.random.Generator) -> Batch:
+        """Rollouts as TRL generates and scores them, `examples` by this process, groups of `sizes_Q` by all; those that
+        no reward function judges are left out."""
+        count, of_all = sum(sizes_Q), len(examples) * self.accelerator.num_processes
+        # TRL takes the rows of equal groups together; of others, each row as a group of one, since its own advantages,
+        # the only thing that depends on it, are not used.
+        equal = set(sizes_Q) == {self.num_generations} and count == of_all
+        with self._with(num_generations=self.num_generations if equal else 1, _waiting=self._can_wait):
+            output = self._generate_and_score_completions(examples)
+        require_text(output)
+        rewards_N, parts_N_F = self._rewards_N[:count], self._parts_N_F[:count]
+        lengths = self._lengths.take(np.arange(count))
+        named_N = rewards_N if self._named is None else parts_N_F[:, self._named]
+        group_N = np.repeat(np.arange(len(sizes_Q)), sizes_Q)
+        place_N = self._generated_rollouts + np.arange(count)
+        self._generated_rollouts += of_all
+        tensors = gathered(output, self.accelerator, count)
+        batch = Batch(tensors, lengths, group_N, rewards_N, named_N, parts_N_F, place_N)
+        prompt_tokens_Q = batch.prompt_tokens_N[np.cumsum([0, *sizes_Q[:-1]])]
+        self.ledger.charge_generation(self.flops, prompt_tokens_Q, sizes_Q, lengths.tokens_N)
+        for name in (OLD, REFERENCE):
+            if name in batch.tensors and self._can_wait:
+                del batch.tensors[name]  # nothing was computed
+            elif name in batch.tensors:
+                self.ledger.charge_scoring(self.flops, batch.costs_N)
+        require_finite(rewards_N)
+        batch = batch.take(np.flatnonzero(np.isfinite(rewards_N) & np.isfinite(named_N)))
+        if len(batch):
+            batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng, batch.lengths)
+            batch.named_N = batch.rewards_N if self._named is None else batch.named_N
+            if self.state.global_step == 0:
+                warn_of_equal(batch.named_N)
+            silent = groups_without_signal(batch.named_N, batch.group_N)
+            self._metrics["train"]["frac_reward_zero_std"][-1] = silent
+        return batch
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        """TRL's, of all processes; kept with the weighted sums, NaN where no function judged, and the lengths."""
+        rewards_N_F = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        total_N = (rewards_N_F * self.reward_weights.to(rewards_N_F.device)).nansum(1)
+        total_N = total_N.masked_fill(rewards_N_F.isnan().all(1), float("nan"))
+        ends, longest = self.eos_token_ids, self.max_completion_length
+        self._lengths = lengths_of(gather_object(completion_ids_list), ends, longest)
+        self._rewards_N, self._parts_N_F = (given.double().cpu().numpy() for given in (total_N, rewards_N_F))
+        return rewards_N_F
