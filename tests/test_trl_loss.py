@@ -3,10 +3,13 @@
 import importlib.util
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from test_trl import even, gradient, trainer_on_trl
-from transformers import TrainerCallback
+from datasets import Dataset
+from test_trl import TOKENIZER, even, gradient, trainer_on_trl
+from tiny_run import GROUP, ROLLOUTS
+from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM, TrainerCallback
 
 pytestmark = [
     pytest.mark.trl,
@@ -36,6 +39,7 @@ CASES = {
     "masked": {"mask_truncated_completions": True, "max_completion_length": 6, "loss_type": "grpo"},
     "one update": {"gradient_accumulation_steps": 4, "beta": 0.1},
     "in order": {"shuffle_dataset": False},
+    "experts": {"router_aux_loss_coef": 0.1},
 }
 
 
@@ -58,12 +62,23 @@ def trained(folder, monkeypatch, of_trl, changes, arm="grpo", reward=even, **par
     with monkeypatch.context() as patch:
         if of_trl:
             patch.setattr(repro.trl, "ArmTrainer", lambda arm, objective, **given: trl.GRPOTrainer(**given))
+        if "router_aux_loss_coef" in changes:
+            patch.setattr("test_trl.build_qwen2", experts)
         if dict(changes).get("beta"):
             patch.setattr("trl.trainer.grpo_trainer.create_model_from_path", lambda *_, **__: reference())
         trainer = trainer_on_trl(folder, arm, reward=reward, changes=changes, objective=None, **parts)
     trainer.add_callback(seen := Seen())
     trainer.train()
     return seen.gradients, [log for log in trainer.state.log_history if "grad_norm" in log]
+
+
+def experts(**_):
+    """A mixture of experts; each of a batch's tokens asks one."""
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "shared_expert_intermediate_size"), 16)
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "moe_intermediate_size": 8}
+    ends = {"eos_token_id": TOKENIZER.eos_token_id, "pad_token_id": TOKENIZER.pad_token_id}
+    config = Qwen2MoeConfig(vocab_size=len(TOKENIZER), num_experts=2, num_experts_per_tok=1, **sizes, **ends)
+    return Qwen2MoeForCausalLM(config)
 
 
 def reference():
@@ -116,3 +131,33 @@ def test_copies_and_weights_fold_into_trls_loss(case, tmp_path, monkeypatch):
     ours, [log] = trained(tmp_path / "ours", monkeypatch, False, changes, samplers=[SAMPLERS[case]])
     assert (ours[0] - theirs[0]).norm() <= 1e-5 * theirs[0].norm() and theirs[0].norm() > 1e-3
     assert log["arm/trained_tokens"] <= log["arm/generated_tokens"] + 8 * log["arm/prompt_tokens"]
+
+
+def test_the_table_of_completions_says_what_was_drawn_and_trained_on(tmp_path):
+    """Of a batch that was refilled in the data's order, and with rows of an evaluation below."""
+    changes = {"log_completions": True, "shuffle_dataset": False, "eval_strategy": "steps", "eval_steps": 2}
+    data = Dataset.from_list([{"prompt": "1+1="}] * 8)
+    trainer = trainer_on_trl(
+        tmp_path,
+        "zvf-cost-aware",
+        objective=None,
+        changes={**changes, "max_steps": 2},
+        refill_rounds=4,
+        eval_dataset=data,
+    )
+    chosen, select = [], trainer._select
+    trainer._select = lambda batch: chosen.append((batch, select(batch))) or chosen[-1][1]
+    trainer.train()
+    [(batch, selected)] = chosen
+    table, evaluated = (pd.read_parquet(tmp_path / f"completions/completions_0000{step}.parquet") for step in (1, 2))
+    assert len(table) > len(batch) == ROLLOUTS
+    assert table["prompt"][::GROUP].tolist() == trainer.train_dataset["prompt"][: len(table) // GROUP]  # in order
+    drawn, weight = (np.bincount(selected.row_N, given, len(batch)) for given in (None, selected.weights_N))
+    left = table.iloc[batch.place_N]
+    np.testing.assert_array_equal(left["arm/drawn"], drawn)
+    np.testing.assert_allclose(left["arm/weight"], weight)
+    np.testing.assert_allclose(
+        left["advantage"][drawn > 0], selected.advantages_N[np.unique(selected.row_N, return_index=True)[1]]
+    )
+    assert table["advantage"].isna().sum() == len(table) - len(batch) and table["arm/drawn"].sum() == len(selected)
+    assert evaluated["arm/drawn"].isna().all() and evaluated["advantage"].notna().all()
