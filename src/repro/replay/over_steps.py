@@ -1,0 +1,158 @@
+"""Every arm on every step of a dump: means over steps with their intervals, what is kept of what, which arm to try."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from repro.errors import Refused
+from repro.methods.advantages import groups_without_signal
+from repro.methods.lengths import Lengths
+from repro.methods.rollouts import Rollouts
+from repro.policy.flops import FlopCounter
+from repro.replay.arms import Arms, replayable
+from repro.replay.measure import Batch, measured, whole
+from repro.replay.plan import Plan, plan_of
+from repro.replay.reading import Dump, read
+from repro.replay.words import say, template
+from repro.settings import Settings, load, weight_at
+from repro.stats.intervals import over_seeds
+
+GAIN = 0.02  # of gradient for the money; with less, the baseline is as good, and simpler
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What the arms make of somebody's rollouts.
+
+    facts      steps, rollouts, groups, group_size, silent (share of groups), generation (share of the bill)
+    rollouts   the dump's rows, `advantage`, and for each arm how often it draws the rollout to train on it
+    steps      a row per arm and step: the measures of `repro.replay.measure`
+    arms       a row per arm: their means over steps and `relative`, signal over the baseline's, with _low and _high
+    plan       group sizes, and sGPO's plan; None where counts do not say
+    which      the arms that were replayed, and why others were not
+    best       the arm to try: of baseline and primaries that with most signal, if it has GAIN more than the baseline
+    notes      what the files cannot tell, what was assumed or left out, and which arms: a sentence each
+    """
+
+    settings: Settings
+    dump: Dump
+    facts: dict[str, float]
+    rollouts: pd.DataFrame
+    steps: pd.DataFrame
+    arms: pd.DataFrame
+    plan: Plan | None
+    which: Arms
+    best: str
+    notes: list[str]
+
+    @property
+    def answer(self) -> str:
+        """Which arm, which filter, which group size, and what is not known: Markdown."""
+        return template("answer.md.j2", found=self, titles=self.settings.titles_of(self.arms.index))
+
+
+def replay(
+    source: str | Path | pd.DataFrame,
+    *,
+    tokenizer: str | None = None,
+    rewards: Mapping[str, float] | None = None,
+    columns: Mapping[str, str] | None = None,
+    parameters: float | str | Path = 1.5e9,
+    generation_share: float | None = None,
+    settings: Settings | None = None,
+    seed: int = 0,
+) -> Replay:
+    """Put the rollouts of `source` through the arms. Refused where nothing can be read, or learned from.
+
+    tokenizer, rewards, columns: see `repro.replay.read`
+    parameters: the model's, without its input embedding; or its config.json, by which attention counts too
+    generation_share: of the bill of training on every rollout once; None: of its FLOPs
+    settings: the arms, by default those of params.yaml (`with_arms` for your own)
+    """
+    if not 0 < (generation_share or 0.5) < 1:
+        raise ValueError(f"generation_share is {generation_share}: a share is above 0 and below 1")
+    settings, dump = settings or load(), read(source, tokenizer=tokenizer, rewards=rewards, columns=columns)
+    rows = dump.rows.iloc[np.concatenate([*dump.rows.groupby("step", sort=False).indices.values()])]
+    group_size = int(rows.groupby("group").size().mode().iloc[0])
+    which = replayable(settings, group_size)
+    batches = _batches(rows, which, settings.baseline)
+    advantage_N = np.concatenate([batch.rollouts.advantages_N for batch in batches])
+    if not advantage_N.any():
+        raise Refused("no group of any step has different rewards: there is nothing that an arm could learn from")
+    flops = flop_counter(parameters)
+    generation, training = whole(batches, flops)
+    weight = weight_at(generation_share, generation, training) if generation_share else 1.0
+    steps, times = _measured(batches, which, flops, weight, settings.engine.refill_rounds, seed)
+    rows = pd.concat([rows.assign(advantage=advantage_N), pd.DataFrame(times, rows.index)], axis=1)
+    arms = _over_steps(steps, settings)
+    correct_N = (rows["reward"] > (rows["reward"].min() + rows["reward"].max()) / 2).to_numpy()
+    facts = {
+        "steps": len(batches),
+        "rollouts": len(rows),
+        "groups": rows["group"].nunique(),
+        "group_size": group_size,
+        "silent": groups_without_signal(rows["reward"].to_numpy(), rows["group"].to_numpy()),
+        "generation": weight * generation / (weight * generation + training),
+    }
+    left_out = [say("left_out", why=say(why), arms=", ".join(titles)) for why, titles in which.left_out.items()]
+    notes, best = [*dump.notes, *left_out], _best(arms, settings)
+    return Replay(settings, dump, facts, rows, steps, arms, plan_of(rows, correct_N, settings), which, best, notes)
+
+
+def flop_counter(parameters: float | str | Path) -> FlopCounter:
+    """Of a number of parameters, attention left out; or of the model of a transformers config.json."""
+    try:
+        return FlopCounter(int(float(str(parameters))), 0, 0)
+    except ValueError:
+        if not Path(parameters).exists():
+            raise Refused(f"{parameters} is neither a number of parameters, as 1.5e9, nor a config.json") from None
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return FlopCounter.of(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(parameters)))
+
+
+def _batches(rows: pd.DataFrame, which: Arms, baseline: str) -> list[Batch]:
+    found, longest, count = [], int(rows["response_tokens"].max()), rows["step"].nunique()
+    for place, (step, own) in enumerate(rows.groupby("step", sort=False)):
+        lengths = Lengths(own["response_tokens"].to_numpy(int), own["truncated"].fillna(False).to_numpy(bool), longest)
+        same = {f"{name}_N": own[name].to_numpy() for name in ("group", "prompt_tokens", "response_tokens")}
+        rewards_N, whole_N_T = own["reward"].to_numpy(), np.ones((len(own), 1), bool)  # tokens are not chosen from
+        advantages_N = which.methods[baseline].advantages(place, rewards_N, same["group_N"], lengths)
+        batch = {"rewards_N": rewards_N, "advantages_N": advantages_N, "response_mask_N_T": whole_N_T, **same}
+        found.append(Batch(int(step), place / count, Rollouts.from_batch(**batch), lengths))
+    return found
+
+
+def _measured(
+    batches: list[Batch], which: Arms, flops: FlopCounter, weight: float, refill_rounds: int, seed: int
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """`steps`, and {arm: times_N} over all rollouts."""
+    steps, times = [], {}
+    for name, method in which.methods.items():
+        own = []
+        for place, batch in enumerate(batches):
+            rng = np.random.default_rng([seed, zlib.crc32(name.encode()), place])
+            found = measured(method, batch, flops, weight, refill_rounds, rng)
+            own.append(found[1] if found else np.zeros(len(batch.rollouts), int))
+            steps += [{"arm": name, "step": batch.step, **found[0]}] if found else []
+        times[name] = np.concatenate(own)
+    return pd.DataFrame(steps), times
+
+
+def _over_steps(steps: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+    """Means over steps with t intervals, as if steps were independent; NaN for what an arm has not on each."""
+    base = steps[steps["arm"] == settings.baseline].set_index("step")["signal"]
+    table = steps.assign(relative=steps["signal"] / steps["step"].map(base))
+    return over_seeds(table.rename(columns={"step": "seed"}), "arm", settings.statistics)
+
+
+def _best(arms: pd.DataFrame, settings: Settings) -> str:
+    signal = arms.loc[arms.index.isin([settings.baseline, *settings.primaries]), "signal"]
+    better = signal.max() > (1 + GAIN) * signal[settings.baseline]
+    return str(signal.idxmax()) if better else settings.baseline

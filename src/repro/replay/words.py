@@ -1,0 +1,21 @@
+"""The wording of what a replay says: sentences in words.yaml, the answer in a template."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SENTENCES = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+
+
+def say(id: str, **values: Any) -> str:
+    """The sentence of this id, with `values` in their places."""
+    return SENTENCES[id].format(**values)
+
+
+def template(name: str, **values: Any) -> str:
+    """The text of a template beside this file."""
+    import jinja2
+
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(Path(__file__).with_name(name).read_text(encoding="utf-8")).render(values).strip()
