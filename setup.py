@@ -1,4 +1,5 @@
-"""Puts into a wheel, as repro/shipped, what the package reads outside src/: params.yaml and configs/ (repro.paths)."""
+"""Puts into a wheel, as repro/shipped, what the package reads outside src/: params.yaml and configs/ (repro.paths), and
+the notebook of repro.replay."""
 
 import shutil
 from pathlib import Path
@@ -16,6 +17,8 @@ class BuildWithSettings(build_py):
             shipped = Path(self.build_lib, "repro", "shipped")
             shutil.copytree("configs", shipped / "configs", dirs_exist_ok=True)
             shutil.copy("params.yaml", shipped)
+            (shipped / "tutorials").mkdir(exist_ok=True)
+            shutil.copy("notebooks/tutorials/your_rollouts.ipynb", shipped / "tutorials")
 
 
 setup(cmdclass={"build_py": BuildWithSettings})
