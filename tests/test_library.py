@@ -49,7 +49,7 @@ def venv(tmp_path_factory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "params.yaml"):
         shutil.copy(ROOT / name, source)
-    for name in ("src", "configs"):
+    for name in ("src", "configs", "notebooks/tutorials"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     pip = [sys.executable, "-m", "pip"]
     offline = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
@@ -122,11 +122,12 @@ def test_the_wheel_is_typed_and_has_the_settings_wherever_it_is_used(venv):
         venv,
         """
 from repro import paths
-print((paths.PACKAGE / "py.typed").exists(), paths.PARAMS.read_text().startswith("#"), paths.ROOT == paths.Path.cwd())
+print((paths.PACKAGE / "py.typed").exists(), paths.PARAMS.read_text().startswith("#"), paths.ROOT == paths.Path.cwd(),
+      (paths.SHIPPED / "tutorials/your_rollouts.ipynb").exists(), (paths.PACKAGE / "replay/words.yaml").exists())
 print(*sorted(path.stem for path in (paths.CONFIGS / "verl/presets/papers").iterdir()), paths.SOURCE == paths.PACKAGE)
 """,
     )
-    assert told.split("\n")[:2] == ["True True True", "cost-aware-learning d3s True"]
+    assert told.split("\n")[:2] == ["True True True True True", "cost-aware-learning d3s True"]
 
 
 def test_extras_name_this_distribution():

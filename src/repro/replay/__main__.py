@@ -14,6 +14,7 @@ from typing import Any
 from repro import paths
 from repro.errors import command, number
 from repro.replay.over_steps import replay
+from repro.replay.reading import files_of
 
 NOTEBOOK = Path("tutorials", "your_rollouts.ipynb")
 
@@ -23,18 +24,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, or 1 with one sentence."""
     parser = argparse.ArgumentParser(prog="python -m repro.replay", description=__doc__)
     add, pairs = parser.add_argument, {"nargs": "+", "type": _pair, "default": [], "metavar": "NAME=VALUE"}
-    add("dump", metavar="DUMP", type=Path)
+    add("dump", metavar="DUMP")
     add("--tokenizer", help="for files without lengths: a hub id or a folder")
     add("--rewards", help="which of them count: score=1, or correct=1 format=0.2", **pairs)
     add("--columns", help="of a table of your own: group=problem reward=correct", **pairs)
     add("--parameters", default="1.5e9", help="of the model, or its config.json; default 1.5e9")
-    add(
-        "--generation-share", type=number(float, 0.001, 0.999), help="of what a step costs today; default: of its FLOPs"
-    )
+    add("--generation-share", type=number(float, 0.001, 0.999), help="of today's bill; default: of its FLOPs")
     add("--out", type=Path, default=Path("replay.html"), help="the page; default replay.html")
     options = vars(parser.parse_args(arguments))
     out, options["columns"] = options.pop("out"), dict(options["columns"])
     options["rewards"] = {name: float(weight) for name, weight in options["rewards"]}
+    files_of(Path(options["dump"]))  # refuses in a sentence, and before a kernel starts
     if find_spec("papermill"):
         print(page(options, out), out.resolve(), sep="\n\n", flush=True)
     else:  # without the extra `study`
