@@ -1,16 +1,20 @@
 """Rollouts of other people's runs: read right, whatever wrote them, and put through the arms with the right numbers."""
 
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 
 from repro import settings as settings_module
+from repro.compare import compare
 from repro.errors import Refused
 from repro.replay import NoRollouts, read, replay
+from repro.replay import __main__ as command
 from repro.replay.over_steps import flop_counter
 
 # What every format below holds: two steps of two groups of four; rewards, and tokens of prompt and response.
@@ -312,3 +316,40 @@ def test_a_large_file_takes_little_memory(tmp_path):
     done = subprocess.run([sys.executable, "-c", BOUND, tmp_path], capture_output=True, text=True, check=True)
     rows, megabytes = map(int, done.stdout.split())
     assert rows == 5000 and megabytes < 40
+
+
+@pytest.mark.slow
+def test_the_command_ends_in_a_page_whose_answer_comes_first(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("REPRO_ROOT", str(ROOT))  # which a run sets, for good
+    csv(tmp_path)
+    page = tmp_path / "page.html"
+    options = ["--columns", "step=step", "--parameters", "7e9", "--generation-share", "0.5", "--out", str(page)]
+    assert command.main([str(tmp_path / "mine.csv"), *options]) == 0
+    said, text = capsys.readouterr().out, page.read_text()
+    assert "50% of the 4 groups have equal rewards" in said and said.rstrip().endswith(str(page))
+    assert text.index("50% of the 4 groups") < text.index("The arms, side by side") < text.index("Switch it on")
+    assert text.count("<svg") + text.count("image/svg+xml") >= 3 and not re.search(r'src="https?:', text)
+    assert command.main([str(tmp_path / "absent.csv")]) == 1
+    assert "no file of rollouts" in capsys.readouterr().err
+
+
+def test_own_scores_are_compared_over_policies_and_seeds():
+    """Paired: what policy and seed add to every arm does not count. One arm is higher, one is not told from noise."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for policy in "abcd":
+        for seed in range(3):
+            shared = rng.normal(0, 0.2)
+            for arm, gain in (("grpo", 0.0), ("better", 0.1), ("same", 0.0)):
+                score = 0.5 + shared + gain + rng.normal(0, 0.01) * (arm != "grpo")
+                rows.append({"arm": arm, "seed": seed, "policy": policy, "score": score})
+    found = compare(pd.DataFrame(rows), "grpo").set_index("arm")
+    wide = pd.DataFrame(rows).pivot_table(index=["policy", "seed"], columns="arm", values="score")
+    assert found["difference"].tolist() == pytest.approx([(wide[arm] - wide["grpo"]).mean() for arm in found.index])
+    assert found["answer"].to_dict() == {"better": "higher", "same": "open"}
+    assert found.loc["better", "difference_low"] < 0.1 < found.loc["better", "difference_high"]
+    with pytest.raises(Refused, match="two seeds"):
+        compare(pd.DataFrame(rows[:3]), "grpo")
+    with pytest.raises(Refused, match="'mine'"):
+        compare(pd.DataFrame(rows), "mine")
