@@ -52,6 +52,7 @@ API = {
     ),
     "samplers": ("Methods: samplers", "Which rollouts, with what weight.", ["methods.samplers", "methods.selection"]),
     "objectives": ("Methods: objectives", "The loss, and how it adds up.", ["methods.objectives"]),
+    "replay": ("Your own rollouts", "Read from files, and put through the arms.", ["replay", "compare"]),
     "trl": ("TRL", "The arms in TRL's trainer.", ["trl"]),
     "verl": (
         "verl",
