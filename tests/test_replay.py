@@ -57,6 +57,7 @@ def trl(folder):
             "correct": [reward / 2 for _, _, reward, _, _ in own],
             "format": [reward / 2 or None for _, _, reward, _, _ in own],
             "advantage": 0.0,
+            "arm/drawn": 1.0,  # of `repro.trl`, no reward
         }
         pd.DataFrame(table).to_parquet(folder / f"completions_{step:05d}.parquet")
 
