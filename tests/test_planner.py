@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
-from repro.experiments.planner import plan, plot, sensitivity, target
+from repro.experiments.planner import plan, sensitivity, target
 from repro.experiments.planner.drawn import draw
 from repro.experiments.planner.hours import decode_seconds, engine_seconds, start_times
 from repro.experiments.planner.measured import Measured
@@ -245,10 +245,3 @@ def test_other_assumptions_move_the_hours_as_they_should():
     ends = sensitivity.over_draws(drawn, SCALE, SETTINGS, ALIKE, few, draws=2)
     assert ends.loc[0, ["hours_ratio_low", "hours_ratio_high"]].tolist() == [1.0, 1.0]
     assert ends.loc[1, "hours_ratio_low"] < ends.loc[1, "hours_ratio_high"]
-    drawn = plot.savings(
-        ends.assign(hours_ratio=[1.0, 0.5], trained_ratio=2.0), {"grpo": "GRPO", "zvf": "ZVF"}, "grpo", "?"
-    ).interactive
-    assert drawn["columns"]["line"]["words"] == ["ZVF", "GRPO"] and drawn["columns"]["value"] == [0.5, 1.0, 2.0, 2.0]
-    table = pd.DataFrame({"scale": "s", "arm": "zvf", "response_tokens": [900, 300], "hours": [9.0, 3.0]})
-    drawn = plot.lengths(table, {("s", "zvf"): 7.0}, {"s": "S"}, "?").interactive["columns"]
-    assert drawn["x"] == [300, 900] * 2 and drawn["y"] == [3, 9, 7, 7]
