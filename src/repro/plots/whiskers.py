@@ -16,6 +16,13 @@ def whiskers(ax: Axes, table: pd.DataFrame, name: str, places: Sequence[float], 
     ax.plot(table[name], places, **look)
 
 
+def course(ax: Axes, table: pd.DataFrame, name: str, **look) -> None:
+    """`name` along the index of `table`, at each place with a line from `name`_low to `name`_high. `look`: keywords of
+    `Axes.plot`, `color` among them."""
+    ax.vlines(table.index, table[f"{name}_low"], table[f"{name}_high"], color=look["color"], linewidth=1.2)
+    ax.plot(table.index, table[name], **look)
+
+
 def name_rows(ax: Axes, names: Sequence[str], reference: float | None = 0.0) -> None:
     """The names of rows 0, 1, … from top to bottom, every other one shaded, and a line at `reference`, if any."""
     ax.set_yticks(range(len(names)), list(names))
