@@ -9,7 +9,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from repro.plots import style
-from repro.plots.interactive import lines, points, rows
+from repro.plots.interactive import lines, rows
 from repro.plots.narrow import stacked
 from repro.plots.style import FIGURE, new_figure
 from repro.plots.words import says
@@ -63,11 +63,6 @@ def ratios():
     return rows(new_figure(3.0)[0], table, by="arm", limits=limits, choices={"panel": choices}, log=["0.5", "1.5"])
 
 
-def pairs():
-    table = pd.DataFrame({"norm": [0.1, 1.0, 10.0, 2.0], "proxy": [0.2, 1.0, 20.0, 4.0], "which": ["a", "a", "a", "b"]})
-    return points(new_figure(3.0)[0], table, x="proxy", y="norm", choices={"which": {"a": "A", "b": "B"}})
-
-
 def shown(figure):
     svg, words = style._shown_as_svg(figure)
     data = {"image/svg+xml": svg, **(style._shown_in_reports(figure) or {})}
@@ -89,7 +84,6 @@ def folder(tmp_path_factory):
             new_code_cell('table.drop(columns="temperature").set_index("name").round(3).rename(columns={})'),
             new_code_cell("ends()", outputs=[shown(ends())]),
             new_code_cell("ratios()", outputs=[shown(ratios())]),
-            new_code_cell("pairs()", outputs=[shown(pairs())]),
         ]
     )
     nbformat.write(notebook, folder / "n.ipynb")
@@ -216,11 +210,11 @@ def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_overflows_and_a_phone_has_panels_below_each_other(opened, width):
     page = opened(width)
-    for number in (1, 2, 3, 4):
+    for number in (1, 2, 3):
         drawn(page, number)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     svg = page.evaluate("[...document.querySelectorAll('.plot svg')].map(s => s.getBoundingClientRect().right)")
-    assert len(svg) == 4 and max(svg) <= width
+    assert len(svg) == 3 and max(svg) <= width
     plain = opened(width, java_script_enabled=False)
     picture = plain.locator("figure img").first
     box = picture.bounding_box()

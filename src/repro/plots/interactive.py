@@ -1,6 +1,6 @@
 """A figure that answers: a Vega-Lite drawing and the rows behind it, attached to the static figure of the same rows.
 
-`lines`, `rows` and `points` return the figure that they are given, so the last line of a cell becomes
+`lines`, `rows` and `estimates` return the figure that they are given, so the last line of a cell becomes
 
     lines(figure, table, x="step", y="error", by="sampler")
 
@@ -42,7 +42,6 @@ def lines(
     base: str | None = None,
     groups: Mapping[str, str] | None = None,
     shown: Sequence[str] | None = None,
-    band: str = "interval",
     note: str = "",
 ) -> Figure:
     """`figure`, with a line for each value of `by`, a band from `low` to `high`, and points that say their numbers.
@@ -50,15 +49,14 @@ def lines(
     `choices`: {column: {value: label}}; the reader picks one of the values of each, the first to begin with. `labels`:
     what the axes and a point's numbers are called; an axis called as one of `choices` bears no name, since the choice
     above the drawing says it. `base`: the line in black. `groups`: {line: heading} in the list of lines. `shown`: the
-    lines to begin with, by default the first seven; any other can be added. `band`: what the reader is told that `low`
-    to `high` is. `note`: what the lines mean.
+    lines to begin with, by default the first seven; any other can be added. `note`: what the lines mean.
     """
     names = list(dict.fromkeys(table[by]))
     first = [name for name in (shown or names) if name != base][: len(COLORS)]
     colours = {base: BASE} if base in names else {}
     colours |= dict(zip(first, COLORS, strict=False))
     picked = dict(choices or {})
-    spec = _line_spec(picked, (by, *labels), band if low is not None else "")
+    spec = _line_spec(picked, (by, *labels), "interval" if low is not None else "")
     spec["params"] += [{"name": "colours", "value": colours}, {"name": "few", "value": len(colours) <= FEW}]
     entries = [{"name": name, "group": (groups or {}).get(name, "")} for name in names]
     columns = {"line": by, "x": x, "y": y, "low": low or y, "high": high or y}
@@ -123,7 +121,6 @@ def rows(
     group: str | None = None,
     log: bool | Collection[str] = False,
     note: str = "",
-    order: str = "as declared",
 ) -> Figure:
     """`figure`, with a row for each value of `by`: a point at `value` with its interval beside a reference.
 
@@ -131,8 +128,7 @@ def rows(
     `colour`, `fill` and `shape`. `limits`: of the axis, {value of the first of `choices`, "" where there is none:
     (least, most)}, to which intervals are cut; a point beyond them should have an arrow for a shape. `group`: a column
     by which the reader can leave out rows. `log`: whether the axis is logarithmic, or for which of the first of
-    `choices` it is. `note`: what the marks mean. `order`: what the order of `table` is called; the other is that of the
-    values.
+    `choices` it is. `note`: what the marks mean. The reader may have the order of the values in place of `table`'s.
     """
     picked = dict(choices or {})
     panel = next(iter(picked), None)
@@ -145,7 +141,7 @@ def rows(
     kept |= {name: _on_axis(column, panels.map(logs).astype(bool)) for name, column in at.items()}
     kept["place"] = pd.Series(range(len(table)))
     more: dict[str, Any] = {"note": note} if note else {}
-    orders: dict[str, Mapping[str, str]] = {"order": {"declared": order, "value": "by value"}}
+    orders: dict[str, Mapping[str, str]] = {"order": {"declared": "as declared", "value": "by value"}}
     if group:
         kept["group"] = table[group]
         orders["group"] = {"": "every group", **{name: name for name in dict.fromkeys(table[group])}}
@@ -187,55 +183,6 @@ def estimates(
     of = {key: points.loc[points[panel] == key, [*names, "reference"]] for key in choices[panel]}
     reach = {key: limits or (float(own.min(axis=None)), float(own.max(axis=None))) for key, own in of.items()}
     return rows(figure, points.reset_index(drop=True), by=by, limits=reach, choices=choices, log=log, note=note)
-
-
-def points(
-    figure: Figure,
-    table: pd.DataFrame,
-    *,
-    x: str,
-    y: str,
-    choices: Choices,
-    labels: tuple[str, str] = ("x", "y"),
-    note: str = "",
-) -> Figure:
-    """`figure`, with a point that says its numbers for each row, both axes logarithmic, and the line on which the two
-    are equal. `table` has positive values of `x` and `y`; `choices`, `labels` and `note` as in `lines`."""
-    kept = {"x": table[x], "y": table[y]}
-    ends = table[[x, y]].to_numpy(float)
-    least, most = (float(ends.min()), float(ends.max())) if len(table) else (0.1, 10.0)
-    return _attach(
-        figure, _point_spec(choices, labels, least, most), table, kept, choices, {"note": note} if note else {}
-    )
-
-
-def _point_spec(picked: Choices, labels: tuple[str, str], least: float, most: float) -> dict[str, Any]:
-    """The drawing of `points`. `least`, `most`: the ends of both axes."""
-    placed = {
-        name: {
-            "field": name,
-            "type": "quantitative",
-            "scale": {"type": "log", "domain": [least, most]},
-            "axis": {"tickCount": 5, **NUMBERS, "title": None if label in picked else label},
-        }
-        for name, label in zip(("x", "y"), labels, strict=True)
-    }
-    said = [
-        {"field": name, "type": "quantitative", "title": label, "format": ".3~g"}
-        for name, label in zip(("x", "y"), labels, strict=True)
-    ]
-    equal = {name: {"datum": end} for name, end in (("x", least), ("y", least), ("x2", most), ("y2", most))}
-    return {
-        **_frame(picked, {"type": "fit", "contains": "padding"}, HEIGHT),
-        "layer": [
-            {"mark": {"type": "rule", "color": BASE}, "encoding": equal},
-            {
-                "transform": _filters(picked),
-                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 0.5, "color": COLORS[0]},
-                "encoding": {**placed, "tooltip": said},
-            },
-        ],
-    }
 
 
 def _on_axis(values: pd.Series, in_log: pd.Series) -> pd.Series:

@@ -1,14 +1,12 @@
 """How good each proxy of the gradient norm is, with intervals over seeds."""
 
-from pathlib import Path
 from typing import get_args
 
 import pandas as pd
 
 from repro.experiments.fidelity.proxies import PROXIES, UNIFORM, WHILE_SAMPLING, Needs
-from repro.files import write_parquet
-from repro.settings import Settings, Statistics
-from repro.stats.intervals import mean_intervals
+from repro.settings import Statistics
+from repro.stats.intervals import over_seeds
 from repro.stats.tables import intervals
 
 MEASURES = {
@@ -25,16 +23,7 @@ def rank(table: pd.DataFrame, statistics: Statistics) -> pd.DataFrame:
 
     Mean over a seed's checkpoints, then over seeds, with its t interval. NaN where a measure is undefined.
     """
-    rows = {}
-    for name in (*PROXIES, UNIFORM):
-        by_seed = table[table["proxy"] == name].groupby("seed")[list(MEASURES)].mean()
-        bounds = mean_intervals({measure: by_seed[measure].to_numpy() for measure in MEASURES}, statistics)
-        rows[name] = {
-            f"{measure}{end}": value
-            for measure, interval in bounds.items()
-            for end, value in zip(("", "_low", "_high"), interval, strict=True)
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("proxy")
+    return over_seeds(table, "proxy", statistics, list(MEASURES)).reindex([*PROXIES, UNIFORM])
 
 
 def best(ranking: pd.DataFrame, needs: tuple[str, ...] = WHILE_SAMPLING) -> str:
@@ -59,11 +48,3 @@ def measures(ranking: pd.DataFrame, divisor: str = "/T") -> pd.DataFrame:
 def formula(name: str, divisor: str = "/T") -> str:
     """The proxy's formula as inline mathematics."""
     return f"${PROXIES[name].formula.replace('/d', divisor)}$"
-
-
-def save(output: str, tables: dict[str, pd.DataFrame], settings: Settings) -> None:
-    """summary.parquet and token_sum.parquet whole, sample.parquet of the first seed; see
-    repro.experiments.fidelity.probe."""
-    sample = tables["sample"]
-    for name, frame in {**tables, "sample": sample[sample["seed"] == settings.seeds[0]]}.items():
-        write_parquet(frame, Path(output) / f"{name}.parquet")
