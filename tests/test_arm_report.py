@@ -8,7 +8,6 @@ import pytest
 from bs4 import BeautifulSoup
 
 from repro import settings as settings_module
-from repro.experiments.arm import plot
 from repro.experiments.arm.method import distinctive, formulas, parts
 from repro.experiments.arm.selection import share_kept, shares_by, success_class, trained_and_left
 from repro.methods.objectives.aggregate import Aggregation
@@ -38,11 +37,7 @@ BATCH = pd.DataFrame(
 
 def with_times(case: str) -> pd.DataFrame:
     kept = {"all": 1, "none": 0}
-    return BATCH if case == "some" else BATCH.assign(times_trained=kept[case], weight=float(kept[case]))
-
-
-def texts(figure):
-    return [text.get_text() for ax in figure.axes for text in ax.texts]
+    return BATCH.assign(times_trained=kept[case], weight=float(kept[case]))
 
 
 def test_shares_count_repeats_and_classes_are_those_of_the_group():
@@ -52,15 +47,6 @@ def test_shares_count_repeats_and_classes_are_those_of_the_group():
     table = shares_by(two, two["family"]).set_index(["seed", "key"])
     assert table.loc[(0, "y")].to_dict() == {"batch": 0.5, "trained": pytest.approx(4 / 6), "used": 0.5}
     assert table.loc[(1, "y"), ["batch", "trained"]].tolist() == [0.0, 0.0] and np.isnan(table.loc[(1, "y"), "used"])
-
-
-@pytest.mark.parametrize("case", ["all", "none", "some"])
-def test_figures_with_nothing_left_and_with_nothing_trained(case):
-    figure = plot.histograms(with_times(case), "Which?")
-    expected = {"all": {"none left out"}, "none": {"none trained on"}, "some": set()}
-    assert set(texts(figure)) == expected[case] and len(figure.axes) == 6
-    shown = texts(plot.shares(with_times(case), STATISTICS, "What?"))
-    assert shown[:2] == {"all": ["100% trained"] * 2, "none": ["0% trained"] * 2, "some": ["50% trained"] * 2}[case]
 
 
 def test_means_of_what_trained_count_repeats():
