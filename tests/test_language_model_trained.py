@@ -6,15 +6,13 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
-from repro.experiments.language_model import plot_trained, trained
+from repro.experiments.language_model import trained
 from repro.files import write_parquet
-from repro.plots.words import in_words
 from repro.stats import panels
 from repro.stats.panels import NoRuns
 
 STATISTICS = settings_module.load().statistics
 GAIN = {"grpo": 0.0, "pods": 0.1, "d3s": -0.1, "random-quarter": 0.0}  # at the end
-TITLES = dict(zip(GAIN, ("GRPO", "PODS", "D³S", "Random quarter"), strict=True))
 
 
 def write(folder, panel: str, policies: list[str], seeds: list[int], gains=GAIN, without: str = "") -> None:
@@ -55,11 +53,6 @@ def test_answers_on_the_language_model_stand_beside_those_of_the_study(tmp_path,
     assert there.loc[("at_1", "pods"), "each"] == pytest.approx([0.098 + 0.002, 0.1], abs=0.005)
     by_family = trained.by_family(found.runs, ["pods"]).groupby("family")["accuracy"].mean()
     assert by_family.to_dict() == {"sums": 1.0, "words": 0.5}
-    figure = plot_trained.answers(found, TITLES, "SmolLM2", "Do the answers hold?")
-    assert in_words(figure).startswith("SmolLM2, budget spent: D³S lower, PODS higher, Random quarter equal")
-    curves = panels.load("curves", trained.PANEL).merge(found.runs[["run", "arm", "seed"]], on="run")
-    figure = plot_trained.curves(curves, list(GAIN)[1:], "grpo", TITLES, "How does it learn?")
-    assert in_words(figure).startswith("when the budget is spent: highest PODS, 0.60")
 
 
 def test_small_batches_are_compared_as_an_arm_of_their_own(tmp_path, monkeypatch):
