@@ -8,8 +8,7 @@ import torch
 from repro import paths
 from repro import settings as settings_module
 from repro.engine.groups import GREEDY, LOWER
-from repro.experiments.base_policy.groups import describe_families, describe_groups
-from repro.experiments.base_policy.temperatures import by_temperature, sentence
+from repro.experiments.base_policy.groups import by_temperature, describe_families, describe_groups, sentence
 from repro.policy import pretrain, shipped
 from repro.policy.lean import Lean
 from repro.policy.model import GOLDEN, build_qwen2

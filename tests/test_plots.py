@@ -9,8 +9,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from repro import settings as settings_module
-from repro.plots import forest as arms
-from repro.plots import interactive, training
+from repro.plots import answers, interactive, training
 from repro.plots.style import COLORS, is_large, new_figure, to_png
 from repro.stats.intervals import mean_intervals
 
@@ -29,10 +28,6 @@ def evaluations(arm, seed, costs, accuracies):
         generated_tokens=[2 * cost for cost in costs],
         flops=costs,
     )
-
-
-def texts(figure):
-    return [text.get_text() for ax in figure.axes for text in ax.texts]
 
 
 def test_panels_hold_every_compared_arm_once_and_few_each():
@@ -77,48 +72,25 @@ def test_running_means_stay_within_their_seed():
 
 
 def test_a_panel_reaches_as_far_as_the_usual_and_not_to_an_outlier():
-    assert arms.reach(np.array([-0.01, 0.02, 0.03, -0.5, np.nan, np.inf])) == (-0.5, 0.03)  # 0.5 of 4: usual
-    assert arms.reach(np.array([-0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.02, -0.5])) == (-0.01, 0.03)
-    assert arms.reach(np.array([np.nan])) == (0.0, 0.0) == arms.reach(np.zeros(3))
+    assert answers.reach(np.array([-0.01, 0.02, 0.03, -0.5, np.nan, np.inf])) == (-0.5, 0.03)  # 0.5 of 4: usual
+    assert answers.reach(np.array([-0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.02, -0.5])) == (-0.01, 0.03)
+    assert answers.reach(np.array([np.nan])) == (0.0, 0.0) == answers.reach(np.zeros(3))
 
 
-def rows(n=8):
-    """A summary of a baseline and n arms; the last is far out, the one before it never got to the level."""
-    names = SETTINGS.compared_arms[: n + 1]
-    value = np.linspace(-0.01, 0.02, n + 1)
-    value[0], value[-1] = 0.0, -0.4
-    table = pd.DataFrame({"arm": names, "title": [SETTINGS.arms[name].title for name in names], "group": "One"})
-    table = table.assign(resolved=["baseline", "more", *["not resolved"] * (n - 2), "less"])
-    for name, middle in {"difference": value, "trained_tokens_ratio_90": np.exp(value), "pass_1": 0.5 + value}.items():
-        table = table.assign(**{name: middle, f"{name}_low": middle - 0.005, f"{name}_high": middle + 0.005})
-    table["trained_tokens_ratio_90_reached"] = [True] * (n - 1) + [False, True]
-    opened = ~table["trained_tokens_ratio_90_reached"]
-    return table.assign(trained_tokens_ratio_90_open=opened, pass_8=np.nan, pass_16=np.nan)
-
-
-def markers(figure):
-    """{(colour, face)} of the points, in order."""
-    return [(line.get_color(), line.get_markerfacecolor()) for line in figure.axes[0].lines if line.get_marker() == "o"]
-
-
-def test_differences_are_filled_where_resolved_and_an_outlier_is_an_arrow():
-    figure = arms.difference(rows(), SETTINGS, "Which?")
-    assert markers(figure)[0] == (arms.BETTER, arms.BETTER)
-    assert set(markers(figure)[1:]) == {(arms.PLAIN, "white")} and len(markers(figure)) == 7
-    assert texts(figure) == ["◀ -0.4"]
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == [*rows()["title"][1:], "One"]
-
-
-def test_a_cost_that_was_not_reached_is_an_open_marker():
-    figure = arms.cost_ratios(rows(), SETTINGS, 0.9, "What?")
-    assert len(figure.axes) == 1 and figure.axes[0].get_xscale() == "log"
-    assert markers(figure)[-1] == (arms.BETTER, "white") and set(markers(figure)[:-1]) == {(arms.BETTER, arms.BETTER)}
-    none = rows().assign(trained_tokens_ratio_90=np.nan)  # the baseline never rose
-    undefined = arms.cost_ratios(none, SETTINGS, 0.9, "What?")
-    assert set(texts(undefined)) == {" undefined"} and undefined.finding.endswith("none is known")
-    bounds = [f"trained_tokens_ratio_90_{end}" for end in ("low", "high")]
-    arms.cost_ratios(rows().assign(**dict.fromkeys(bounds, np.nan)), SETTINGS, 0.9, "One seed?").savefig(BytesIO())
+def test_answers_are_filled_where_told_and_an_outlier_is_an_arrow():
+    table = pd.DataFrame({"difference": [0.01, 0.02, -0.01, -0.02, 0.0, -0.4]}, list("abcdef"))
+    table = table.assign(difference_low=table["difference"] - 0.005, difference_high=table["difference"] + 0.005)
+    table = table.assign(family=[*["One"] * 5, "Two"], answer=["higher", *["open"] * 4, "lower"], each=[[0.1]] * 6)
+    figure = answers.answers(
+        {"all": table, "few": table.iloc[:2]}, dict(zip("abcdef", "ABCDEF", strict=True)), "Which?"
+    )
+    left, right = figure.axes
+    points = [line for line in left.lines if line.get_marker() == "o" and line.get_color() != "0.6"]
+    assert [line.get_markerfacecolor() for line in points] == [COLORS[0], *["white"] * 4]
+    assert [text.get_text() for text in left.texts] == ["◀ -0.4"] and len(right.lines) == 1 + 2 * 3
+    assert [label.get_text() for label in left.get_yticklabels()] == [*"ABCDEF", "One", "Two"]
+    assert figure.finding == "all: A higher, F lower, 4 open; few: A higher, 1 open"
+    assert figure.interactive["columns"]["shape"]["words"] == ["circle", "triangle-left"]
 
 
 def test_a_large_figure_is_a_png_in_the_projects_own_colours():
@@ -139,7 +111,10 @@ def test_estimates_of_two_panels_have_a_reference_and_a_reach_each_and_open_ones
     choices = {"panel": {"gain": "gain", "factor": "factor"}}
     figure = interactive.estimates(new_figure(3.0)[0], table, by="arm", value="at", choices=choices, **options)
     drawn = figure.interactive["columns"]
-    assert drawn["reference"] == [0, 1] and drawn["said"]["words"] == ["+0.1 [+0.0, +0.2]", "2.00 [1.50, 4.00]"]
-    assert drawn["fill"]["words"][0] == "white" and drawn["fill"]["words"][1] != "white"
+    assert drawn["reference"] == [0, 1] and drawn["said"]["words"] == [
+        "+0.1 [+0.0, +0.2], open",
+        "2.00 [1.50, 4.00], higher",
+    ]
+    assert drawn["fill"]["words"][0] == "#ffffff" and drawn["fill"]["words"][1] != "#ffffff"
     limits = next(of["value"] for of in figure.interactive["spec"]["params"] if of["name"] == "limits")
     assert limits == {"gain": [0.0, 0.2], "factor": [1.0, 4.0]}

@@ -9,7 +9,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from repro.plots import style
-from repro.plots.interactive import lines, rows
+from repro.plots.interactive import estimates, lines
 from repro.plots.narrow import stacked
 from repro.plots.style import FIGURE, new_figure
 from repro.plots.words import says
@@ -26,11 +26,8 @@ CURVES = pd.DataFrame(
         for step in range(5)
     ]
 )
-ENDS = pd.DataFrame({"arm": ARMS[1:], "group": ["Filters", "Subsets", "Filters"], "panel": "d", "reference": 0.0})
-ENDS = ENDS.assign(
-    value=[0.1, -0.4, 0.05], low=[0.0, -0.5, -0.1], high=[0.2, -0.3, 0.2], said=["+0.1", "-0.4", "+0.05"]
-)
-ENDS = ENDS.assign(colour="#0173b2", fill="white", shape=["circle", "triangle-left", "circle"])
+ENDS = pd.DataFrame({"arm": ARMS[1:], "group": ["Filters", "Subsets", "Filters"], "panel": "d"})
+ENDS = ENDS.assign(value=[0.1, -0.4, 0.05], value_low=[0.0, -0.5, -0.1], value_high=[0.2, -0.3, 0.2])
 COSTS = ["≥ 1.04", "0.72 [0.60, 0.85]", "–", "1,204", "0.90", "-0.5", "1.5e-3", "2", "3", "4"]
 
 
@@ -51,16 +48,17 @@ def ends():
     figure, axes = new_figure(3.0)
     axes[0, 0].plot(ENDS["value"], range(3), "o")
     choices = {"panel": {"d": "difference"}}
-    return rows(figure, ENDS, by="arm", limits={"d": (-0.2, 0.3)}, choices=choices, group="group")
+    return estimates(figure, ENDS, by="arm", value="value", limits=(-0.2, 0.3), choices=choices, group="group")
 
 
 def ratios():
     """Three panels, one shown at a time: two of positive values on a logarithmic axis, one on a linear axis."""
-    table = pd.concat([ENDS.assign(value=value, low=value / 2, high=value * 2, panel=value) for value in (0.5, 1.5)])
-    table = pd.concat([table.assign(panel=table["panel"].astype(str), reference=1.0), ENDS.assign(value=-0.5)])
-    limits, choices = {"0.5": (0.125, 4), "1.5": (0.125, 4), "d": (-1, 1)}, {"0.5": "tokens", "1.5": "FLOPs", "d": "d"}
-    table = table.reset_index(drop=True)
-    return rows(new_figure(3.0)[0], table, by="arm", limits=limits, choices={"panel": choices}, log=["0.5", "1.5"])
+    values = {"0.5": (0.5, 0.125, 4.0), "1.5": (1.5, 0.125, 4.0), "d": (-0.5, -1.0, 1.0)}
+    rows = [(arm, panel, *ends) for panel, ends in values.items() for arm in ARMS[1:]]
+    table = pd.DataFrame(rows, columns=["arm", "panel", "value", "value_low", "value_high"])
+    choices, reference = {"0.5": "tokens", "1.5": "FLOPs", "d": "d"}, {"0.5": 1.0, "1.5": 1.0, "d": 0.0}
+    options = {"choices": {"panel": choices}, "reference": reference, "log": ["0.5", "1.5"]}
+    return estimates(new_figure(3.0)[0], table, by="arm", value="value", **options)
 
 
 def shown(figure):

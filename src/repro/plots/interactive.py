@@ -1,6 +1,6 @@
 """A figure that answers: a Vega-Lite drawing and the rows behind it, attached to the static figure of the same rows.
 
-`lines`, `rows` and `estimates` return the figure that they are given, so the last line of a cell becomes
+`lines` and `estimates` return the figure that they are given, so the last line of a cell becomes
 
     lines(figure, table, x="step", y="error", by="sampler")
 
@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from repro.plots.style import COLORS
+from repro.plots.style import ANSWERS, COLORS
 from repro.stats.tables import interval
 
 BASE = "#1a1a1a"  # the baseline's line
 FEW = 3  # lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
 HEIGHT, ROW = 340, 17  # pixels, of a drawing of lines and of a row
-LOOK = ("colour", "fill", "shape")  # of a row's point
 DIGITS = 4  # significant ones, so that a page of many curves stays small
 Choices = Mapping[str, Mapping[str, str]]
 NUMBERS = {"titleFontWeight": "normal", "labelFlush": False, "grid": True}
@@ -111,49 +111,6 @@ def _short(value: str, digits: str = "") -> str:
     return f"format({value}, abs({value}) < 1 ? '{digits}~g' : '{digits}~s')"
 
 
-def rows(
-    figure: Figure,
-    table: pd.DataFrame,
-    *,
-    by: str,
-    limits: Mapping[str, tuple[float, float]],
-    choices: Choices | None = None,
-    group: str | None = None,
-    log: bool | Collection[str] = False,
-    note: str = "",
-) -> Figure:
-    """`figure`, with a row for each value of `by`: a point at `value` with its interval beside a reference.
-
-    `table` has the columns `value`, `low`, `high`, `reference`, `said` (the value in words) and, of each point,
-    `colour`, `fill` and `shape`. `limits`: of the axis, {value of the first of `choices`, "" where there is none:
-    (least, most)}, to which intervals are cut; a point beyond them should have an arrow for a shape. `group`: a column
-    by which the reader can leave out rows. `log`: whether the axis is logarithmic, or for which of the first of
-    `choices` it is. `note`: what the marks mean. The reader may have the order of the values in place of `table`'s.
-    """
-    picked = dict(choices or {})
-    panel = next(iter(picked), None)
-    panels = table[panel] if panel else pd.Series("", table.index)
-    logs = {key: log if isinstance(log, bool) else key in log for key in limits}
-    ends = np.array([limits[key] for key in panels], float).reshape(-1, 2)
-    at = {"at": table["value"], "low": table["low"], "high": table["high"]}
-    at = {name: column.clip(*ends.T) for name, column in at.items()} | {"reference": table["reference"]}
-    kept = {"line": table[by], **{name: table[name] for name in ("value", "said", *LOOK)}}
-    kept |= {name: _on_axis(column, panels.map(logs).astype(bool)) for name, column in at.items()}
-    kept["place"] = pd.Series(range(len(table)))
-    more: dict[str, Any] = {"note": note} if note else {}
-    orders: dict[str, Mapping[str, str]] = {"order": {"declared": "as declared", "value": "by value"}}
-    if group:
-        kept["group"] = table[group]
-        orders["group"] = {"": "every group", **{name: name for name in dict.fromkeys(table[group])}}
-        counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
-        more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
-    spec = _row_spec(picked, ROW * table[by].nunique(), f"pick_{panel}" if panel else "''", by, bool(group))
-    spec["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
-    placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in limits.items()}
-    spec["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
-    return _attach(figure, spec, table, kept, picked, more, orders)
-
-
 def estimates(
     figure: Figure,
     table: pd.DataFrame,
@@ -164,25 +121,61 @@ def estimates(
     spec: str | Mapping[str, str] = "+.3f",
     reference: float | Mapping[str, float] = 0.0,
     limits: tuple[float, float] | None = None,
+    group: str | None = None,
     log: bool | Collection[str] = False,
     note: str = "",
 ) -> Figure:
-    """`figure`, with `rows` of the columns `value`, `value`_low and `value`_high of `table`, written by `spec` and in
-    one colour, open where a column `answer` says so. `spec`, `reference`: one for all, or by panel, the first of
-    `choices`. `limits`: of all axes; by default of each panel, as far as its intervals reach."""
-    names = ["value", "low", "high"]
-    ends = table[[value, f"{value}_low", f"{value}_high"]].set_axis(names, axis=1).astype(float)
-    panel = next(iter(choices))
-    of_row = [
+    """`figure`, with a row for each value of `by`: a point at the column `value`, its interval from `value`_low to
+    `value`_high, and a line at `reference`.
+
+    `spec`, how numbers are written, and `reference`: one for all, or by panel, the first of `choices`. A column
+    `answer`, if there is one, is said too and has the looks of ANSWERS. `limits`: of all axes, beyond which intervals
+    are cut and points are arrows; by default of each panel, as far as its intervals reach. `group`: a column by which
+    the reader can leave out rows. `log`: whether axes are logarithmic, or for which panels. `note`: what the marks
+    mean. The reader may have the order of the values in place of `table`'s.
+    """
+    table, panel = table.reset_index(drop=True), next(iter(choices))
+    points = table[[value, f"{value}_low", f"{value}_high"]].set_axis(["value", "low", "high"], axis=1).astype(float)
+    points["reference"], specs = (
         table[panel].map(of) if isinstance(of, Mapping) else pd.Series(of, table.index) for of in (reference, spec)
-    ]
-    points = table[[by, *choices]].join(ends).assign(reference=of_row[0], colour=COLORS[0], shape="circle")
-    told = table["answer"] != "open" if "answer" in table else pd.Series(True, table.index)
-    points["fill"] = points["colour"].where(told, "white")
-    points["said"] = [interval(*row, form) for row, form in zip(ends.to_numpy(), of_row[1], strict=True)]
-    of = {key: points.loc[points[panel] == key, [*names, "reference"]] for key in choices[panel]}
-    reach = {key: limits or (float(own.min(axis=None)), float(own.max(axis=None))) for key, own in of.items()}
-    return rows(figure, points.reset_index(drop=True), by=by, limits=reach, choices=choices, log=log, note=note)
+    )
+    reach = {key: limits or _span(points[table[panel] == key]) for key in choices[panel]}
+    logs = {key: log if isinstance(log, bool) else key in log for key in reach}
+    least, most = np.array([reach[key] for key in table[panel]], float).reshape(-1, 2).T
+    within = {"at": points["value"], "low": points["low"], "high": points["high"]}
+    within = {name: column.clip(least, most) for name, column in within.items()} | {"reference": points["reference"]}
+    kept = {name: _on_axis(column, table[panel].map(logs).astype(bool)) for name, column in within.items()}
+    said = [interval(*row[:3], form) for row, form in zip(points.to_numpy(), specs, strict=True)]
+    kept |= {"line": table[by], "value": points["value"], "said": pd.Series(said, dtype=object), **_looks(table)}
+    if "answer" in table:
+        kept["said"] += ", " + table["answer"]
+    beyond = [points["value"] < least, points["value"] > most]
+    kept["shape"] = pd.Series(np.select(beyond, ["triangle-left", "triangle-right"], "circle"))
+    kept["place"] = pd.Series(range(len(table)))
+    more: dict[str, Any] = {"note": note} if note else {}
+    orders: dict[str, Mapping[str, str]] = {"order": {"declared": "as declared", "value": "by value"}}
+    if group:
+        kept["group"] = table[group]
+        orders["group"] = {"": "every group", **{name: name for name in table[group].unique()}}
+        counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
+        more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
+    drawing = _row_spec(choices, ROW * table[by].nunique(), f"pick_{panel}", by, bool(group))
+    drawing["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
+    placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in reach.items()}
+    drawing["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
+    return _attach(figure, drawing, table, kept, choices, more, orders)
+
+
+def _span(points: pd.DataFrame) -> tuple[float, float]:
+    return float(points.min(axis=None)), float(points.max(axis=None))
+
+
+def _looks(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """`colour` and `fill` of each point."""
+    pairs = (
+        table["answer"].map(ANSWERS) if "answer" in table else pd.Series([ANSWERS["higher"]] * len(table), dtype=object)
+    )
+    return {name: pairs.str[place].map(to_hex) for place, name in enumerate(("colour", "fill"))}
 
 
 def _on_axis(values: pd.Series, in_log: pd.Series) -> pd.Series:
@@ -191,8 +184,8 @@ def _on_axis(values: pd.Series, in_log: pd.Series) -> pd.Series:
 
 
 def _row_spec(picked: Choices, height: int, panel: str, by: str, grouped: bool) -> dict[str, Any]:
-    """The drawing of `rows`: the reference, intervals, and points that say their numbers. `panel`: the expression of
-    the panel that is shown."""
+    """The drawing of `estimates`: the reference, intervals, and points that say their numbers. `panel`: the expression
+    of the panel that is shown."""
     scale = {"type": "linear", "zero": False, "nice": False, "domain": {"expr": f"limits[{panel}]"}}
     numeric = {"type": "quantitative", "title": None, "scale": scale}
     label = f"logs[{panel}] ? format(pow(2, datum.value), '.3~r') : format(datum.value, '~g')"

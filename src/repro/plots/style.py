@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 # Seaborn's "colorblind" palette without its yellow and its pale pink, which vanish on white.
 COLORS = ("#0173b2", "#d55e00", "#029e73", "#de8f05", "#56b4e9", "#cc78bc", "#949494")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ANSWERS = {  # colours of a point: of its edge, and inside
+    "higher": (COLORS[0], COLORS[0]),
+    "lower": (COLORS[1], COLORS[1]),
+    "equal": ("0.35", "0.75"),
+    "open": ("0.35", "white"),
+}
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2.5)))
 
 # The baseline looks the same in every panel, and unlike every other arm.
