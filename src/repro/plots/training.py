@@ -168,16 +168,6 @@ def dynamics(
     return _answering_steps(figure, steps, list(styles), settings, shown)
 
 
-def dynamics_by_group(steps: pd.DataFrame, settings: Settings, title: str) -> dict[str, Figure]:
-    """{group: D³S's dynamics (`OVERVIEW`) of its arms, the baseline among them}; `title` takes `{}`."""
-    return {
-        group: dynamics(
-            steps[steps["arm"].isin([settings.baseline, *arms])], arms, settings, title.format(group), OVERVIEW
-        )
-        for group, arms in panels(settings).items()
-    }
-
-
 def _end_of(curves: pd.DataFrame, settings: Settings) -> str:
     """The finding of the baseline's own curves."""
     ends = curves[(curves["arm"] == settings.baseline) & (curves["share"] == curves["share"].max())]["accuracy"]
@@ -233,7 +223,7 @@ def _answering(
             ahead = gain_at_equal_cost(curves, settings.baseline, cost)
             tables["gain"] = ahead[ahead["arm"].isin(arms)]
         for measure, table in tables.items():
-            parts.append(_means(table, "share", cost, measure, settings).assign(cost=cost, measure=measure))
+            parts.append(_means(table, "share", cost, measure, settings.statistics).assign(cost=cost, measure=measure))
     choices = {
         "measure": {name: MEASURES[name] for name in tables},
         "cost": {name: " ".join(AXES[name].split()) for name in costs},
@@ -250,7 +240,7 @@ def _answering_steps(
     for metric in metrics:
         runs = steps[steps["arm"].isin(arms)]
         smooth = [run.assign(**{metric: running_mean(run, metric)}) for _, run in runs.groupby("arm", sort=False)]
-        means = _means(pd.concat(smooth), "step", "step", metric, settings)
+        means = _means(pd.concat(smooth), "step", "step", metric, settings.statistics)
         every = max(1, int(np.ceil(means["x"].nunique() / THINNED)))
         parts.append(means[means["at"] % every == 0].assign(measure=metric))
     if not parts:
@@ -259,21 +249,17 @@ def _answering_steps(
     return _lines_of_arms(figure, parts, arms, settings, choices=choices, labels=("training step", "measure"))
 
 
-def _means(table: pd.DataFrame, at: str, x: str, y: str, settings: Settings) -> pd.DataFrame:
+def _means(table: pd.DataFrame, at: str, x: str, y: str, statistics: Statistics) -> pd.DataFrame:
     """arm, at, x, mean, low, high: `y` over seeds at each value of `at`, at the seeds' mean `x`."""
     parts = []
     for arm, runs in table.groupby("arm", sort=False):
         y_S_E = runs.pivot(index="seed", columns=at, values=y)
         x_E = runs.groupby(at)[x].mean() if x != at else pd.Series(y_S_E.columns, y_S_E.columns)
-        values_S_E = y_S_E.to_numpy(float)
-        if np.isfinite(values_S_E).all():  # in one go, since there are thousands of points
-            mean_E, low_E, high_E = t_intervals(values_S_E.T, settings.statistics.confidence)
-        else:
-            mean_E, low_E, high_E = mean_and_interval(values_S_E, settings.statistics)
+        mean_E, low_E, high_E = mean_and_interval(y_S_E.to_numpy(float), statistics)
         part = {"arm": arm, "at": y_S_E.columns, "x": x_E.loc[y_S_E.columns].to_numpy(float)}
         curve = pd.DataFrame({**part, "mean": mean_E, "low": low_E, "high": high_E}).dropna(subset="mean")
         parts.append(curve.drop_duplicates(["x", "mean"]))  # a run that has ended keeps its value
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["x", "mean", "low", "high"])
 
 
 def _lines_of_arms(
@@ -319,11 +305,13 @@ def mean_and_interval(values_S_E: np.ndarray, statistics: Statistics) -> tuple[n
 
     NaN entries (a run that stopped, a skipped step) are left out; bounds are NaN where fewer than two are known.
     """
-    ends_E_3 = np.full((values_S_E.shape[1], 3), np.nan)
-    for place, values_S in enumerate(values_S_E.T):
-        if len(known := values_S[np.isfinite(values_S)]):
-            ends_E_3[place] = t_intervals(known, statistics.confidence)
-    return tuple(ends_E_3.T)
+    whole_E = np.isfinite(values_S_E).all(axis=0)
+    ends_3_E = np.full((3, values_S_E.shape[1]), np.nan)
+    ends_3_E[:, whole_E] = t_intervals(values_S_E[:, whole_E].T, statistics.confidence)  # at once: there are thousands
+    for place in np.flatnonzero(~whole_E):
+        known = values_S_E[np.isfinite(values_S_E[:, place]), place]
+        ends_3_E[:, place] = t_intervals(known, statistics.confidence) if len(known) else np.nan
+    return tuple(ends_3_E)
 
 
 def _curve(
@@ -331,23 +319,18 @@ def _curve(
 ) -> None:
     """Mean of the seeds with its interval: a `band`, `bars` at every point, or one bar this far after the last. The
     mean is at equal `x` over steps, else at equal shares of the budget."""
-    at = "step" if x == "step" else "share"
-    y_S_E = runs.pivot(index="seed", columns=at, values=y).to_numpy(float)
-    x_S_E = runs.assign(x=runs[x]).pivot(index="seed", columns=at, values="x").to_numpy(float)
-    known_E = np.isfinite(y_S_E).any(0)
-    if not known_E.any():  # as when every step was skipped: the arm still appears in the legend
+    means = _means(runs, "step" if x == "step" else "share", x, y, statistics)
+    if means.empty:  # as when every step was skipped: the arm still appears in the legend
         ax.plot([], [], label=f"{label} (never)", **style)
         return
-    y_S_E, x_S_E = y_S_E[:, known_E], x_S_E[:, known_E]
-    x_E = np.nanmean(x_S_E, axis=0)
-    mean_E, low_E, high_E = mean_and_interval(y_S_E, statistics)
-    ax.plot(x_E, mean_E, label=label, **style)
+    place, low, high = means["x"], means["low"], means["high"]
+    ax.plot(place, means["mean"], label=label, **style)
     if form == "band":
-        ax.fill_between(x_E, low_E, high_E, color=style["color"], alpha=0.18, linewidth=0)
+        ax.fill_between(place, low, high, color=style["color"], alpha=0.18, linewidth=0)
     elif form == "bars":
-        ax.vlines(x_E, low_E, high_E, color=style["color"], linewidth=1.2)
+        ax.vlines(place, low, high, color=style["color"], linewidth=1.2)
     else:
-        ax.vlines(x_E[-1] + form, low_E[-1], high_E[-1], color=style["color"], linewidth=2)
+        ax.vlines(place.iloc[-1] + form, low.iloc[-1], high.iloc[-1], color=style["color"], linewidth=2)
 
 
 def _short(value: float, _: int) -> str:
