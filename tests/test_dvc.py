@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, Project
 
 from repro import settings as settings_module
-from repro.experiments.results.figures import headlines
+from repro.experiments.results.save import headlines
 from repro.stats.efficiency import summarise
 
 STAGE = "theory@subset"
