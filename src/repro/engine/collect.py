@@ -1,6 +1,6 @@
 """One batch of scored rollouts: the plan's groups, generated and verified, and refilled if the arm filters groups."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -9,18 +9,21 @@ import torch
 from repro.engine.generate import Responses
 from repro.methods.advantages import groups_without_signal
 from repro.methods.lengths import Lengths
-from repro.methods.plans import PlannedGroup
+from repro.methods.method import Method
+from repro.methods.plans import PlannedGroup, PlanStream
 
 
-@dataclass
-class Groups:
-    """Groups with their responses: texts, verdicts_N (the verifier's) and rewards_N (those used in training)."""
+class Drawn:
+    """Groups with their responses, as any engine holds them: `planned`, with the sizes drawn, rewards_N as used
+    in training, and costs_N in prompt + response tokens; rows in the groups' order. An engine's own class has also
+
+        taken(rows, planned)   the rows of these groups, in that order
+        joined(others)         with the groups of `others` after its own
+    """
 
     planned: list[PlannedGroup]
-    responses: Responses
-    texts: list[str]
-    verdicts_N: np.ndarray
     rewards_N: np.ndarray
+    costs_N: np.ndarray
 
     @property
     def group_N(self) -> np.ndarray:
@@ -34,24 +37,39 @@ class Groups:
 
     def outcomes(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(query, rewards_G, costs_G in prompt + response tokens) of each group."""
-        costs_N = (self.responses.prompt_tokens_N + self.responses.mask_N_T.sum(1)).cpu().numpy()
-        ends = np.cumsum([group.size for group in self.planned])
+        costs_N, ends = self.costs_N, np.cumsum([group.size for group in self.planned])
         for group, end in zip(self.planned, ends, strict=True):
             own = slice(end - group.size, end)
             yield group.query, self.rewards_N[own].copy(), costs_N[own]
 
-    def keep(self, keep_Q: np.ndarray) -> "Groups":
+    def keep(self, keep_Q: np.ndarray) -> "Drawn":
         """Only the groups for which `keep_Q` is true."""
         rows = np.flatnonzero(np.asarray(keep_Q)[self.group_N])
-        return self._taken(rows, [group for group, keep in zip(self.planned, keep_Q, strict=True) if keep])
+        return self.taken(rows, [group for group, keep in zip(self.planned, keep_Q, strict=True) if keep])
 
-    def grown(self, more_Q: Sequence[int], further: "Groups") -> "Groups":
-        """With `more_Q[q]` rollouts of `further`, in order, at the end of each group q."""
-        owner_N = np.concatenate([self.group_N, np.repeat(np.arange(len(more_Q)), more_Q)])
-        planned = [replace(group, size=group.size + more) for group, more in zip(self.planned, more_Q, strict=True)]
-        return join([self, further])._taken(np.argsort(owner_N, kind="stable"), planned)
+    def grown(self, more_Q: Sequence[int], further: "Drawn") -> "Drawn":
+        """With the groups of `further`, in order, at the end of those groups q whose `more_Q[q]` is not 0."""
+        owner_N = np.concatenate([self.group_N, np.flatnonzero(more_Q)[further.group_N]])
+        sizes_Q = np.bincount(owner_N, minlength=len(self.planned)).tolist()
+        planned = [replace(group, size=size) for group, size in zip(self.planned, sizes_Q, strict=True)]
+        return join([self, further]).taken(np.argsort(owner_N, kind="stable"), planned)
 
-    def _taken(self, rows: np.ndarray, planned: list[PlannedGroup]) -> "Groups":
+
+@dataclass
+class Groups(Drawn):
+    """The embedded engine's: texts, and verdicts_N (the verifier's)."""
+
+    planned: list[PlannedGroup]
+    responses: Responses
+    texts: list[str]
+    verdicts_N: np.ndarray
+    rewards_N: np.ndarray
+
+    @property
+    def costs_N(self) -> np.ndarray:
+        return (self.responses.prompt_tokens_N + self.responses.mask_N_T.sum(1)).cpu().numpy()
+
+    def taken(self, rows: np.ndarray, planned: list[PlannedGroup]) -> "Groups":
         index = torch.as_tensor(rows, device=self.responses.ids_N_T.device)
         return Groups(
             planned,
@@ -59,6 +77,24 @@ class Groups:
             [self.texts[row] for row in rows],
             self.verdicts_N[rows],
             self.rewards_N[rows],
+        )
+
+    def joined(self, others: Sequence["Groups"]) -> "Groups":
+        """Padded to the widest."""
+        parts = [self, *others]
+        width = max(part.responses.mask_N_T.shape[1] for part in parts)
+        columns = {}
+        for field in fields(Responses):
+            arrays = [getattr(part.responses, field.name) for part in parts]
+            if field.name.endswith("_N_T"):
+                arrays = [torch.nn.functional.pad(array, (0, width - array.shape[1])) for array in arrays]
+            columns[field.name] = torch.cat(arrays)
+        return Groups(
+            [group for part in parts for group in part.planned],
+            Responses(**columns),
+            [text for part in parts for text in part.texts],
+            np.concatenate([part.verdicts_N for part in parts]),
+            np.concatenate([part.rewards_N for part in parts]),
         )
 
     def describe(self) -> dict[str, float]:
@@ -79,21 +115,43 @@ def lengths_of(responses: Responses, longest: int) -> Lengths:
     return Lengths(responses.mask_N_T.sum(1).cpu().numpy(), ~responses.finished_N.cpu().numpy(), longest)
 
 
-def join(parts: Sequence[Groups]) -> Groups:
-    """Concatenate, padded to the widest."""
-    if len(parts) == 1:
-        return parts[0]
-    width = max(part.responses.mask_N_T.shape[1] for part in parts)
-    columns = {}
-    for field in fields(Responses):
-        arrays = [getattr(part.responses, field.name) for part in parts]
-        if field.name.endswith("_N_T"):
-            arrays = [torch.nn.functional.pad(array, (0, width - array.shape[1])) for array in arrays]
-        columns[field.name] = torch.cat(arrays)
-    return Groups(
-        [group for part in parts for group in part.planned],
-        Responses(**columns),
-        [text for part in parts for text in part.texts],
-        np.concatenate([part.verdicts_N for part in parts]),
-        np.concatenate([part.rewards_N for part in parts]),
-    )
+def join(parts: Sequence[Drawn]) -> Drawn:
+    """Concatenate."""
+    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
+
+
+Generate = Callable[[list[PlannedGroup]], Drawn]  # groups of size 0 are those of which an engine lost every rollout
+
+
+def collect(
+    method: Method, plan: PlanStream, step: int, budget: int, rounds: int, generate: Generate
+) -> tuple[Drawn | None, list[Drawn]]:
+    """(the batch, what was generated for it in each round). With a filter, or with groups in stages, the batch is
+    refilled until it is full or the `rounds` are used up; None if no group passed."""
+    seen, kept, size = [], [], 0
+    for _ in range(rounds if method.filter or method.in_stages else 1):
+        part = _with_stages(plan, plan.fill_step(budget - size), generate)
+        seen.append(part)
+        for outcome in part.outcomes():
+            plan.observe(*outcome)
+        kept.append(part.keep(method.kept_groups(step, part.rewards_N, part.group_N)) if method.filter else part)
+        size += len(kept[-1].rewards_N)
+        if not plan.fits(budget - size):
+            break
+    return (join(kept) if size else None), seen
+
+
+def _with_stages(plan: PlanStream, planned: list[PlannedGroup], generate: Generate) -> Drawn:
+    """The groups with all the stages that the plan asks for."""
+    groups, room = generate(planned), sum(group.later for group in planned)
+    if not all(group.size for group in groups.planned):
+        groups = groups.keep(np.array([group.size > 0 for group in groups.planned]))
+    while room:
+        queries_Q, rewards_Q, _ = zip(*groups.outcomes(), strict=True)
+        more_Q = plan.more(list(queries_Q), list(rewards_Q), room)
+        further = [PlannedGroup(query, more) for query, more in zip(queries_Q, more_Q, strict=True) if more]
+        if not further:
+            break
+        groups = groups.grown(more_Q, generate(further))
+        room -= sum(more_Q)
+    return groups

@@ -6,22 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.collect import Groups, join
+from repro.engine.collect import Drawn, Groups, join
 from repro.engine.generate import Responses
 from repro.methods.memories import Remembered
 from repro.methods.plans import PlannedGroup
+
+
+def ages(age_N: np.ndarray) -> dict[str, float]:
+    """How many of a batch's rollouts were drawn in earlier steps, and the mean age of all, in steps."""
+    return {"replayed_rollouts": int((age_N > 0).sum()), "age": float(age_N.mean()) if len(age_N) else float("nan")}
 
 
 @dataclass
 class Memory:
     """The groups that are held, if any, and the step in which each was drawn."""
 
-    held: Groups | None = None
+    held: Drawn | None = None
     drawn_Q: list[int] = field(default_factory=list)
 
     def recall(
-        self, step: int, fresh: Groups | None, choose: Callable[[np.ndarray, np.ndarray, np.ndarray], Remembered]
-    ) -> tuple[Groups | None, np.ndarray]:
+        self, step: int, fresh: Drawn | None, choose: Callable[[np.ndarray, np.ndarray, np.ndarray], Remembered]
+    ) -> tuple[Drawn | None, np.ndarray]:
         """(the groups that train, those of the step first; age_N of their rollouts in steps), as the arm's memory
         chooses from (rewards_N, group_N, age_Q). None if there are none. What it holds is held from now on."""
         parts = [part for part in (fresh, self.held) if part is not None]

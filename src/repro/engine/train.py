@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from repro.engine.collect import Groups, join, lengths_of
+from repro.engine.collect import Groups, collect, join, lengths_of
 from repro.engine.evaluate import both, examine, summary
 from repro.engine.generate import generate
 from repro.engine.ledger import Ledger
 from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.log_probabilities import Batch, log_probabilities
 from repro.engine.measure import measure_profile
-from repro.engine.memory import Memory
+from repro.engine.memory import Memory, ages
 from repro.engine.profile import Profile, Source
 from repro.engine.sample import decode, score
 from repro.engine.update import UPDATED, Diverged, UpdateSettings, run_updates, silent_without_advantage
@@ -271,46 +271,21 @@ class Trainer:
         self._log_seconds(step)
 
     def collect(self, step: int) -> tuple[Groups | None, dict[str, float]]:
-        """(the batch, metrics over everything generated for it). With a filter, or with groups in stages, the batch is
-        refilled until it is full or the rounds are used up; None if no group passed."""
+        """(the batch, None if no group passed; metrics over everything generated for it)."""
         generator = torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, "generate"))
-        rng, budget = self.rng(step, "reward"), self.engine.rollouts_per_step
-        filter = self.method.filter
-        seen, kept, size = [], [], 0
-        for _ in range(self.engine.refill_rounds if filter or self.method.in_stages else 1):
-            part = self._drawn(self.plan.fill_step(budget - size), generator, rng, step)
-            seen.append(part)
-            for outcome in part.outcomes():
-                self.plan.observe(*outcome)
-            kept.append(part.keep(self.method.kept_groups(step, part.rewards_N, part.group_N)) if filter else part)
-            size += len(kept[-1].rewards_N)
-            if not self.plan.fits(budget - size):
-                break
-        metrics = {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
-        return (join(kept) if size else None), metrics
+        rng, engine = self.rng(step, "reward"), self.engine
+
+        def generate(planned: list[PlannedGroup]) -> Groups:
+            return self._generate(planned, generator, rng, step)
+
+        batch, seen = collect(self.method, self.plan, step, engine.rollouts_per_step, engine.refill_rounds, generate)
+        return batch, {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
 
     def recall(self, step: int, groups: Groups | None) -> tuple[Groups | None, dict[str, float]]:
-        """(what trains of the step's groups and of those that the arm's memory holds; how many of the rollouts were
-        drawn in earlier steps, and the mean age of all in steps)."""
+        """(what trains of the step's groups and of those that the arm's memory holds; how old it is)."""
         choose = partial(self.method.remembered, step, rng=self.rng(step, "memory"))
         groups, age_N = self.memory.recall(step, groups, choose)
-        age = float(age_N.mean()) if len(age_N) else float("nan")
-        return groups, {"replayed_rollouts": int((age_N > 0).sum()), "age": age}
-
-    def _drawn(
-        self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int
-    ) -> Groups:
-        """The groups with all the stages that the plan asks for."""
-        groups, room = self._generate(planned, generator, rng, step), sum(group.later for group in planned)
-        while room:
-            queries_Q, rewards_Q, _ = zip(*groups.outcomes(), strict=True)
-            more_Q = self.plan.more(list(queries_Q), list(rewards_Q), room)
-            further = [PlannedGroup(query, more) for query, more in zip(queries_Q, more_Q, strict=True) if more]
-            if not further:
-                break
-            groups = groups.grown(more_Q, self._generate(further, generator, rng, step))
-            room -= sum(more_Q)
-        return groups
+        return groups, ages(age_N)
 
     def _generate(
         self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int = 0
