@@ -14,8 +14,6 @@ from repro.methods.guard import MethodError
 from repro.methods.memories import Remembered
 from repro.methods.memories.informative import informative
 from repro.runs.key import parts_of
-from repro.settings import SettingsError
-from repro.verl.run import check_arm
 
 PROMPTS = [query.prompt for query in pools().train]
 REPLAY = Arm(title="replay", about="", group="", memory={"informative": {"oldest": 3}})
@@ -134,11 +132,9 @@ def test_informative_replaces_silent_groups_by_their_spread():
     assert np.mean(drawn, 0) == pytest.approx([1, 0, 1.5 / 3.5, 2 / 3.5, 0], abs=0.03)
 
 
-def test_an_arm_without_a_memory_keeps_its_key_and_verl_refuses_one_with():
+def test_an_arm_without_a_memory_keeps_its_key():
     assert "memory" not in parts_of(Arm(title="t", about="", group=""))
     assert parts_of(REPLAY)["memory"] == ["informative", {"oldest": 3}]
-    with pytest.raises(SettingsError, match=r"it trains on rollouts of earlier steps again.*repro\.training\.train"):
-        check_arm("replay", build("replay", REPLAY))
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,13 @@ import torch
 from scipy import stats
 
 from repro.experiments.parity import summary as study
-from repro.experiments.parity.batch import arms_for_trl, arms_for_verl
+from repro.experiments.parity.batch import arms_for_trl
 from repro.experiments.parity.compared import adam_move
 from repro.policy.model import SHIPPED
 from repro.settings import Arm, Settings, load
 from repro.settings.arm import EngineChanges
 
 SETTINGS = load(scale="smoke")
-EMBEDDED_ONLY = ["greso", "mopps", "retirement", "speed-rl", "speed-rl-continuation", "reinforce-ada", "pilot-commit"]
-EMBEDDED_ONLY += ["knapsack", "bots", "replay"]  # as params.yaml lists them
 needs_trl = [
     pytest.mark.trl,
     pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is missing: `make extra-trl` installs it"),
@@ -122,15 +120,6 @@ def test_measures_along_the_way_are_corrected_for_their_number():
     assert during["measure"].tolist() == list(study.MEASURES) and during["difference"].tolist() == [100.0] * 8
     assert during["p_value"].tolist() == pytest.approx([2 / 252] * 8)
     assert during["p_holm"].tolist() == pytest.approx([8 * 2 / 252] * 8)
-
-
-def test_arms_that_verl_refuses_are_named_with_the_reason():
-    refused = {name: reason for name, reason in arms_for_verl(SETTINGS).items() if reason}
-    assert list(refused) == EMBEDDED_ONLY and all("which verl does not do here" in said for said in refused.values())
-    odd = SETTINGS.arm("zvf").model_copy(update={"reward": SETTINGS.arm("random-reward").reward})
-    reasons = arms_for_verl(SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "odd": odd}}))
-    assert not reasons["grpo"] and "only `verified`" in reasons["odd"]
-    assert {name for name, reason in reasons.items() if reason} == {"odd", *refused}
 
 
 @on_trl

@@ -21,7 +21,6 @@ from repro.methods.plans.mopps import mopps
 from repro.methods.plans.retirement import retirement
 from repro.methods.plans.uniform import uniform
 from repro.settings import SettingsError, load
-from repro.verl.run import check_arm
 
 PLANS = {
     "greso": {"plan": "greso", "filter": "zero_variance"},
@@ -250,8 +249,3 @@ def test_a_plan_that_could_not_be_resumed_is_refused_before_it_trains():
     hidden = Arm(title="own", about="", group="", plan=lambda queries, budget, rng: Global(queries, budget, rng))
     with pytest.raises(MethodError, match="step 3: plan <lambda> returns what is told of outcomes: give the"):
         build("own", hidden).made_plan(3, pool(4), 8, rng())
-
-
-def test_verl_refuses_such_an_arm():
-    with pytest.raises(SettingsError, match="its plan learns from what its groups earn, which verl does not do here"):
-        check_arm("mopps", build("mopps", arm("mopps")))

@@ -1,5 +1,6 @@
 """The arm's choice before verl's scoring passes, on a queue in memory: which rows each pass reads, and what trains."""
 
+import io
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -14,10 +15,13 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from repro.arms import build
+from repro.engine.memory import Memory
+from repro.methods.memories import Remembered
+from repro.methods.plans import PlannedGroup
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm
-from repro.verl.batch import nested
+from repro.verl.batch import Scored, nested
 from repro.verl.record import Record
 
 pytestmark = pytest.mark.verl
@@ -62,7 +66,7 @@ class Verl:
     """A step of the trainer on eight rollouts, verl's passes replaced: each writes a row's number, 10 more for the
     reference, and notes what it read."""
 
-    def __init__(self, monkeypatch, sampler, kl: bool = True, **correction):
+    def __init__(self, monkeypatch, sampler=None, kl: bool = True, memory=None, **correction):
         from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
         from repro.verl import choosing, trainer
@@ -72,7 +76,7 @@ class Verl:
         for name in ("old_log_prob", "ref_log_prob"):
             monkeypatch.setattr(PPOTrainerSync, f"_compute_{name}", self._pass(name))
         monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda *arguments: self._advantage(*arguments))
-        arm = Arm(title="t", about="", group="g", samplers=[sampler])
+        arm = Arm(title="t", about="", group="g", samplers=[sampler] if sampler else [], memory=memory)
         self.trainer = made = trainer.ArmTrainer.__new__(trainer.ArmTrainer)
         made.config = OmegaConf.create(
             {
@@ -85,10 +89,13 @@ class Verl:
             method=build("a", arm), seed=0, arm="a", updates=2, settings=SimpleNamespace(steps_of=lambda _: 10)
         )
         made.record = Record(0, 1, 1, flops=FlopCounter(10, 1, 4))
-        made.place, made.expected, made.ranks, made.global_steps = {"a": 0, "b": 1}, GROUPS * GROUP, 3, 1
-        made.tokenizer, made.serial = SimpleNamespace(eos_token_id=0), iter(range(1000))
+        made.failed, made.ranks, made.global_steps, made.serial = 0, 3, 1, iter(range(1000))
+        made.plan = SimpleNamespace(memory=Memory())
         keys = [f"{uid}_{session}_0" for uid in "ab" for session in range(GROUP)]
         self.queue.kv_batch_put(keys, "train", self._fields())
+        planned = [PlannedGroup(query, GROUP) for query in range(GROUPS)]
+        found = self.queue.kv_batch_get(keys, "train", ["index", "prompts", "responses", "rm_scores"])
+        made.scored = Scored.read(planned, keys, found, 0, 8)
         tags = [{"seq_len": int(2 + length)} for length in LENGTHS]
         self.batch = KVBatchMeta(partition_id="train", keys=keys[::-1], tags=tags[::-1])  # verl's order is another
 
@@ -114,9 +121,8 @@ class Verl:
             self.passes.append((name, sorted(n for n, counts in zip(numbers, counted, strict=True) if counts)))
             for row, number in zip(rows, numbers, strict=True):
                 width = len(row["response_mask"])
-                row["old_log_probs" if name == "old_log_prob" else name] = torch.full(
-                    (width,), number + 10.0 * (name == "ref_log_prob")
-                )
+                shift = 10.0 * (name == "ref_log_prob") + 100.0 * (trainer.global_steps - 1)
+                row["old_log_probs" if name == "old_log_prob" else name] = torch.full((width,), number + shift)
                 row["entropy"] = torch.full((width,), number / 10)
             assert len(rows) % trainer.ranks == 0 or batch.partition_id == "train"
 
@@ -171,6 +177,29 @@ def test_without_a_kl_term_rows_without_an_advantage_are_not_read(monkeypatch):
     verl = Verl(monkeypatch, two, kl=False)
     verl.step()
     assert [rows for name, rows in verl.passes if name == "old_log_prob"] == [[0, 7]]
+
+
+def test_a_memory_trains_again_with_the_probabilities_of_then_and_its_groups_outlive_the_queue(monkeypatch):
+    def second(rewards_N, group_N, age_Q, rng):
+        return Remembered(age_Q == age_Q.max(), (age_Q == 0) & (np.arange(len(age_Q)) == 1))
+
+    verl = Verl(monkeypatch, memory=second)
+    made, fresh = verl.trainer, verl.trainer.scored
+    verl.step()
+    assert [rows for _, rows in verl.passes] == [list(range(8)), list(range(8))] and made.replayed["age"] == 0
+    saved = io.BytesIO()
+    torch.save(made.plan.memory, saved)
+    saved.seek(0)
+    made.plan.memory, made.scored, made.global_steps = torch.load(saved, weights_only=False), fresh, 2
+    for row in verl.queue.rows["train"].values():  # the next batch
+        row.pop("old_log_probs"), row.pop("entropy"), row.pop("ref_log_prob", None)
+    verl.passes.clear()
+    verl.step()
+    assert made.replayed == {"replayed_rollouts": GROUP, "age": 1.0}
+    assert verl.passes == [("old_log_prob", list(range(8))), ("ref_log_prob", [4, 5, 6, 7])]
+    assert values(made.chosen["old_log_probs"]) == [4, 5, 6, 7]  # of then
+    assert values(made.chosen["ref_log_prob"]) == [114, 115, 116, 117]
+    assert made.rollouts.response_tokens_N.tolist() == LENGTHS[4:].tolist() and made.plan.memory.drawn_Q == [1]
 
 
 def test_importance_ratios_are_those_of_the_chosen_rows(monkeypatch):

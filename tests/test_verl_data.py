@@ -1,4 +1,4 @@
-"""What goes into verl and what comes out: plans as data sets, verdicts, tables, and refusals in one sentence."""
+"""What goes into verl and what comes out: questions, verdicts, tables, and refusals in one sentence."""
 
 import json
 import sys
@@ -8,43 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.arms import build
 from repro.files import write_text
-from repro.methods.plans import PlannedGroup, PlanStream, Queries
-from repro.methods.plans.sgpo import sgpo
-from repro.settings import Arm, SettingsError, load
+from repro.settings import SettingsError, load
 from repro.tasks.queries import Query, make_pools, verify
 from repro.verl import ready
-from repro.verl.data import (
-    SIZE,
-    QueryInfo,
-    groups_that_fit,
-    plan_table,
-    planned_groups,
-    query_name,
-    query_rows,
-    with_samples,
-)
-from repro.verl.run import SETTINGS, RunOnVerl, begun_alike, changed, check_arm
+from repro.verl.data import SIZE, QueryInfo, query_name, query_rows, with_samples
+from repro.verl.run import SETTINGS, RunOnVerl, begun_alike, changed
 from repro.verl.version import SUPPORTED, UnsupportedVerl, require_plugin, require_verl
-
-
-def curriculum(seed: int = 0):
-    queries = Queries(np.full(60, 5), np.arange(60) % 9, np.full(60, 8))
-    return sgpo(queries, 64, np.random.default_rng(seed), largest=16)
-
-
-def test_steps_filled_from_the_file_are_those_of_the_plan():
-    steps, budget = 12, 64
-    stream = PlanStream(curriculum())
-    expected = [stream.fill_step(budget) for _ in range(steps)]
-    groups = planned_groups(curriculum(), steps, budget)
-    sizes, start = [group.size for group in groups], 0
-    for step in expected:
-        count = groups_that_fit(sizes, start, budget)
-        assert groups[start : start + count] == step
-        start += count
-    assert len({group.size for group in groups}) > 3
 
 
 def test_few_questions_get_more_samples():
@@ -77,22 +47,9 @@ def test_evaluations_count_questions_alike_and_each_data_set_apart(tmp_path):
     assert pd.read_parquet(tmp_path / "sources.parquet")["source"].tolist() == ["few", "many"]
 
 
-def test_a_file_that_ends_begins_anew():
-    assert groups_that_fit([4, 2, 2], 2, 8) == 3  # 2, then 4 and 2 from the front
-    with pytest.raises(ValueError, match="a group of 9 rollouts does not fit a budget of 8"):
-        groups_that_fit([9], 0, 8)
-
-
-def test_rows_carry_the_query_the_size_and_all_that_the_verifier_needs(tmp_path):
-    settings = load(scale="smoke")
-    pool = make_pools(settings.task).train
-    groups = [PlannedGroup(5, 4), PlannedGroup(0, 2), PlannedGroup(5, 8)]
-    path = tmp_path / "train.parquet"
-    plan_table(query_rows(pool), groups).to_parquet(path)
-    table = pd.read_parquet(path)
-    assert table[SIZE].tolist() == [4, 2, 8]
-    assert [row["index"] for row in table["extra_info"]] == [5, 0, 5]
-    assert table["prompt"][0][0]["content"] == pool[5].prompt
+def test_rows_carry_the_query_and_all_that_the_verifier_needs():
+    pool = make_pools(load(scale="smoke").task).train
+    assert [row["extra_info"]["index"] for row in query_rows(pool)] == list(range(len(pool)))
     for query, row in zip(pool, query_rows(pool), strict=True):
         again = Query("", row["reward_model"]["ground_truth"], query.family, json.loads(row["extra_info"]["entry"]))
         for response in (f"#{query.answer}", f"#{query.answer}1"):
@@ -111,12 +68,6 @@ def test_held_out_queries_of_several_data_sets_keep_their_names():
     assert query_name("aime24", {"index": 3}) == "aime24-3"
 
 
-def test_what_verl_cannot_do_is_said_before_it_starts():
-    arm = Arm(title="t", about="", group="g", filter="zero_variance", reward="coin_flip")
-    with pytest.raises(SettingsError, match="only `verified` goes with it"):
-        check_arm("x", build("x", arm))
-
-
 @pytest.mark.verl  # for omegaconf
 def test_no_run_on_verl_is_stopped_by_its_bill(tmp_path):
     from omegaconf import OmegaConf
@@ -129,12 +80,6 @@ def test_no_run_on_verl_is_stopped_by_its_bill(tmp_path):
         config = OmegaConf.create({"repro": {"arm": "grpo", "settings": str(tmp_path / SETTINGS)}})
         with pytest.raises(SettingsError, match=r"leave out evaluation\.price and"):
             RunOnVerl.of(config)
-
-
-def test_every_arm_goes():
-    settings = load()
-    for name, arm in settings.arms.items():
-        check_arm(name, build(name, arm))
 
 
 def test_a_run_goes_on_only_as_it_was_begun(tmp_path):

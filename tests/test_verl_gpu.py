@@ -47,6 +47,23 @@ def test_a_step_holds_by_what_verl_logged(tmp_path):
     assert "algorithm.rollout_correction.rollout_is=token" in by_name["zvf"].command
 
 
+@pytest.mark.verl
+def test_every_command_of_the_check_composes(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("verl", reason="verl is not installed here: `make extra-verl` installs it")
+    from repro.verl.__main__ import main as train
+
+    monkeypatch.setattr(ready, "gpus_here", lambda: 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    commands = [step.command for step in steps("a/model", tmp_path)]
+    for module, *words in commands:
+        if module == "repro.verl":
+            train([*words, "--check"])
+            assert (
+                f"verl accepts a/model with arm {words[words.index('--arm') + 1]}, on 1 node" in capsys.readouterr().out
+            )
+    assert {module for module, *_ in commands} == {"repro.verl", "repro.evaluation"} and not list(tmp_path.iterdir())
+
+
 def test_rewinding_leaves_the_run_as_after_an_earlier_step(tmp_path):
     folder = tmp_path / "d3s/seed-0/checkpoints"
     for step in (2, 3):

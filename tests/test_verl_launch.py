@@ -1,6 +1,8 @@
 """One front door: every documented command, what is asked before hours are spent, the profile, the tables of an arm's
 seeds. No GPU is needed."""
 
+import argparse
+import importlib
 import importlib.util
 import os
 import re
@@ -44,6 +46,30 @@ def documented() -> list[str]:
     """The options of every command that trains, as the pages have them."""
     found = [match.strip() for page in PAGES for match in COMMAND.findall((paths.ROOT / page).read_text())]
     return list(dict.fromkeys(command for command in found if "--arm" in command))
+
+
+class Parsed(BaseException):
+    """Arguments that a command takes."""
+
+
+def test_every_documented_command_parses(monkeypatch):
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(parser, arguments=None, namespace=None):
+        parse(parser, arguments, namespace)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    folders = (paths.ROOT, paths.ROOT / "docs", paths.ROOT / "launch")
+    texts = [path.read_text() for folder in folders for path in folder.glob("*.md") if path.name != "LOG.md"]
+    found = {match.strip() for text in texts for match in re.findall(r"python -m (repro\.[^`#\n|─,]*)", text)}
+    for command in sorted(found):
+        module, *words = shlex.split(command.rstrip("\\ "))
+        name = module if module.endswith("gpu_check") else f"{module}.__main__"
+        monkeypatch.setattr(sys, "argv", [module, *(word for word in words if "…" not in word)])
+        with pytest.raises(Parsed):
+            importlib.import_module(name).main()
+    assert len(found) > 25
 
 
 @pytest.mark.verl
@@ -236,7 +262,7 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_preset_says(tmp_p
     assert config.actor_rollout_ref.model.path == SCALES[NAME].model.value  # which every node fetches
     run = RunOnVerl.of(config)
     assert (run.arm, run.profile.samples, len(run.profile.prompt_tokens_Q)) == ("sgpo", 8, 12)
-    assert Path(config.data.train_files) == folder / "plan.parquet"
+    assert Path(config.data.train_files) == folder / "queries.parquet"
     assert (tmp_path / "runs/_profile/profile.parquet").exists()
     assert "12 questions are prepared, and the 1005 steps of" in capsys.readouterr().out
     _solved(run.profile, tmp_path)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
+from repro.arms import build
 from repro.engine.backends.load import ModelMissing, fetch
 from repro.paths import ROOT
 from repro.settings import SettingsError
@@ -22,9 +23,9 @@ from repro.verl import compose as composing
 from repro.verl import prepare as own
 from repro.verl import presets, questions, ready, sums
 from repro.verl.identity import BLOCK, PLACES, hash_rows, hash_weights
-from repro.verl.layers import Asked
+from repro.verl.layers import Asked, arm_of, of_arm
 from repro.verl.presets import Preset
-from repro.verl.run import RunOnVerl
+from repro.verl.run import RunOnVerl, check_config
 
 SETTINGS = settings_module.load()
 SMALL = ("data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=4", "data.max_response_length=32")
@@ -86,7 +87,8 @@ def mine(folder: Path, arm: str = "zvf", *overrides: str, **more) -> Asked:
 
 
 def written(run: own.Prepared):
-    return own.write(run, None, own.planned(run, None))
+    own.settle(run, None)
+    return own.write(run, None)
 
 
 def test_own_questions_are_lines_or_verls_rows_with_their_place(tmp_path):
@@ -207,13 +209,13 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
     run = own.prepare(mine(tmp_path, "zvf", "actor_rollout_ref.rollout.n=4"), SETTINGS, tokenizer)
     engine, config = run.settings.engine_of("zvf"), run.config
     assert (engine.rollouts_per_step, engine.minibatch, engine.steps) == (32, 16, 38 // 8)
-    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla" and config.algorithm.filter_groups.enable
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "vanilla"
     assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "repro_text"
     assert (config.trainer.device, config.actor_rollout_ref.rollout.name) == ("cuda", "vllm")
     written(run)
-    plan = pd.read_parquet(tmp_path / "run/plan.parquet")
-    assert set(plan["__rollout_n__"]) == {4} and len(plan) == 8 * (4 * own.ROUNDS + 1)
+    assert pd.read_parquet(tmp_path / "run/queries.parquet")["data_source"].tolist() == ["mine"] * 38
     of_verl = RunOnVerl.of(config)
+    assert of_verl.method.plan.keywords == {"group_size": 4}
     assert (of_verl.rollouts_per_step, of_verl.updates, of_verl.settings.scale) == (32, 2, "own")
     written(run)  # the same again
     assert config.repro.best == "mine"
@@ -240,7 +242,7 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         (["data.train_batch_size=100"], "data.train_batch_size=100 is more than the 38 training prompts"),
         (["actor_rollout_ref.actor.ppo_mini_batch_size=3"], "is not a multiple of"),
         (["trainer.save_frq=1"], r"^trainer\.save_frq=1: section trainer .* did you mean 'save_freq'"),
-        (["actor_rollout_ref.actor.ppo_epochs=2"], "ppo_epochs=1"),
+        (["actor_rollout_ref.actor.ppo_epochs=2"], r"ppo_epochs=2: a batch trains once; leave it out, or set it to 1$"),
         (["data.max_prompt_length=2"], "every prompt is longer than"),
         (["actor_rollout_ref.rollout.n=0"], r"^actor_rollout_ref\.rollout\.n=0: it should be a whole number from 1 on"),
         (["trainer.save_freq=null"], r"^trainer\.save_freq=None: it should be a whole number from -1 on"),
@@ -317,6 +319,63 @@ def test_the_command_checks_without_ray_and_a_preset_needs_a_gpu(tmp_path, monke
     for option in ("--model", "--preset"):
         with pytest.raises(SettingsError, match=f"{option} is empty: name one"):
             main(["--arm", "zvf", option, ""])
+
+
+@pytest.mark.verl
+def test_what_verl_would_ignore_or_fail_on_late_is_refused_with_its_place_and_cure(tmp_path):
+    from omegaconf import OmegaConf
+
+    run = own.prepare(mine(tmp_path, "dr-grpo"), SETTINGS)
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    for key, value, cure in (
+        ("trainer.v1.trainer_mode", "colocate_async", "set it to repro"),
+        ("trainer.use_v1", False, "set it to true"),
+        (f"{actor}.strategy", "megatron", "set it to fsdp or fsdp2"),
+        (f"{actor}.shuffle", True, "set it to false"),
+        (f"{rollout}.name", "sglang", "set it to vllm or hf"),
+        (f"{rollout}.multi_turn.enable", True, "one turn"),
+        (f"{rollout}.agent.default_agent_loop", "tool_agent", "one turn"),
+        ("algorithm.norm_adv_by_std_in_grpo", True, "the arm's own `advantage` decides"),
+        ("algorithm.filter_groups.enable", True, "give it `filter: zero_variance`"),
+        ("data.shuffle", True, "the arm's plan orders"),
+        ("data.filter_overlong_prompts", True, "left out beforehand"),
+        ("reward.reward_manager.name", "dapo", "custom_reward_function"),
+        ("reward.reward_model.enable", True, "custom_reward_function"),
+        ("trainer.v1.sampler.custom_sampler.path", "mine.py", "set it to null"),
+    ):
+        config = run.config.copy()
+        OmegaConf.update(config, key, value, force_add=True)
+        with pytest.raises(SettingsError, match=rf"^{re.escape(key)}={str(value).lower()}: .*{cure}"):
+            check_config(config, run.method)
+    with pytest.raises(SettingsError, match=r"^algorithm\.adv_estimator=gae: .*set it to grpo"):
+        own.prepare(mine(tmp_path, "zvf", "algorithm.adv_estimator=gae"), SETTINGS)
+
+
+def kinds(preset: str) -> list[str]:
+    """An arm of each kind of which verl is told something else, of all in params.yaml."""
+    found = {}
+    for arm in SETTINGS.all_arms:
+        run = Asked(arm, presets.find(preset), "mine", Path("run"))
+        entry = arm_of(run, SETTINGS)
+        told = of_arm(run, SETTINGS, entry, build(arm, entry))
+        found.setdefault((repr(told), arm in SETTINGS.arms, entry.profile is None), arm)
+    return list(found.values())
+
+
+@pytest.mark.verl
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", [*presets.names(), "--model", "--steps"])
+def test_every_kind_of_arm_composes_with_every_preset(preset, tmp_path, monkeypatch, capsys):
+    from repro.verl.__main__ import main
+
+    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    data = ["--data", write_lines(tmp_path / "mine.jsonl", 900)]
+    words = {"--model": ["--model", "my/model", *data], "--steps": ["--steps", "3"]}
+    words["own"] = ["--preset", "own", *words["--model"]]
+    for arm in kinds({"--model": "own", "--steps": "study"}.get(preset, preset)):
+        main(["--arm", arm, *words.get(preset, ["--preset", preset]), "--check", "--output", str(tmp_path / "runs")])
+        assert f"with arm {arm}, on " in capsys.readouterr().out
 
 
 @pytest.mark.verl

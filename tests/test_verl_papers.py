@@ -145,20 +145,19 @@ def told(name: str, arm: str, **more) -> dict:
     return layered(run, SETTINGS, entry, build(arm, entry))
 
 
-def test_an_arm_says_objective_aggregation_and_filter():
+def test_an_arm_says_objective_and_aggregation():
     actor, name = "actor_rollout_ref.actor", "paper-qwen2-5-math-7b"
     grpo = told(name, "grpo")
     assert grpo[f"{actor}.policy_loss.loss_mode"] == "vanilla"
     assert grpo[f"{actor}.loss_agg_mode"] == "seq-mean-token-mean"
     assert (grpo[f"{actor}.clip_ratio_low"], grpo[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
-    assert (grpo["algorithm.filter_groups.enable"], grpo["repro.profile"]) == (False, None)
+    assert grpo["repro.profile"] is None
     assert grpo["actor_rollout_ref.rollout.n"] == 32
     gspo = told(name, "d3s-gspo")
     assert gspo[f"{actor}.policy_loss.loss_mode"] == "gspo"
     assert gspo[f"{actor}.clip_ratio_high"] == 0.2  # the table's, not the objective's own default
     assert gspo[f"{actor}.loss_agg_mode"] == "token-mean"
     assert told(name, "dr-grpo")["algorithm.norm_adv_by_std_in_grpo"] is False
-    assert told(name, "zvf")["algorithm.filter_groups.enable"] is True
     assert told(name, "sgpo")["repro.profile"].endswith("sgpo/seed-0/profile")
 
 
@@ -216,7 +215,6 @@ def test_every_arm_goes_with_every_preset(name):
             layered(run, SETTINGS, entry, method),
             getattr(method.plan, "keywords", {}).get("group_size", 8),
         )
-        assert values["algorithm.filter_groups.enable"] == (entry.filter is not None)
         assert values["repro.arm"] == arm and (values["repro.profile"] is None) == (entry.profile is None)
         own = SETTINGS.arm(arm).plan[1].get("group_size")
         assert entry.plan[1].get("group_size") in (own, preset.overrides.get(f"{rollout}.n"))
@@ -262,7 +260,7 @@ def write_prompts(folder: Path, *names: str) -> None:
 
 @pytest.mark.verl
 def test_what_the_command_line_says_reaches_the_plan_and_the_settings(tmp_path):
-    from repro.verl.prepare import ROUNDS, planned, write
+    from repro.verl.prepare import settle, write
 
     name = "paper-qwen2-5-math-1-5b-instruct"
     write_prompts(tmp_path, *SCALES[name].data_sets)
@@ -276,13 +274,12 @@ def test_what_the_command_line_says_reaches_the_plan_and_the_settings(tmp_path):
     assert (engine.kl, run.config.actor_rollout_ref.rollout.max_model_len) == (0.0, 1024 + 48)
     assert run.settings.arm("zvf").plan == ("uniform", {"group_size": 8})
     assert (evaluation.samples, evaluation.final_samples, evaluation.temperature) == (4, 4, 0.6)
-    write(run, None, planned(run, None))
-    plan = pd.read_parquet(tmp_path / "run/plan.parquet")
-    index = [extra["index"] for extra in plan["extra_info"]]
-    assert set(plan["__rollout_n__"]) == {8} and len(plan) == 2 * (5 * ROUNDS + 1)
-    assert sorted(index[:12]) == sorted(index[12:24]) == list(range(12)) and index[:12] != list(range(12))
+    settle(run, None)
+    write(run, None)
+    asked_of = pd.read_parquet(tmp_path / "run/queries.parquet")
+    assert [extra["index"] for extra in asked_of["extra_info"]] == list(range(12))
     assert settings_module.stored(tmp_path / "run/settings.json") == run.settings
-    planned(run, None)  # the same again
+    settle(run, None)  # the same again
     for other, why in (
         (
             "actor_rollout_ref.actor.optim.lr=3e-6",
@@ -294,7 +291,7 @@ def test_what_the_command_line_says_reaches_the_plan_and_the_settings(tmp_path):
             changed = prepare(
                 asked(name, "zvf", *sizes, *more, other, data=str(tmp_path), output=tmp_path / "run"), SETTINGS
             )
-            planned(changed, None)
+            settle(changed, None)
 
 
 @pytest.mark.verl

@@ -1,4 +1,4 @@
-"""What our trainer puts around verl's: groups in the plan's order, a record that no crash parts from its checkpoint,
+"""What our trainer puts around verl's: a step's rounds, a record that no crash parts from its checkpoint,
 and evaluations where the uninterrupted run has them."""
 
 import asyncio
@@ -43,8 +43,7 @@ def new_trainer(modules, folder, step: int):
     trainer.config = OmegaConf.create({"trainer": paths})
     trainer.record = Record(0, EVERY, 1, flops=None)
     trainer.run = SimpleNamespace(output=folder / "tables")
-    trainer.cursor, trainer.diverged, trainer.global_steps, trainer.total_training_steps = 7, False, step, STEPS
-    trainer.plan_file = None
+    trainer.diverged, trainer.global_steps, trainer.total_training_steps = False, step, STEPS
     return trainer
 
 
@@ -63,60 +62,19 @@ def saved(modules, folder, step: int, monkeypatch, evaluations=(), diverged: boo
     trainer._save_checkpoint()
 
 
-def test_after_a_refill_the_plans_first_groups_that_fit_are_trained_on(modules):
-    trainer = new_trainer(modules, Path(), 1)
-    trainer.run, trainer.sizes_G = SimpleNamespace(rollouts_per_step=16), [4, 8, 2, 6, 4, 2]
-    trainer.place = {f"uid-{place}": place for place in range(1, 9)}  # place 6 is 0 of the next round
-    uids = {"uid-8", "uid-6", "uid-5", "uid-3", "uid-1"}  # of 2, 4, 2, 6, 8
-    assert trainer._that_fit(uids) == ["uid-1", "uid-3", "uid-5"]
-    assert trainer._that_fit({"uid-5", "uid-3"}) == ["uid-3", "uid-5"]
+def test_verls_buffer_asks_for_the_steps_rounds_and_polls_seldom(modules, monkeypatch):
+    def waited(global_steps, partition_id, batch_size):
+        return partition_id, batch_size
 
-
-@pytest.mark.parametrize(("verls", "most"), [(0, 6), (5, 5)])
-def test_a_filter_that_drops_every_group_ends_the_run_in_a_sentence(modules, monkeypatch, verls, most):
-    trainer, asked = new_trainer(modules, Path(), 7), []
-    trainer.config = OmegaConf.create({"algorithm": {"filter_groups": {"max_num_gen_batches": verls}}})
-    engine = SimpleNamespace(engine_of=lambda arm: SimpleNamespace(refill_rounds=3))
-    trainer.run, trainer.refills = SimpleNamespace(arm="zvf", settings=engine), 0
-    trainer.groups = trainer.generated = 4
-    monkeypatch.setattr(modules.base, "_add_prompts_to_generate", lambda self, count: asked.append(count))
-    told = rf"^arm zvf, step 7: {most} batches were generated .*max_num_gen_batches, now {most}$"
-    with pytest.raises(Refused, match=told):
-        for _ in range(99):
-            trainer._add_prompts_to_generate(2)
-    assert 4 + sum(asked) == most * 4 and trainer.refills == len(asked) + 1
-
-
-def test_verls_buffer_asks_the_plan_and_polls_seldom(modules, monkeypatch):
-    calls = []
-    buffer = SimpleNamespace(
-        poll_interval=2.0,
-        partitions={"train": {}},
-        _clear_groups=lambda partition, uids: calls.append(uids),
-        _select_prompt_uids=lambda partition, uids, count: (sorted(uids, reverse=True)[:count], {"k": {}}, {"u": 1}),
-    )
-    monkeypatch.setattr(modules.base, "_build_replay_buffer", lambda self: buffer)
     for rollout, seconds in (("vllm", 2.0), ("hf", 0.05)):
+        buffer = SimpleNamespace(poll_interval=2.0, sample=waited)
+        monkeypatch.setattr(modules.base, "_build_replay_buffer", lambda self, built=buffer: built)
         trainer = new_trainer(modules, Path(), 1)
         trainer.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"name": rollout}}})
-        trainer.run, trainer.sizes_G, trainer.place = SimpleNamespace(rollouts_per_step=8), [4, 4, 4], {"a": 0, "b": 1}
-        built = trainer._build_replay_buffer()
-        assert built.poll_interval == seconds
-        buffer.poll_interval = 2.0
-    assert built._select_prompt_uids("train", {"b", "a"}, 1) == (["a", "b"], {"k": {}}, {"u": 1})
-    assert trainer.expected == 8
-
-
-def test_a_resumed_run_follows_the_plan_that_it_had_made_anew(modules, tmp_path, monkeypatch):
-    followed = []
-    monkeypatch.setattr(modules.trainer.ArmTrainer, "_follow", lambda self, path: followed.append(path))
-    monkeypatch.setattr(modules.base, "_save_checkpoint", lambda self: None)
-    for plan in (None, tmp_path / "plan-8.parquet"):
-        trainer = new_trainer(modules, tmp_path, 20)
-        trainer.plan_file = plan
-        trainer._save_checkpoint()
-        assert resumed(modules, tmp_path, 20, monkeypatch).cursor == 7
-    assert followed == [tmp_path / "plan-8.parquet"]
+        trainer._collect = lambda: "the step's"
+        assert trainer._build_replay_buffer().poll_interval == seconds
+        assert buffer.sample(global_steps=1, partition_id="train", batch_size=9) == ("the step's", {})
+        assert buffer.sample(global_steps=1, partition_id="val", batch_size=9) == ("val", 9)
 
 
 def test_the_record_is_there_before_verl_calls_the_checkpoint_its_last(modules, tmp_path, monkeypatch):
@@ -181,7 +139,7 @@ def test_a_resumed_run_evaluates_where_the_other_would(modules, tmp_path, monkey
     saved(modules, tmp_path, step, monkeypatch, evaluations)
     trainer = resumed(modules, tmp_path, step, monkeypatch)
     assert trainer.config.trainer.val_before_train == due
-    assert trainer.cursor == 7 and trainer.total_training_steps == STEPS
+    assert trainer.total_training_steps == STEPS
 
 
 def test_a_run_that_diverged_is_not_trained_on(modules, tmp_path, monkeypatch):
@@ -289,7 +247,7 @@ def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):
     trainer = new_trainer(modules, Path(), 1)
     whole = {"group_N": [0] * 4, "rewards_N": [1, 0, 0, 0], "advantages_N": [1.7, -0.6, -0.6, -0.6]}
     trainer.rollouts = Rollouts.from_batch(**whole, prompt_tokens_N=[8] * 4, response_tokens_N=[9] * 4)
-    trainer.refills, trainer.record.ledger.trained_tokens = 2, 51
+    trainer.seen, trainer.record.ledger.trained_tokens = [None] * 3, 51
     told = trainer._measured(trainer.rollouts.take(np.array([0, 0, 2]), np.array([1.0, 1.0, 2.0])))
     expected = {"arm/kept_share": 0.5, "arm/effective_sample_size": 16 / 6, "arm/refill_rounds": 2}
     assert expected.items() <= told.items() and told["arm/trained_tokens"] == 51 and told["arm/flops"] == 0

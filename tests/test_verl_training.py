@@ -10,17 +10,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
-from tiny_run import new_trainer, run
+from tiny_run import Arm, new_trainer, run
 
 from repro import settings as settings_module
+from repro.arms import build
 from repro.engine.checkpoint import Checkpoints
+from repro.engine.profile import Profile
 from repro.engine.train import stream_seed
 from repro.files import write_json
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware
 from repro.policy import shipped
 from repro.policy.model import ensure_tokenizer, save_policy
+from repro.verl.run import PROFILE
 from repro.verl.version import UnsupportedVerl, require_plugin, require_verl
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow]
@@ -39,12 +43,12 @@ ARM = {
 STEPS, SEED = 2, 3
 
 
-def small_project(folder: Path) -> None:
-    """params.yaml at scale smoke, its arms `grpo` and `everything`, mostly sums of two terms, which are soon learnt;
-    and verl's presets."""
+def small_project(folder: Path, **arms: dict) -> None:
+    """params.yaml at scale smoke, its arms `grpo`, `everything` and `arms`, mostly sums of two terms, which are soon
+    learnt; and verl's presets."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["scale"] = "smoke"
-    params["arms"] = {"grpo": params["arms"]["grpo"], "everything": ARM}
+    params["arms"] = {"grpo": params["arms"]["grpo"], "everything": ARM, **arms}
     params["primaries"] = ["grpo"]
     for study in ("fidelity", "drift", "parity"):
         params[study]["arms"] = ["grpo"]
@@ -78,9 +82,9 @@ def pretrain(folder: Path) -> None:
     write_json(shipped.made_with(settings), policy / shipped.MADE_WITH)
 
 
-def verl(folder: Path, *arguments: str) -> str:
+def verl(folder: Path, *arguments: str, arm: str = "everything") -> str:
     """`python -m repro.verl` in a project of its own; its output."""
-    return python(folder, "repro.verl", "--arm", "everything", "--seed", str(SEED), *arguments)
+    return python(folder, "repro.verl", "--arm", arm, "--seed", str(SEED), *arguments)
 
 
 def python(folder: Path, module: str, *arguments: str) -> str:
@@ -91,16 +95,21 @@ def python(folder: Path, module: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
+def made(folder: Path, **arms: dict) -> Path:
+    """The project with its base policy, where verl is installed."""
     try:
         require_verl()
         require_plugin()
     except UnsupportedVerl as error:
         pytest.skip(str(error))
-    folder = tmp_path_factory.mktemp("verl")
-    small_project(folder)
+    small_project(folder, **arms)
     pretrain(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    folder = made(tmp_path_factory.mktemp("verl"))
     verl(folder, "--ranks", "2")
     return folder
 
@@ -134,13 +143,17 @@ def test_the_policy_moves_and_both_replicas_follow_it(tables):
 
 def test_groups_have_the_sizes_of_the_plan_of_their_step(tables, project):
     run = project / "build/verl/everything" / f"seed-{SEED}"
-    for step, file in enumerate((run / "plan.parquet", run / "checkpoints" / "plan-1.parquet")):  # profiled in between
-        plan = pd.read_parquet(file)
-        sizes = {extra["index"]: size for extra, size in zip(plan["extra_info"], plan["__rollout_n__"], strict=True)}
+    state = torch.load(run / "checkpoints" / f"global_step_{STEPS}" / "data.pt", weights_only=False)
+    assert state["since"] == 1  # profiled in between
+    begun = Profile.load(run / "profile", PROFILE).known()
+    for step, known in enumerate((begun, state["known"])):
+        rng = np.random.default_rng(stream_seed(SEED, step, "plan"))
+        plan = build("everything", Arm(**ARM)).made_plan(step, known, 32, rng)
+        sizes = {group.query: group.size for _ in range(4) for group in plan.fill_step(32)}
         of_step = tables["selection"].query("step == @step")
         found = of_step.groupby("query").size()
         assert all(size % sizes[query] == 0 for query, size in found.items())  # a query may open the next epoch
-        assert (of_step.groupby("query")["reward"].nunique() == 2).all()  # verl's filter left the mixed groups alone
+        assert (of_step.groupby("query")["reward"].nunique() == 2).all()  # the filter left the mixed groups alone
         assert step or len(set(found)) > 1
 
 

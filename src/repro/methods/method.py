@@ -92,8 +92,8 @@ class Method:
         return hasattr(getattr(self.plan, "func", self.plan), "more")
 
     @property
-    def only_embedded(self) -> str:
-        """What of it the embedded engine alone does, as a clause; "" if nothing."""
+    def adapts(self) -> str:
+        """What of it depends on what earlier rollouts earned, as a clause; "" if nothing."""
         if self.memory is not None:
             return "it trains on rollouts of earlier steps again"
         if self.in_stages:

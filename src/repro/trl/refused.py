@@ -53,8 +53,8 @@ def in_its_words(given: Sequence[str]) -> Iterator[None]:
 
 
 def require_arm(arm: Arm, profile: Any) -> None:
-    """SettingsError if the arm needs a profile that is missing, to profile during training, or what the embedded
-    engine alone does; and if a part of it is wrong."""
+    """SettingsError if the arm needs a profile that is missing, to profile during training, or a memory; and
+    if a part of it is wrong."""
     if arm.profile and arm.profile.again:
         raise SettingsError(
             f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "

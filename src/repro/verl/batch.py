@@ -4,15 +4,17 @@ verl stores a rollout under the key `{uid}_{session}_{output}`, with its fields 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 
+from repro.engine.collect import Drawn
 from repro.methods.lengths import Lengths
 from repro.methods.objectives.aggregate import Aggregation
+from repro.methods.plans import PlannedGroup
 from repro.methods.rollouts import Rollouts
 from repro.verl.loss import COPIES
 
@@ -22,41 +24,66 @@ OPTIONAL = ("rollout_is_weights", "rollout_log_probs", "routed_experts", "multi_
 
 
 @dataclass(frozen=True)
-class Scored:
-    """N responses with the verifier's verdicts, whether trained on or not; all are charged.
+class Scored(Drawn):
+    """Groups with their N responses in verl's queue, and the verifier's verdicts.
 
-    group_N (int, 0, 0, 1, …), query_N (the data set's index of each query), prompt_tokens_N, response_tokens_N,
-    verdicts_N (float), finished_N (bool: not truncated).
+    keys_N (the queue's), index_N (the data set's index of each query), prompt_tokens_N, response_tokens_N, verdicts_N
+    (float), finished_N (bool: not truncated), rewards_N (float). `queued`: their fields, where they outlive the queue.
     """
 
-    group_N: np.ndarray
-    query_N: np.ndarray
+    planned: list[PlannedGroup]
+    keys_N: np.ndarray
+    index_N: np.ndarray
     prompt_tokens_N: np.ndarray
     response_tokens_N: np.ndarray
     verdicts_N: np.ndarray
     finished_N: np.ndarray
+    rewards_N: np.ndarray
+    queued: TensorDict | None = None
 
-    def __len__(self) -> int:
-        return len(self.group_N)
+    @property
+    def costs_N(self) -> np.ndarray:
+        return self.prompt_tokens_N + self.response_tokens_N
+
+    def taken(self, rows: np.ndarray, planned: list[PlannedGroup]) -> "Scored":
+        queued = None if self.queued is None else rows_taken(self.queued, rows)
+        return Scored(planned, **{name: values_N[rows] for name, values_N in self._columns()}, queued=queued)
+
+    def joined(self, others: Sequence["Scored"]) -> "Scored":
+        parts = [self, *others]
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name, _ in self._columns()}
+        queued = None if self.queued is None else rows_joined([part.queued for part in parts])
+        return Scored([group for part in parts for group in part.planned], **columns, queued=queued)
+
+    def _columns(self) -> list[tuple[str, np.ndarray]]:
+        return [(part.name, getattr(self, part.name)) for part in fields(self) if part.name.endswith("_N")]
 
     def lengths(self, longest: int) -> Lengths:
         """What rewards and advantages may know of responses of at most `longest` tokens."""
         return Lengths(self.response_tokens_N, ~self.finished_N, longest)
 
     @classmethod
-    def read(cls, keys: Sequence[str], fields: TensorDict, eos: int | Sequence[int], limit: int) -> "Scored":
-        """From the queue's rows of `keys`, ordered by group. A response of `limit` tokens that does not end with `eos`,
-        the model's end or ends, was truncated."""
-        uids = [key.split("_")[0] for key in keys]
-        places = {uid: place for place, uid in enumerate(dict.fromkeys(uids))}
+    def read(
+        cls,
+        planned: list[PlannedGroup],
+        keys: Sequence[str],
+        fields: TensorDict,
+        eos: int | Sequence[int],
+        limit: int,
+    ) -> "Scored":
+        """From the queue's rows of `keys`, in the order of the groups; rewards are the verdicts. A response of `limit`
+        tokens that does not end with `eos`, the model's end or ends, was truncated."""
         responses = rows_of(fields["responses"])
+        verdicts_N = np.array([float(row.sum()) for row in rows_of(fields["rm_scores"])])
         return cls(
-            group_N=np.array([places[uid] for uid in uids], int),
-            query_N=np.array(plain(fields["index"])),
+            planned,
+            keys_N=np.array(keys),
+            index_N=np.array(plain(fields["index"])),
             prompt_tokens_N=np.array([len(row) for row in rows_of(fields["prompts"])]),
             response_tokens_N=np.array([len(row) for row in responses]),
-            verdicts_N=np.array([float(row.sum()) for row in rows_of(fields["rm_scores"])]),
+            verdicts_N=verdicts_N,
             finished_N=np.array([len(row) < limit or bool(np.isin(int(row[-1]), eos)) for row in responses]),
+            rewards_N=verdicts_N,
         )
 
 
@@ -101,13 +128,27 @@ def signals_of(fields: TensorDict, mask_N_T: np.ndarray) -> dict[str, np.ndarray
     return {name: padded(rows_of(fields[field]), np.float32) * mask_N_T for name, field in known.items()}
 
 
-def rollouts_of(scored: Scored, fields: TensorDict, rewards_N: np.ndarray, advantages_N: np.ndarray) -> Rollouts:
+def rows_taken(fields: TensorDict, row_M: np.ndarray) -> TensorDict:
+    """These rows, in that order."""
+    from verl.utils.tensordict_utils import index_select_tensor_dict
+
+    return index_select_tensor_dict(fields, torch.as_tensor(row_M))
+
+
+def rows_joined(parts: Sequence[TensorDict]) -> TensorDict:
+    """The rows of all parts, with the tensors that each of them has."""
+    names = [name for name in parts[0].keys() if all(isinstance(part.get(name), torch.Tensor) for part in parts)]  # noqa: SIM118
+    columns = {name: nested([row for part in parts for row in rows_of(part[name])]) for name in names}
+    return TensorDict(columns, batch_size=[sum(map(len, parts))])
+
+
+def rollouts_of(scored: Scored, fields: TensorDict, advantages_N: np.ndarray) -> Rollouts:
     """The samplers' input. Entropy and log-probability come from verl's scoring pass; who reads them where it did not
     compute them (`bypass_mode` gives no entropy) is told so."""
     mask_N_T = padded(rows_of(fields["response_mask"]), bool)
     return Rollouts.from_batch(
         group_N=scored.group_N,
-        rewards_N=rewards_N,
+        rewards_N=scored.rewards_N,
         advantages_N=advantages_N,
         prompt_tokens_N=scored.prompt_tokens_N,
         response_tokens_N=scored.response_tokens_N,
@@ -160,10 +201,7 @@ def merged(part: Rollouts, aggregation: Aggregation, *, every_row: bool = False)
 
 def selected_rows(fields: TensorDict, row_M: np.ndarray) -> TensorDict:
     """What an update or a scoring pass reads of the rollouts `row_M`, in that order."""
-    from verl.utils.tensordict_utils import index_select_tensor_dict
-
-    known = [name for name in (*TRAINED, *OPTIONAL) if name in fields]
-    return index_select_tensor_dict(fields.select(*known), torch.as_tensor(row_M))
+    return rows_taken(fields.select(*[name for name in (*TRAINED, *OPTIONAL) if name in fields]), row_M)
 
 
 def for_ranks(costs_M: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,10 +6,10 @@ the sampler does. The passes themselves are verl's, on copies of the chosen rows
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,13 @@ from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_to_nested
 
-from repro.engine.train import stream_seed
+from repro.engine.memory import ages
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
 from repro.verl.batch import (
     OPTIONAL,
     TRAINED,
     MiniBatch,
-    in_plan_order,
     merged,
     nested,
     rollouts_of,
@@ -37,27 +36,20 @@ from repro.verl.batch import (
     selected_rows,
     signals_of,
 )
-from repro.verl.judged import doubt
 from repro.verl.loss import has_terms
-from repro.verl.planned import SCORED
-from repro.verl.record import Record
-from repro.verl.replanned import ReplannedTrainer
-
-log = logging.getLogger(__name__)
+from repro.verl.planned import PlannedTrainer
 
 CHOSEN = "selected"  # the queue's partition for copies of the rows that are scored or trained on
 RATIOS = "rollout_is_weights"
 
 
-class ChoosingTrainer(ReplannedTrainer):
+class ChoosingTrainer(PlannedTrainer):
     """A step's choice and what is known of it, for the update that follows:
 
     rollouts, selected   the batch as the samplers saw it, and what they made of it (None: nothing to learn from)
     parts                its mini-batches
     row_U, chosen        the distinct rollouts that these read, and verl's fields of them, scores included
     """
-
-    record: Record
 
     def __init__(self, config: Any):
         super().__init__(config)
@@ -68,7 +60,7 @@ class ChoosingTrainer(ReplannedTrainer):
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """The arm's choice, and verl's first pass on it."""
         self.batch, self.metrics, self.fields = batch, metrics, None
-        if self._corrects_all:
+        if self._corrects_all or self.run.method.memory is not None:  # which holds what it may not train on now
             self._score_all()
         with self._correction(self._corrects_all):  # verl's own advantage, for its metrics
             super()._compute_advantage(batch, metrics)
@@ -95,36 +87,39 @@ class ChoosingTrainer(ReplannedTrainer):
     # the choice
 
     def _read(self) -> None:
-        """`fields`, `scored` and `rollouts` of the batch, in the plan's order."""
-        tags = zip(self.batch.keys, self.batch.tags, strict=True)
-        self.keys = in_plan_order([key for key, tag in tags if not tag.get("is_padding", False)], self.place)
-        self.metrics["training/rollouts_failed"] = failed = max(0, self.expected - len(self.keys))
-        if failed:  # verl continues without them
-            log.warning("step %d: %d of %d rollouts failed, see above", self.global_steps, failed, self.expected)
-        wanted = {*SCORED, "response_mask", "entropy", *TRAINED, *OPTIONAL}
-        self.fields = self._fetched(self.keys, self.batch.partition_id, sorted(wanted))
-        self.scored = self._scored(self.keys, self.fields)
-        step = self.global_steps - 1
-        if step == 0 and (why := doubt(self.scored.verdicts_N)):
-            log.warning(why)
+        """`fields` and `rollouts` of the batch, in the plan's order; with a memory, of what trains (None: nothing)."""
+        method, step = self.run.method, self.global_steps - 1
+        self.metrics["training/rollouts_failed"] = self.failed
+        self.fields = self._fetched(sorted({"response_mask", "entropy", *TRAINED, *OPTIONAL}))
+        self.replayed = {}
+        if method.memory is not None:
+            choose = partial(method.remembered, step, rng=self._rng("memory"))
+            fresh = replace(self.scored, queued=self.fields)
+            self.scored, age_N = self.plan.memory.recall(step, fresh, choose)
+            self.fields, self.replayed = self.scored and self.scored.queued, ages(age_N)
+        if self.scored is None:
+            self.rollouts = None
+            return
         lengths = self.scored.lengths(self.config.data.max_response_length)
-        rewards_N = self.run.method.rewards(step, self.scored.verdicts_N, self._rng("reward"), lengths)
-        advantages_N = self.run.method.advantages(step, rewards_N, self.scored.group_N, lengths)
-        self.rollouts = rollouts_of(self.scored, self.fields, rewards_N, advantages_N)
+        advantages_N = method.advantages(step, self.scored.rewards_N, self.scored.group_N, lengths)
+        self.rollouts = rollouts_of(self.scored, self.fields, advantages_N)
 
     def _choose(self) -> None:
         """`selected`, `parts`, `row_U`, `costs_U` and `chosen`, by the arm's samplers and random streams."""
+        self.selected = None if self.rollouts is None else self._selected()
+        self.parts = [] if self.selected is None else self._minibatches(self.selected)
+        self.row_U = np.unique(np.concatenate([part.row_M for part in self.parts] or [np.zeros(0, int)]))
+        self.costs_U = self.rollouts.costs_N[self.row_U] if len(self.row_U) else self.row_U
+        self.chosen = selected_rows(self.fields, self.row_U) if len(self.row_U) else None
+
+    def _selected(self) -> Rollouts | None:
         step = self.global_steps - 1
         progress = step / self.run.settings.steps_of(self.run.arm)  # a shortened run keeps its schedule
         offered = self.rollouts if "entropy" in self.fields else Unscored.of(self.rollouts, self._signals)
         selected = self.run.method.select(step, offered, progress, self._rng("sample"))
-        self.selected = selected.plain if isinstance(selected, Unscored) else selected
         if "entropy" in self.fields:
             self.rollouts = replace(self.rollouts, **self._signals())
-        self.parts = [] if self.selected is None else self._minibatches(self.selected)
-        self.row_U = np.unique(np.concatenate([part.row_M for part in self.parts] or [np.zeros(0, int)]))
-        self.costs_U = self.rollouts.costs_N[self.row_U]
-        self.chosen = selected_rows(self.fields, self.row_U) if len(self.row_U) else None
+        return selected.plain if isinstance(selected, Unscored) else selected
 
     def _minibatches(self, selected: Rollouts) -> list[MiniBatch]:
         """Each row of `selected` trains once, in random order."""
@@ -136,16 +131,13 @@ class ChoosingTrainer(ReplannedTrainer):
     def _updates_of(self, selected: Rollouts) -> int:
         return selected.minibatches or self.run.updates
 
-    def _rng(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng(stream_seed(self.run.seed, self.global_steps - 1, purpose))
-
     # scoring
 
     def _signals(self) -> dict[str, np.ndarray]:
         """Entropies and log-probabilities of the whole batch, scored when a sampler first reads one."""
         if "entropy" not in self.fields:
             self._score_all()
-            found = self._fetched(self.keys, self.batch.partition_id, ["entropy", "old_log_probs"])
+            found = self._fetched(["entropy", "old_log_probs"])
             for name, values in found.items():
                 self.fields[name] = values
         return signals_of(self.fields, self.rollouts.response_mask_N_T)
@@ -160,14 +152,16 @@ class ChoosingTrainer(ReplannedTrainer):
         rows, place_U = scoring_rows(self.fields, self.row_U, self.costs_U, self.ranks)
         with self._queued(rows) as queued:
             compute(queued, self.metrics)
-            found = rows_of(self._fetched(queued.keys, CHOSEN, [name])[name])
+            found = rows_of(tq.kv_batch_get(keys=queued.keys, partition_id=CHOSEN, select_fields=[name])[name])
         self.chosen[name] = nested([found[place] for place in place_U])
 
     def _charge_scoring(self, costs_M: np.ndarray) -> None:
         self.record.ledger.charge_scoring(self.record.flops, costs_M)
 
-    def _fetched(self, keys: list[str], partition: str, names: list[str]) -> TensorDict:
-        return tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=names)
+    def _fetched(self, names: list[str]) -> TensorDict:
+        """Fields of the batch's rollouts."""
+        keys = self.scored.keys_N.tolist()
+        return tq.kv_batch_get(keys=keys, partition_id=self.batch.partition_id, select_fields=names)
 
     @contextmanager
     def _queued(self, rows: TensorDict) -> Iterator[KVBatchMeta]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from repro.errors import brief
 from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
+from repro.verl.run import ACTOR, ROLLOUT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 FOLDER = CONFIGS / "verl"
 BASE = "repro_trainer"
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 WHOLE = {  # the least of each; -1: never
     **{f"data.{name}": 1 for name in ("train_batch_size", "max_prompt_length", "max_response_length")},
     **{f"trainer.{name}": 1 for name in ("nnodes", "n_gpus_per_node", "total_epochs")},
@@ -33,7 +33,7 @@ POSITIVE = {  # and the most of each
 
 OURS = {  # keys that the command line and the run's folder decide
     **{f"repro.{name}": f"--{name} names it" for name in ("arm", "seed", "output")},
-    **{f"repro.{name}": "it is the run's own file" for name in ("settings", "profile", "queries")},
+    **{f"repro.{name}": "it is the run's own file" for name in ("settings", "profile")},
     **{f"repro.{name}": "it is the hash of what the run reads" for name in ("data", "model", "profiled")},
     "hydra": "Hydra's own settings do not reach a run",
 }

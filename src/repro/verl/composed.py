@@ -21,7 +21,7 @@ EXECUTION = re.compile(
     r"""ray_kwargs\.|global_profiler\.|transfer_queue\.|skip\.|critic\.|.*\bprofiler\.|.*\bprometheus\.|.*_target_$
     |trainer\.(nnodes|n_gpus_per_node|logger|project_name|experiment_name|default_\w+_dir|resume_\w+|v1\.trainer_mode|save_freq|\w*val_only)$
     |trainer\.(val_before_train|log_val_generations|\w+_data_dir|max_\w+_ckpt_to_keep|ray_wait\w+|del_local\w+|device)$
-    |repro\.(output|settings|profile|queries|best)$
+    |repro\.(output|settings|profile|best)$
     |data\.(train_files|val_files|dataloader_num_workers|\w+_workers|use_shm)$
     |.*\b(gpu_memory_utilization|max_num_seqs|max_num_batched_tokens|enforce_eager|free_cache_engine|num_workers)$
     |.*_per_gpu$|.*\b(param|optimizer|activation)_offload$|.*\b(tensor_model|data|\w*sequence)_parallel_size$

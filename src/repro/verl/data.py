@@ -1,8 +1,6 @@
-"""An arm's plan as verl's data set: one row per group, in the plan's order, with its size.
+"""Questions as verl's data set, a row each, and what tables show of them.
 
-verl reads the order (`data.shuffle: false`) and the group size (column `__rollout_n__`) from the rows, so a curriculum
-and group sizes per query need nothing else. The trainer decides how many groups form a step, by the same rule as the
-embedded engine: as many, in order, as fit `rollouts_per_step`.
+Which of them form a step, and with how many rollouts each (`__rollout_n__`), is the plan's (repro.verl.planned).
 """
 
 import json
@@ -11,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from repro.methods.plans import PlannedGroup, PlanStream
 from repro.tasks.queries import Query
 
 SIZE = "__rollout_n__"  # verl's name for the number of responses to a prompt
@@ -38,37 +34,6 @@ def query_rows(queries: Sequence[Query], source: str = SOURCE) -> list[dict[str,
 def query_name(source: str, extra: Mapping[str, Any]) -> Any:
     """The name of a held-out query in tables: its index in our own pool, else its id or index in its data set."""
     return extra["index"] if source == SOURCE else extra.get("id") or f"{source}-{extra.get('index', 0)}"
-
-
-def planned_groups(
-    groups: PlanStream | Iterator[PlannedGroup], steps: int, budget: int, rounds: int = 1
-) -> list[PlannedGroup]:
-    """The groups of `steps` steps of `budget` rollouts and one more, since the first that does not fit ends a step.
-
-    `rounds`: a factor for arms whose filter drops groups; verl starts over if the groups do not suffice.
-    """
-    stream, taken = groups if isinstance(groups, PlanStream) else PlanStream(groups), []
-    for _ in range(steps * rounds + 1):
-        taken += stream.fill_step(budget)
-    return taken
-
-
-def plan_table(rows: Sequence[dict[str, Any]], groups: Sequence[PlannedGroup]) -> pd.DataFrame:
-    """The rows of the planned queries in the plan's order; a query may occur many times."""
-    return pd.DataFrame([{**rows[group.query], SIZE: group.size} for group in groups])
-
-
-def groups_that_fit(sizes_G: Sequence[int], start: int, budget: int) -> int:
-    """The number of groups from position `start` on that fit into `budget` rollouts; wraps around at the end.
-
-    ValueError if not even one fits: no step could ever be filled.
-    """
-    count = used = 0
-    while used + (size := int(sizes_G[(start + count) % len(sizes_G)])) <= budget:
-        used, count = used + size, count + 1
-    if count == 0:
-        raise ValueError(f"plan: a group of {size} rollouts does not fit a budget of {budget}")
-    return count
 
 
 def with_samples(

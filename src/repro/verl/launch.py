@@ -45,7 +45,8 @@ def launch(chosen: argparse.Namespace, preset: Preset, settings: Settings) -> Pa
         print(f"{asked.output} is finished: remove it to train again")
         return asked.output / "tables"
     profile = _profile(run, chosen.gpus)
-    config = preparing.write(run, profile, preparing.planned(run, profile))
+    preparing.settle(run, profile)
+    config = preparing.write(run, profile)
     start.run(config if cpu else ready.on_cluster(config))
     return asked.output / "tables"
 
@@ -62,7 +63,7 @@ def _unchecked(run: Prepared, known: bool) -> list[str]:
         if profile is None and run.settings.arm(asked.arm).profile:
             left.append(f"{asked.profile} is to be measured first, so no plan was made")
         else:
-            preparing.planned(run, profile)
+            preparing.settle(run, profile)
     return left
 
 

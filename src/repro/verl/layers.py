@@ -73,7 +73,7 @@ def arm_of(asked: Asked, settings: Settings) -> Arm:
 
 def layered(asked: Asked, settings: Settings, entry: Arm, method: Method) -> dict[str, Any]:
     """{verl's key: value} of every layer but the command line, each over the one before."""
-    values = {**asked.preset.overrides, **of_arm(asked, settings, entry, method), **of_run(asked, method, entry)}
+    values = {**asked.preset.overrides, **of_arm(asked, settings, entry, method), **of_run(asked, entry)}
     return values | (read_mapping(CPU) if asked.cpu else {})
 
 
@@ -83,7 +83,6 @@ def of_arm(asked: Asked, settings: Settings, entry: Arm, method: Method) -> dict
     values = {f"{ACTOR}.{key}": value for key, value in actor_settings(method, 1).items()}  # `follow` has the length
     if f"{ACTOR}.clip_ratio_c" in preset.overrides:  # verl's second clip, which the papers' runs had; GRPO has none
         values.pop(f"{ACTOR}.clip_ratio_c", None)
-    values["algorithm.filter_groups.enable"] = method.filter is not None
     # For verl's own metrics; the advantages that train are the arm's.
     values["algorithm.norm_adv_by_std_in_grpo"] = entry.advantage[0] == "group_normalised"
     if preset.scale:
@@ -99,7 +98,7 @@ def of_arm(asked: Asked, settings: Settings, entry: Arm, method: Method) -> dict
     return values
 
 
-def of_run(asked: Asked, method: Method, entry: Arm) -> dict[str, Any]:
+def of_run(asked: Asked, entry: Arm) -> dict[str, Any]:
     """The arm's name, the seed, and the run's files."""
     folder = asked.output
     held_out = [str(Path(asked.data) / f"{name}.parquet") for name in asked.sets[1:]]
@@ -109,11 +108,10 @@ def of_run(asked: Asked, method: Method, entry: Arm) -> dict[str, Any]:
         "repro.settings": str(folder / SETTINGS),
         "repro.output": str(folder / "tables"),
         "repro.profile": str(folder / "profile") if entry.profile else None,
-        "repro.queries": str(folder / "queries.parquet") if method.profile_again else None,
         "trainer.default_local_dir": str(folder / "checkpoints"),
         "trainer.nnodes": asked.gpus[0],
         "trainer.n_gpus_per_node": asked.gpus[1],
-        "data.train_files": str(folder / "plan.parquet"),
+        "data.train_files": str(folder / "queries.parquet"),
         "data.val_files": held_out or str(folder / "validation.parquet"),
         "actor_rollout_ref.model.path": asked.told or asked.model,
     }

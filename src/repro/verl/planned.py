@@ -1,29 +1,93 @@
-"""verl's synchronous trainer with steps filled from an arm's plan: how many groups, and what their generation cost."""
+"""verl's synchronous trainer with steps filled from an arm's plan, in rounds, as the embedded engine fills them."""
 
+import logging
+import uuid
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import transfer_queue as tq
 from omegaconf import open_dict
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.debug import marked_timer
 
+from repro.engine.collect import collect, join
+from repro.engine.memory import Memory
+from repro.engine.train import stream_seed
 from repro.errors import Refused
 from repro.evaluation.model import ends_of
-from repro.settings import SettingsError
-from repro.verl.batch import Scored, in_plan_order, plain
-from repro.verl.data import SIZE, QueryInfo, groups_that_fit
+from repro.methods.plans import PlannedGroup, Queries
+from repro.verl.batch import Scored, in_plan_order
+from repro.verl.compose import template_of
+from repro.verl.data import SIZE, QueryInfo, query_name, with_samples
 from repro.verl.in_order import InOrder
+from repro.verl.judged import doubt
+from repro.verl.questions import prompts_of
+from repro.verl.record import Record
 from repro.verl.run import RunOnVerl, check_config
 from repro.verl.version import require_verl
 
+log = logging.getLogger(__name__)
+
+TRAIN = "train"  # the queue's partition
 SCORED = ("index", "prompts", "responses", "rm_scores")
 
 
-class PlannedTrainer(PPOTrainerSync):
-    """A step has as many groups of the plan, in order, as fit `engine.rollouts_per_step`; in verl it would have
-    `data.train_batch_size`, whatever their sizes. Groups discarded by verl's filter are recorded."""
+class Planned:
+    """The arm's plan and its memory, in the place of verl's data loader: verl saves the state of that in its
+    checkpoints. A resumed run takes the plan through the same groups and observations again."""
 
+    def __init__(self, run: RunOnVerl, known: Queries):
+        self.run, self.memory = run, Memory()
+        self.make(0, known)
+
+    def make(self, step: int, known: Queries) -> None:
+        """Make the plan from step `step` on, given what is `known` about the training queries at that point."""
+        rng = np.random.default_rng(stream_seed(self.run.seed, step, "plan"))
+        self.since, self.known = step, known
+        self.stream = self.run.method.made_plan(step, known, self.run.rollouts_per_step, rng)
+
+    def generous(self) -> Any:
+        """The plan for an arm with a filter: it gives twice what a step still lacks, at most a batch, as verl's own
+        dynamic sampling does, since a round takes as long as its longest response."""
+        stream, most = self.stream, self.run.rollouts_per_step
+
+        def fill_step(budget: int) -> list[PlannedGroup]:
+            return stream.fill_step(min(2 * budget, most))
+
+        return SimpleNamespace(fill_step=fill_step, fits=stream.fits, observe=stream.observe, more=stream.more)
+
+    def state_dict(self) -> dict[str, Any]:
+        told = {"taken": self.stream.taken, "observed": self.stream.observed}
+        return {"since": self.since, "known": self.known, **told, "memory": self.memory}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "taken" not in state:
+            raise Refused(
+                "the checkpoint was written by another version of this project: begin again in another folder"
+            )
+        self.make(state["since"], state["known"])
+        self.stream.skip(state["taken"], state["observed"])
+        self.memory = state["memory"]
+
+
+class PlannedTrainer(PPOTrainerSync):
+    """A step has the groups of the plan, in order, that fit `repro.rollouts_per_step`; in verl it would have
+    `data.train_batch_size`, whatever their sizes. verl generates each round as a batch of its own; what the arm's
+    filter drops is replaced by further groups in the next one (`repro.engine.collect`), and charged.
+
+    seen, scored     everything generated in this step, a part for each round, and what of it passed the filter
+    profile_infos    the reward manager's output for the samples of a profile that is being measured; else None
+    """
+
+    record: Record
     # verl treats every mode except "sync" as asynchronous (replay buffer, checkpoints, dataloader).
     trainer_mode = property(lambda self: "sync", lambda self, value: None)
 
@@ -31,50 +95,26 @@ class PlannedTrainer(PPOTrainerSync):
         require_verl()
         self.run = RunOnVerl.of(config)
         check_config(config, self.run.method)
-        with open_dict(config):
-            config.data.gen_batch_size = 1  # a step may have any number of groups
-        self.discarded: list[Scored] = []
-        self.place: dict[str, int] = {}  # of each group of this step in the plan
-        self.cursor = self.refills = self.expected = 0  # expected: rollouts of the groups that train
+        total, again = self.run.settings.steps_of(self.run.arm), self.run.method.profile_again
+        # The same steps as in the embedded engine (repro.engine.train.Trainer).
+        self.profile_steps = {round(part * total / (again + 1)) for part in range(1, again + 1)} - {0, total}
+        self.profile_infos: dict[str, list[Any]] | None = None
         super().__init__(config)
 
     def _build_replay_buffer(self) -> Any:
-        """verl's replay buffer, which also records the groups its filter discards (charged) and follows plans."""
+        """verl's replay buffer, which gives a training step the whole of its rounds."""
         buffer = super()._build_replay_buffer()
         if self.config.actor_rollout_ref.rollout.name == "hf":
             buffer.poll_interval = 0.05  # seconds; verl's 2 would exceed a small step, but a poll lists every response
-        clear, select = buffer._clear_groups, buffer._select_prompt_uids
+        self.wait = buffer.sample  # until so many groups are there
 
-        def clear_groups(partition_id: str, uids: set[str]) -> None:
-            keys = [key for key in buffer.partitions[partition_id] if key.split("_")[0] in uids]
-            if partition_id == "train" and keys:
-                keys = in_plan_order(keys, self.place)
-                fields = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(SCORED))
-                self.discarded.append(self._scored(keys, fields))
-            clear(partition_id, uids)
+        def sample(global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
+            if partition_id == TRAIN:
+                return self._collect(), {}
+            return self.wait(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
 
-        def select_prompt_uids(partition_id: str, uids: set[str], count: int) -> tuple[list[str], dict, dict]:
-            chosen, *snapshots = select(partition_id, uids, count)
-            if partition_id == "train":
-                chosen = self._that_fit(uids)
-                self.expected = sum(map(self._size, chosen))
-            return chosen, *snapshots
-
-        buffer._clear_groups, buffer._select_prompt_uids = clear_groups, select_prompt_uids
+        buffer.sample = sample
         return buffer
-
-    def _that_fit(self, uids: set[str]) -> list[str]:
-        """As many of the available groups as fit a step's rollouts, in the plan's order. After a refill there are more
-        than enough; verl would take any of them, and always the same number, whatever their sizes."""
-        ordered = sorted(uids, key=self.place.__getitem__)
-        sizes_G = [self._size(uid) for uid in ordered]
-        return ordered[: int((np.cumsum(sizes_G) <= self.run.rollouts_per_step).sum())]
-
-    def _size(self, uid: str) -> int:
-        return int(self.sizes_G[self.place[uid] % len(self.sizes_G)])
-
-    def _scored(self, keys: list[str], fields: Any) -> Scored:
-        return Scored.read(keys, fields, ends_of(self.tokenizer), self.config.data.max_response_length)
 
     def fit(self, agent_loop_manager: Any) -> None:
         rollout = self.config.actor_rollout_ref.rollout
@@ -85,12 +125,11 @@ class PlannedTrainer(PPOTrainerSync):
     def _init_dataloader(self) -> None:
         """Also scales verl's learning-rate schedule: it advances per call of `update_actor`, here per mini-batch."""
         super()._init_dataloader()
-        rows = self.train_dataset.dataframe
-        same = [self.config.actor_rollout_ref.rollout.n] * len(rows)
-        if SIZE in rows.column_names and self.config.data.shuffle:
-            raise SettingsError("data.shuffle would destroy the order of the plan in data.train_files: set it to false")
-        self.sizes_G = list(rows[SIZE]) if SIZE in rows.column_names else same
-        self.steps_per_epoch = max(1, self.steps_per_epoch)  # a short plan may be less than one of verl's batches
+        rows, profile = self.train_dataset.dataframe, self.run.profile
+        if profile is None:
+            known = Queries(np.array([len(ids) for ids in prompts_of(self.tokenizer, rows, template_of(self.config))]))
+        self.train_dataloader = self.plan = Planned(self.run, profile.known() if profile else known)
+        self.steps_per_epoch = max(1, self.steps_per_epoch)  # few questions may be less than one of verl's batches
         self.queries, self.held_out = QueryInfo.by_index(rows), QueryInfo.by_name(self.val_dataset.dataframe)
         optim = self.config.actor_rollout_ref.actor.optim
         with open_dict(self.config):
@@ -98,36 +137,100 @@ class PlannedTrainer(PPOTrainerSync):
             if optim.lr_warmup_steps and optim.lr_warmup_steps > 0:
                 optim.lr_warmup_steps *= self.run.updates
 
+    def _rng(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(stream_seed(self.run.seed, self.global_steps - 1, purpose))
+
+    # a profile in the middle of a run
+
     def prepare_step(self) -> dict[str, Any]:
-        self.discarded, self.refills, self.place = [], 0, {}
-        self.groups = groups_that_fit(self.sizes_G, self.cursor, self.run.rollouts_per_step)
-        self.generated = self.groups
-        self._submit_batch_to_rollout(self._next_train_batch(self.groups))
+        """verl would have its batch generated here. An arm with `profile.again` profiles every query again instead, and
+        makes a new plan, as in the embedded engine; the samples are drawn like those of verl's evaluation."""
+        step = self.global_steps - 1
+        if step in self.profile_steps:
+            with marked_timer("profile", self.timing_raw):
+                known, tokens_Q_K = self._profile()
+            self.record.ledger.charge_profile(self.record.flops, known.prompt_tokens_Q, tokens_Q_K)
+            self.plan.make(step, known)
         return {}
 
-    def _fetch_one_gen_batch(self) -> Any:
-        batch = super()._fetch_one_gen_batch()
-        for uid in plain(batch["uid"]):
-            self.place[uid] = self.cursor
-            self.cursor += 1
-        return batch
+    def _profile(self) -> tuple[Queries, np.ndarray]:
+        """(the new profile for the plan, tokens_Q_K of the responses, 0 for one that failed)."""
+        samples, rows = self.run.profile.samples, self.train_dataset.dataframe
+        pairs = zip(rows["data_source"], rows["extra_info"], strict=True)
+        places = {query_name(source, extra): place for place, (source, extra) in enumerate(pairs)}
+        batch = self.config.data.val_batch_size or len(rows)
+        loader = StatefulDataLoader(self.train_dataset, batch_size=batch, collate_fn=collate_fn)
+        evaluated, self.profile_infos = self.val_dataloader, {}
+        self.val_dataloader = with_samples(loader, samples)
+        try:
+            super()._validate()
+            table = pd.DataFrame({name: self.profile_infos[name] for name in ("query", "acc", "response_tokens")})
+        finally:
+            self.val_dataloader, self.profile_infos = evaluated, None
+        table["place"] = table["query"].map(places)
+        tokens_Q_K = np.zeros((len(places), samples), int)
+        for place, tokens in table.groupby("place")["response_tokens"]:
+            tokens_Q_K[place, : len(tokens)] = tokens
+        counts = table.groupby("place")["acc"].agg(["sum", "count"]).reindex(range(len(places)), fill_value=0)
+        if (lost := counts["count"] == 0).any():
+            raise Refused(f"profile: every sample of query {lost.idxmax()} failed on verl; see its log")
+        successes_Q, samples_Q = (counts[name].to_numpy().astype(int) for name in ("sum", "count"))
+        return Queries(self.run.profile.prompt_tokens_Q, successes_Q, samples_Q), tokens_Q_K
 
-    def _add_prompts_to_generate(self, num_prompts: int) -> int:
-        """verl's refill after its filter, which alone would go on for as long as every group is alike."""
-        self.refills, self.generated = self.refills + 1, self.generated + num_prompts
-        own, bound = self.config.algorithm.filter_groups, "algorithm.filter_groups.max_num_gen_batches"
-        # verl's key, which its own buffer ignores; verl asks for twice as many groups as were dropped
-        most = own.get("max_num_gen_batches") or 2 * self.run.settings.engine_of(self.run.arm).refill_rounds
-        if self.generated > most * self.groups:
+    # the rounds of a step
+
+    def _collect(self) -> KVBatchMeta:
+        """The rollouts that passed, generated now; Refused if the filter leaves none."""
+        run, step, self.failed, self.tags = self.run, self.global_steps - 1, 0, {}
+        rounds = run.settings.engine_of(run.arm).refill_rounds
+        rounds = self.config.algorithm.filter_groups.max_num_gen_batches or rounds
+        drawn = partial(self._drawn, rng=self._rng("reward"))
+        stream = self.plan.generous() if run.method.filter else self.plan.stream
+        self.scored, self.seen = collect(run.method, stream, step, run.rollouts_per_step, rounds, drawn)
+        everything = join(self.seen)
+        if step == 0 and (why := doubt(everything.verdicts_N)):
+            log.warning(why)
+        if self.scored is None:
             raise Refused(
-                f"arm {self.run.arm}, step {self.global_steps}: {most} batches were generated and the filter left less "
-                "than one, since in nearly every group all rollouts have the same reward: train on questions that the "
-                f"model sometimes solves, or raise {bound}, now {most}"
+                f"arm {run.arm}, step {step + 1}: {rounds} batches were generated and the filter left no group: train "
+                "on questions that the model sometimes solves, take another filter, or raise the arm's "
+                "engine.refill_rounds"
             )
-        return super()._add_prompts_to_generate(num_prompts)
+        sizes_Q = [group.size for group in self.scored.planned]
+        if sum(sizes_Q) > run.rollouts_per_step:
+            self.scored = self.scored.keep(np.cumsum(sizes_Q) <= run.rollouts_per_step)
+        if dropped := sorted({*everything.keys_N} - {*self.scored.keys_N}):
+            tq.kv_clear(keys=dropped, partition_id=TRAIN)
+        keys = self.scored.keys_N.tolist()
+        return KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[self.tags[key] for key in keys])
 
-    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
-        return super()._step_once(metrics, timing_raw, self.groups)
+    def _drawn(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Scored:
+        """One round: verl generates and judges it as a batch, and continues without rollouts that failed."""
+        place = {uid: number for number, uid in enumerate(self._submit(planned))}
+        batch, _ = self.wait(global_steps=self.global_steps, partition_id=TRAIN, batch_size=len(planned))
+        self.tags |= dict(zip(batch.keys, batch.tags, strict=True))
+        keys, limit = in_plan_order(batch.keys, place), self.config.data.max_response_length
+        sizes_Q = np.bincount([place[key.split("_")[0]] for key in keys], minlength=len(planned)).tolist()
+        if lost := max(0, sum(group.size for group in planned) - len(keys)):
+            log.warning("step %d: %d rollouts failed, see above", self.global_steps, lost)
+            self.failed += lost
+        groups = [replace(group, size=size) for group, size in zip(planned, sizes_Q, strict=True)]
+        fields = tq.kv_batch_get(keys=keys, partition_id=TRAIN, select_fields=list(SCORED))
+        scored = Scored.read(groups, keys, fields, ends_of(self.tokenizer), limit)
+        self.record.charge(scored)
+        lengths, step = scored.lengths(limit), self.global_steps - 1
+        return replace(scored, rewards_N=self.run.method.rewards(step, scored.verdicts_N, rng, lengths))
+
+    def _submit(self, planned: list[PlannedGroup]) -> list[str]:
+        """Have the groups generated; verl's name of each."""
+        uids = [str(uuid.uuid4()) for _ in planned]
+        rows = collate_fn([self.train_dataset[int(group.query)] for group in planned])
+        sizes_Q = [int(group.size) for group in planned]
+        rows |= {name: np.array(values, dtype=object) for name, values in (("uid", uids), (SIZE, sizes_Q))}
+        batch = tensordict_utils.get_tensordict(rows)
+        tensordict_utils.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        self._submit_batch_to_rollout(batch)
+        return uids
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         self.ranks = dp_size

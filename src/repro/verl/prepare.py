@@ -1,4 +1,4 @@
-"""A run that verl accepts, and its files: the questions, the arm's plan of them, the settings, the configuration.
+"""A run that verl accepts, and its files: the questions, the profile, the settings, the configuration.
 
 verl's keys set everything that an arm does not: sizes, lengths, optimiser, number of steps (repro.verl.layers). The
 plan, the settings and the ledger are made from what results. Of the small policy it is the other way round
@@ -18,25 +18,23 @@ from repro.engine.profile import Profile
 from repro.engine.train import stream_seed
 from repro.files import read_parquet, write_json, write_parquet, write_text
 from repro.methods.method import Method
-from repro.methods.plans import PlannedGroup, Queries
+from repro.methods.plans import Queries
 from repro.settings import ON_VERL, Arm, Settings, SettingsError, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.fields import COLDEST
 from repro.verl import best, questions
 from repro.verl.compose import ACTOR, ROLLOUT, check, compose, refuse, template_of
 from repro.verl.composed import begun_with, flat, record, values
-from repro.verl.data import plan_table, planned_groups
 from repro.verl.identity import identified, profiled
 from repro.verl.judged import OURS
 from repro.verl.layers import GROUP, Asked, arm_of, layered, written
 from repro.verl.papers import EVALUATION, PaperScale
 from repro.verl.profile import Sampling, source_of
-from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_arm, check_config
+from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_config
 
-ROUNDS = 4  # a filter's plan has four times as many groups as the run needs; verl starts over where it runs out
 TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
 INSTEAD = {  # keys whose files this module writes
-    "data.train_files": "the arm's plan is written there: name the questions, or the data sets' folder, as --data",
+    "data.train_files": "the run's questions are there: name the questions, or the data sets' folder, as --data",
     "data.val_files": "the held-out questions are written there: name them as --validation, beside --data",
     "actor_rollout_ref.model.path": "name the model as --model",
 }
@@ -46,8 +44,7 @@ Rows = list[dict[str, Any]]
 @dataclass(frozen=True)
 class Prepared:
     """A run that verl accepts, before anything is written. `train`, `held_out`: rows in verl's format, none where data
-    sets are yet to be prepared; `data`: what their hash is of; `lengths_Q`: tokens of the training prompts, where they
-    were counted."""
+    sets are yet to be prepared; `data`: what their hash is of."""
 
     asked: Asked
     config: Any
@@ -56,7 +53,6 @@ class Prepared:
     train: Rows
     held_out: Rows
     data: Sequence[Rows]
-    lengths_Q: np.ndarray | None = None
 
 
 def prepare(asked: Asked, settings: Settings, tokenizer: Any = None) -> Prepared:
@@ -90,7 +86,6 @@ def composed(asked: Asked, settings: Settings, last: Mapping[str, Any] | None = 
     line. SettingsError where verl's trainer does not support the arm, or verl has no such setting."""
     entry = arm_of(asked, settings)
     method = build(asked.arm, entry)
-    check_arm(asked.arm, method)
     layers = layered(asked, settings, entry, method) | (last or {})
     config = compose([*written(layers), *asked.overrides])
     actor = config.actor_rollout_ref.actor
@@ -103,9 +98,9 @@ def sound(asked: Asked, config: Any, method: Method) -> None:
     """SettingsError where verl or our trainer would refuse the configuration, or fail on it once its workers are up."""
     _batches(config)
     _reward(config)
+    check_config(config, method)
     check(config)
     best.check_rhythm(config)
-    check_config(config, method)
 
 
 def described(run: Prepared) -> str:
@@ -125,38 +120,32 @@ def described(run: Prepared) -> str:
     )
 
 
-def planned(run: Prepared, profile: Profile | None, rounds: int = ROUNDS) -> list[PlannedGroup]:
-    """The groups of the plan, before anything is written. SettingsError where the folder holds a run that was begun
-    otherwise: with other settings, values of verl's, data, weights or profile."""
+def settle(run: Prepared, profile: Profile | None) -> None:
+    """Try a step of the plan, and write what the run reads, by its hashes, into verl's configuration. SettingsError
+    where the folder holds a run that was begun otherwise: with other settings, values of verl's, data, weights or
+    profile."""
     asked, config, use = run.asked, run.config, run.settings.arm(run.asked.arm).profile
     if asked.cpu:
         _sampled_whole(config)
     identified(config, run.data, asked.model)
     profiled(config, profile, use)
-    lengths_Q = np.ones(len(run.train), int) if run.lengths_Q is None else run.lengths_Q
-    known = profile.first(use.samples).known() if use else Queries(lengths_Q)
-    engine, steps = run.settings.engine_of(asked.arm), run.settings.steps_of(asked.arm)
-    rng = np.random.default_rng(stream_seed(asked.seed, 0, "plan"))
-    plan = run.method.made_plan(0, known, engine.rollouts_per_step, rng)
-    groups = planned_groups(plan, steps, engine.rollouts_per_step, rounds if run.method.filter is not None else 1)
+    known = profile.first(use.samples).known() if use else Queries(np.ones(len(run.train), int))
+    engine, rng = run.settings.engine_of(asked.arm), np.random.default_rng(stream_seed(asked.seed, 0, "plan"))
+    step = run.method.made_plan(0, known, engine.rollouts_per_step, rng).fill_step(engine.rollouts_per_step)
     if asked.study and not asked.says("data.train_batch_size"):
-        mean = np.mean([group.size for group in groups])
-        config.data.train_batch_size = max(1, round(engine.rollouts_per_step / float(mean)))
+        config.data.train_batch_size = len(step)
     begun_alike(run.settings, asked.arm, asked.output)
     begun_with(config, asked.output)
-    return groups
 
 
-def write(run: Prepared, profile: Profile | None, groups: Sequence[PlannedGroup]) -> Any:
-    """Write the plan, the questions and the settings to the run's folder; verl's configuration that reads them."""
+def write(run: Prepared, profile: Profile | None) -> Any:
+    """Write the questions, the profile and the settings to the run's folder; verl's configuration that reads them."""
     folder = run.asked.output
     if profile is not None:
         profile.save(folder / "profile", PROFILE)
-    write_parquet(plan_table(run.train, groups), folder / "plan.parquet")
+    write_parquet(pd.DataFrame(run.train), folder / "queries.parquet")
     if not run.asked.sets:
         write_parquet(pd.DataFrame(run.held_out), folder / "validation.parquet")
-    if run.method.profile_again:
-        write_parquet(pd.DataFrame(run.train), folder / "queries.parquet")
     write_json([TEXT_AGENT], folder / "agents.json")
     record(run.config, folder)
     write_text(run.settings.model_dump_json(indent=2) + "\n", folder / SETTINGS)  # last: it marks the folder as a run

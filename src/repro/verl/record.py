@@ -59,8 +59,7 @@ class Record:
 
     def charge(self, scored: Scored) -> None:
         """Charge the generation of whole groups."""
-        _, first = np.unique(scored.group_N, return_index=True)
-        sizes = np.bincount(scored.group_N)
+        _, first, sizes = np.unique(scored.group_N, return_index=True, return_counts=True)
         self.ledger.charge_generation(self.flops, scored.prompt_tokens_N[first], sizes, scored.response_tokens_N)
 
     def add_step(
@@ -86,7 +85,7 @@ class Record:
     ) -> None:
         """The rollouts of a step in numbers, some with texts."""
         at = {"seed": self.seed, "step": step}
-        rows = selection_rows(at, scored.query_N, queries, rollouts, selected)
+        rows = selection_rows(at, scored.index_N, queries, rollouts, selected)
         self.log.selection += rows
         self.log.rollouts += rollout_rows(rows, texts[: self.kept], queries)
 
@@ -160,23 +159,14 @@ class Record:
         return state
 
 
-def describe(parts: Sequence[tuple[Scored, np.ndarray]]) -> dict[str, float]:
-    """Metrics over everything generated in a step, kept or not, from (responses, rewards_N) of each part."""
-    groups, seen = [], 0
-    for scored, _ in parts:
-        groups.append(scored.group_N + seen)
-        seen += int(scored.group_N.max()) + 1
-    rewards_N = np.concatenate([rewards for _, rewards in parts])
-    together = {
-        name: np.concatenate([getattr(scored, name) for scored, _ in parts])
-        for name in ("verdicts_N", "response_tokens_N", "finished_N")
-    }
+def describe(scored: Scored) -> dict[str, float]:
+    """Metrics over everything generated in a step, kept or not."""
     return {
-        "reward": float(rewards_N.mean()),
-        "accuracy": float((together["verdicts_N"] == 1.0).mean()),
-        "groups_without_signal": groups_without_signal(rewards_N, np.concatenate(groups)),
-        "response_tokens": float(together["response_tokens_N"].mean()),
-        "truncated": float(1.0 - together["finished_N"].mean()),
+        "reward": float(scored.rewards_N.mean()),
+        "accuracy": float((scored.verdicts_N == 1.0).mean()),
+        "groups_without_signal": groups_without_signal(scored.rewards_N, scored.group_N),
+        "response_tokens": float(scored.response_tokens_N.mean()),
+        "truncated": float(1.0 - scored.finished_N.mean()),
     }
 
 

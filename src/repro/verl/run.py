@@ -7,13 +7,13 @@
       settings: settings.json     # instead of params.yaml: a dump of the settings (`Settings.model_dump_json`)
       output: folder              # of the run's tables; null: `tables` beside verl's checkpoints
       profile: folder             # the plan's profile, written by `Profile.save`; null: none
-      queries: queries.parquet    # all training queries, a row each, for an arm that profiles them again; null: none
       rollouts_per_step: 160      # null: data.train_batch_size × rollout.n
       minibatch: 40               # null: actor.ppo_mini_batch_size × rollout.n, as in verl
 
 Only `arm` is required.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,13 @@ from typing import Any
 from repro.arms import build
 from repro.engine.profile import Profile
 from repro.files import read_parquet
+from repro.methods.guard import name_of
 from repro.methods.method import Method
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, load, stored
 from repro.verl.loss import actor_settings
+from repro.verl.version import NAME
 
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 PROFILE = "profile"  # name of the profile's files in its folder
 SETTINGS = "settings.json"  # in a run's folder: the settings it was started with
 
@@ -41,7 +44,6 @@ class RunOnVerl:
     updates: int  # optimiser steps per batch, unless a sampler sets them
     output: Path
     profile: Profile | None
-    queries: Path | None
 
     @classmethod
     def of(cls, config: Any) -> "RunOnVerl":
@@ -52,7 +54,6 @@ class RunOnVerl:
         settings = settings_of(section)
         arm = settings.arm(section.arm)
         method = build(section.arm, arm)
-        check_arm(section.arm, method)
         if settings.evaluation.price or settings.engine_of(section.arm).stop_gflops:
             raise SettingsError(
                 "a run on verl ends with its last step, whatever it has paid: leave out evaluation.price and "
@@ -67,11 +68,10 @@ class RunOnVerl:
         profile = None
         if arm.profile and section.get("profile"):
             profile = Profile.load(Path(section.profile), PROFILE).first(arm.profile.samples)
-        queries = Path(section.queries) if section.get("queries") else None
-        if method.profile_again and not (profile and queries):
-            raise SettingsError(f"arms.{section.arm}: to profile again, verl needs `repro.profile` and `repro.queries`")
+        if method.profile_again and not profile:
+            raise SettingsError(f"arms.{section.arm}: to profile again, verl needs `repro.profile`")
         seed = int(section.get("seed") or 0)
-        return cls(section.arm, seed, settings, method, per_step, per_step // minibatch, output, profile, queries)
+        return cls(section.arm, seed, settings, method, per_step, per_step // minibatch, output, profile)
 
 
 def settings_of(section: Any) -> Settings:
@@ -79,19 +79,6 @@ def settings_of(section: Any) -> Settings:
     if dumped := section.get("settings"):
         return stored(Path(dumped))
     return load(**({"scale": section.scale} if section.get("scale") else {}))
-
-
-def check_arm(name: str, method: Method) -> None:
-    """SettingsError if verl's trainer does not support an arm."""
-    if method.only_embedded:
-        raise SettingsError(
-            f"arms.{name}: {method.only_embedded}, which verl does not do here: train it with repro.training.train"
-        )
-    filter = method.filter
-    if filter is not None and getattr(filter, "func", filter).__name__ != "zero_variance":
-        raise SettingsError(f"arms.{name}: verl filters groups by zero variance alone (algorithm.filter_groups)")
-    if filter is not None and getattr(method.reward, "func", method.reward).__name__ != "verified":
-        raise SettingsError(f"arms.{name}: verl's filter sees the verifier's reward, so only `verified` goes with it")
 
 
 def begun_alike(now: Settings, arm: str, folder: Path) -> None:
@@ -130,33 +117,59 @@ def finished(folder: Path, steps: int) -> bool:
     return bool(evaluations["diverged"].any() or evaluations["step"].max() >= steps)
 
 
+# Keys of verl's that have no effect here, or that end a run once its workers are up: the value that goes, and why.
+FIXED = {
+    "trainer.use_v1": (True, "the trainer `repro` is one of verl's v1 trainers"),
+    "trainer.v1.trainer_mode": (NAME, "runs are synchronous here, by the trainer `repro`"),
+    "trainer.v1.sampler.custom_sampler.path": (None, "steps follow the arm's plan"),
+    "trainer.v1.sampler.sync_refill_failed_groups": (False, "a step goes on without rollouts that failed"),
+    "trainer.critic_warmup": (0, "there is no critic"),
+    "trainer.balance_batch": (True, "every mini-batch is balanced over the ranks"),
+    "data.shuffle": (False, "the arm's plan orders the questions"),
+    "data.sampler.class_path": (None, "the arm's plan orders the questions"),
+    "data.gen_batch_size": (1, "a step has as many groups as the arm's plan fits into it"),
+    "data.train_max_samples": (-1, "the arm's plan chooses among all questions"),
+    "data.filter_overlong_prompts": (False, "prompts that are too long are left out beforehand"),
+    "algorithm.adv_estimator": ("grpo", "the arm has its own advantage"),
+    "algorithm.use_kl_in_reward": (False, "the arm has its own reward; a KL term is the actor's, use_kl_loss"),
+    "algorithm.filter_groups.enable": (False, "the arm's filter drops groups: give it `filter: zero_variance`"),
+    "algorithm.filter_groups.metric": ("reward", "the arm's filter sees its reward"),
+    "reward.reward_manager.name": ("Verdict", "name a reward function, reward.custom_reward_function.path"),
+    "reward.reward_manager.source": ("importlib", "name a reward function, reward.custom_reward_function.path"),
+    "reward.reward_model.enable": (False, "a function judges: reward.custom_reward_function.path"),
+    "distillation.enabled": (False, "there is no teacher"),
+    f"{ACTOR}.shuffle": (False, "mini-batches are drawn by the run's seed"),
+    f"{ACTOR}.use_dynamic_bsz": (True, "mini-batches vary in size"),
+    f"{ACTOR}.ppo_epochs": (1, "a batch trains once"),
+    "actor_rollout_ref.hybrid_engine": (True, "the trainer's GPUs sample too"),
+    f"{ROLLOUT}.multi_turn.enable": (False, "a response is one turn"),
+}
+ONE_OF = {  # the same, where there is a choice
+    f"{ACTOR}.strategy": (("fsdp", "fsdp2"), "workers are FSDP's"),
+    f"{ROLLOUT}.name": (("vllm", "hf"), "GPUs sample with vLLM, a CPU with hf"),
+}
+
+
 def check_config(config: Any, method: Method) -> None:
-    """SettingsError if verl's configuration would silently differ from the arm."""
+    """SettingsError, a sentence on the first key, if verl's configuration would silently differ from the arm, or fail
+    late."""
     from omegaconf import OmegaConf
 
-    actor, algorithm, v1 = config.actor_rollout_ref.actor, config.algorithm, config.trainer.v1
-    demands = {
-        "algorithm.adv_estimator=grpo": algorithm.adv_estimator == "grpo",
-        "algorithm.use_kl_in_reward=false": not algorithm.use_kl_in_reward,
-        f"algorithm.filter_groups.enable={str(method.filter is not None).lower()}": (
-            bool(algorithm.filter_groups.enable) == (method.filter is not None)
-        ),
-        "actor_rollout_ref.actor.use_dynamic_bsz=true": actor.use_dynamic_bsz,  # mini-batches vary in size
-        "actor_rollout_ref.actor.ppo_epochs=1": actor.ppo_epochs == 1,
-        "trainer.critic_warmup=0": config.trainer.critic_warmup == 0,
-        "trainer.v1.sampler.custom_sampler.path=null": not v1.sampler.custom_sampler.path,  # steps follow the plan
-        "algorithm.rollout_correction.bypass_mode=false": (  # it has no entropy for samplers
-            not (algorithm.rollout_correction.bypass_mode and method.samplers)
-        ),
-    }
-    if method.profile_again:  # profiles are sampled like evaluations
-        rollout = config.actor_rollout_ref.rollout
+    by_std = name_of(method.advantage) == "group_normalised"
+    told = {"algorithm.norm_adv_by_std_in_grpo": (by_std, "the arm's own `advantage` decides: for Dr. GRPO's, centred")}
+    if method.samplers or method.memory:
+        told["algorithm.rollout_correction.bypass_mode"] = (False, "samplers and memories read verl's first pass")
+    if method.profile_again:
         for key in ("temperature", "top_p", "top_k"):
-            demands[f"actor_rollout_ref.rollout.val_kwargs.{key}={rollout[key]}"] = (
-                rollout.val_kwargs[key] == rollout[key]
-            )
+            value = OmegaConf.select(config, f"{ROLLOUT}.{key}")
+            told[f"{ROLLOUT}.val_kwargs.{key}"] = (value, "profiles are sampled as in training, like evaluations")
     for key, value in actor_settings(method, config.data.max_response_length).items():
         if key != "clip_ratio_c":  # the dual clip, which the papers' runs had
-            demands[f"actor_rollout_ref.actor.{key}={value}"] = OmegaConf.select(actor, key) == value
-    if failed := [demand for demand, met in demands.items() if not met]:
-        raise SettingsError(f"the trainer `repro` needs {', '.join(failed)} in verl's configuration")
+            told[f"{ACTOR}.{key}"] = (value, "the arm's own objective and aggregation decide")
+    only = {key: ((value,), why) for key, (value, why) in {**FIXED, **told}.items()}
+    for key, (values, why) in {**only, **ONE_OF}.items():
+        if (found := OmegaConf.select(config, key)) not in values:
+            found, *goes = (json.dumps(value, default=str).strip('"') for value in (found, *values))
+            raise SettingsError(f"{key}={found}: {why}; leave it out, or set it to {' or '.join(goes)}")
+    if config.actor_rollout_ref.rollout.agent.default_agent_loop == "tool_agent":
+        raise SettingsError(f"{ROLLOUT}.agent.default_agent_loop=tool_agent: a response is one turn; leave it out")

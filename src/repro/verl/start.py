@@ -6,7 +6,7 @@ from typing import Any
 from repro.errors import Refused
 from repro.paths import ROOT
 from repro.verl.ready import loggers_of
-from repro.verl.version import NAME, require_plugin
+from repro.verl.version import require_plugin
 
 # Set before verl is imported, for this process and, through Ray, for all others.
 ENVIRONMENT = {
@@ -41,13 +41,10 @@ def run(config: Any) -> None:
     """verl's main with our trainer. Ray is stopped afterwards if it was started here."""
     require_plugin()
     import ray
-    from omegaconf import open_dict
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    with open_dict(config):
-        config.trainer.v1.trainer_mode = NAME
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     loggers_of(config)
     started_here = not ray.is_initialized()

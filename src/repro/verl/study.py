@@ -5,15 +5,10 @@ those of the embedded engine with the same seed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from repro.engine.profile import Profile
 from repro.engine.run import Run, profile_for
-from repro.methods.plans import PlannedGroup
 from repro.policy.model import load_policy
 from repro.policy.shipped import policy_for
 from repro.settings import Settings, SettingsError
@@ -43,19 +38,6 @@ INSTEAD = {  # keys of verl's that the settings of the small policy decide
 }
 
 
-@dataclass(frozen=True)
-class Study:
-    """A run of the small policy: `profile` and `groups` are what its plan is made from, and the plan."""
-
-    run: Prepared
-    profile: Profile | None
-    groups: list[PlannedGroup]
-
-    def write(self) -> Any:
-        """Write the run's files; verl's configuration that reads them."""
-        return preparing.write(self.run, self.profile, self.groups)
-
-
 def asked(arm: str, seed: int, policy: Path, folder: Path, ranks: int = 1, overrides: Sequence[str] = ()) -> Asked:
     """A run in `folder`, in `ranks` data-parallel processes; `overrides`: verl's own keys."""
     model, given = str(Path(policy).resolve()), tuple(overrides)
@@ -67,26 +49,25 @@ def prepare(run: Asked, settings: Settings) -> Prepared:
     pools = make_pools(settings.task, pretraining=False)
     _, tokenizer = load_policy(Path(run.model))
     prompts = encode(tokenizer, [query.prompt for query in [*pools.train, *pools.evaluation]])
-    lengths_Q = np.array([len(prompt) for prompt in prompts])
-    last = of_settings(settings, run.arm) | {"data.max_prompt_length": int(lengths_Q.max())}
+    last = of_settings(settings, run.arm) | {"data.max_prompt_length": max(map(len, prompts))}
     _, method, config = composed(run, settings, last)
     ask_plainly(run, config, tokenizer)
     sound(run, config, method)
     rows = query_rows(pools.train), query_rows(pools.evaluation)
-    return Prepared(run, config, settings, method, *rows, rows, lengths_Q[: len(pools.train)])
+    return Prepared(run, config, settings, method, *rows, rows)
 
 
-def planned(prepared: Prepared, profiles: Path | None = None) -> Study:
-    """The run with its plan. `profiles`: the folder of stage `profile`'s profiles, for an arm with one; None measures
-    one here, as in the embedded engine."""
+def write(prepared: Prepared, profiles: Path | None = None) -> Any:
+    """Write the run's files; verl's configuration that reads them. `profiles`: the folder of stage `profile`'s
+    profiles, for an arm with one; None measures one here, as in the embedded engine."""
     run, settings, profile = prepared.asked, prepared.settings, None
     if settings.arm(run.arm).profile:
         policy = Path(run.model)
         model, tokenizer = load_policy(policy)
         ours = Run(run.arm, run.seed, prepared.method, settings, policy, None, run.output, "", profiles)
         profile, _ = profile_for(ours, model, tokenizer, make_pools(settings.task, pretraining=False).train)
-    rounds = settings.engine_of(run.arm).refill_rounds
-    return Study(prepared, profile, preparing.planned(prepared, profile, rounds))
+    preparing.settle(prepared, profile)
+    return preparing.write(prepared, profile)
 
 
 def of_settings(settings: Settings, arm: str) -> dict[str, Any]:
@@ -102,7 +83,6 @@ def of_settings(settings: Settings, arm: str) -> dict[str, Any]:
         f"{ACTOR}.optim.clip_grad": engine.gradient_clip,
         f"{ACTOR}.use_kl_loss": engine.kl > 0,
         f"{ACTOR}.kl_loss_coef": engine.kl,
-        "algorithm.norm_adv_by_std_in_grpo": True,  # verl's default
         GROUP: 1,  # group sizes are in the plan's rows
         f"{ROLLOUT}.temperature": engine.temperature,
         f"{ROLLOUT}.val_kwargs.temperature": settings.evaluation.temperature,
@@ -152,7 +132,7 @@ def train(
     if check:
         print(described(prepared))
         return None
-    start.run(planned(prepared, profiles).write())
+    start.run(write(prepared, profiles))
     from repro.verl.record import gather
 
     same = [path for path in (output / arm).glob("seed-*/tables") if not changed(settings, arm, path.parent)]

@@ -20,10 +20,10 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
+from repro.engine.collect import join
 from repro.errors import Refused
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
-from repro.stored import Count
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.checkpoints import STATE, mend_latest
@@ -63,8 +63,6 @@ class ArmTrainer(ChoosingTrainer):
     # the update
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        for scored in (*self.discarded, self.scored):
-            self.record.charge(scored)
         updates = []
         with self._states_on_the_device() as options:
             for part in self.parts:
@@ -76,7 +74,7 @@ class ArmTrainer(ChoosingTrainer):
 
     def _measured(self, selected: Rollouts | None) -> dict[str, float]:
         """For verl's loggers: what was kept of this batch, and the cost so far."""
-        kept = {"kept_share": 0.0, "effective_sample_size": 0.0, "refill_rounds": self.refills}
+        kept = {"kept_share": 0.0, "effective_sample_size": 0.0, "refill_rounds": len(self.seen) - 1}
         if selected is not None:
             kept["kept_share"] = len(np.unique(selected.row_N)) / len(self.rollouts)
             kept["effective_sample_size"] = effective_sample_size(selected.weights_N)
@@ -128,12 +126,10 @@ class ArmTrainer(ChoosingTrainer):
     # log and evaluation
 
     def _write_step(self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]) -> None:
-        parts = [(scored, scored.verdicts_N) for scored in self.discarded]
-        measured = describe([*parts, (self.scored, self.rollouts.rewards_N)])
-        measured["entropy"] = self._entropy()
-        measured |= {"refill_rounds": self.refills, "kl": self._kl()}
+        measured = describe(join(self.seen)) | {"entropy": self._entropy(), "kl": self._kl()}
+        measured |= {"refill_rounds": len(self.seen) - 1, **self.replayed}
         self.record.add_step(step, measured, selected, [] if self.diverged else updates)
-        if step % self.record.every == 0:
+        if self.rollouts is not None and step % self.record.every == 0:
             responses = rows_of(self.fields["responses"])[: self.record.kept]
             ends = [row[:-1] if done else row for row, done in zip(responses, self.scored.finished_N, strict=False)]
             texts = self.tokenizer.batch_decode([row.tolist() for row in ends])
@@ -142,6 +138,8 @@ class ArmTrainer(ChoosingTrainer):
     def _entropy(self) -> float:
         """Mean entropy of the response tokens in nats. Where no sampler asked verl for it, the mean of −log π of the
         sampled tokens, which has the same expectation; NaN without the sampler's log-probabilities."""
+        if self.rollouts is None:
+            return float("nan")
         if "entropy" in self.fields:
             return self.rollouts.mean_entropy()
         if "rollout_log_probs" not in self.fields:
@@ -227,8 +225,7 @@ class ArmTrainer(ChoosingTrainer):
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
 
     def _save_record(self) -> None:
-        place = {"plan": self.plan_file and str(self.plan_file), "cursor": self.cursor}
-        self.record.save(self._folder / STATE, **place, diverged=self.diverged)
+        self.record.save(self._folder / STATE, diverged=self.diverged)
 
     def _save_checkpoint(self) -> None:
         self._save_record()  # first, since verl's last action is to mark this checkpoint as the latest
@@ -249,10 +246,7 @@ class ArmTrainer(ChoosingTrainer):
         if self.global_steps > 0:
             trainer = self.config.trainer
             folder = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else self._folder
-            state = self.record.restore(folder / STATE, plan=str | None, cursor=Count, diverged=bool)
-            if state["plan"]:
-                self._follow(Path(state["plan"]))
-            self.cursor, self.diverged = state["cursor"], state["diverged"]
+            self.diverged = self.record.restore(folder / STATE, diverged=bool)["diverged"]
             if self.diverged:
                 self.total_training_steps = self.global_steps
             due = self._last or self.global_steps % self.record.every == 0

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from repro import arms as methods
 from repro import paths
 from repro.engine.workers import map_in_workers
 from repro.settings import Settings, SettingsError
@@ -30,22 +29,9 @@ class Job:
     profiles: Path | None
 
 
-def arms_for_verl(settings: Settings) -> dict[str, str]:
-    """{arm: why verl's trainer refuses it, "" where it does not}, in the order of params.yaml."""
-    from repro.verl.run import check_arm
-
-    reasons = {}
-    for name, arm in settings.all_arms.items():
-        try:
-            check_arm(name, methods.build(name, arm))
-            reasons[name] = ""
-        except SettingsError as error:
-            reasons[name] = str(error).removeprefix(f"arms.{name}: ")
-    return reasons
-
-
 def arms_for_trl(settings: Settings) -> dict[str, str]:
-    """The same of ArmTrainer; UnsupportedTRL where TRL is missing."""
+    """{arm: why ArmTrainer refuses it, "" where it does not}, in the order of params.yaml; verl's trainer takes all.
+    UnsupportedTRL where TRL is missing."""
     from repro.trl.refused import require_arm
 
     reasons = {}

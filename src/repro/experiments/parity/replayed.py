@@ -1,27 +1,28 @@
 """The same batch on verl's side, one rank, without Ray.
 
-verl's worker scores and differentiates; plan file, verdict, selection and training rows are those of repro.verl.
+verl's worker scores and differentiates; plan, verdict, selection and training rows are those of repro.verl.
 """
 
 import asyncio
 import os
 import socket
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from repro.engine.train import stream_seed
 from repro.experiments.parity.compared import nothing_drawn, selections, steps
 from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
+from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import load_policy
 from repro.settings import Settings
 from repro.tasks.queries import make_pools
-from repro.verl.data import SIZE, groups_that_fit, query_rows
+from repro.verl.data import query_rows
 
 
 def be_the_only_rank() -> None:
@@ -48,20 +49,22 @@ class VerlSide:
     def replay(self, recorded: Recorded) -> dict[str, Any]:
         """How far verl's side is from `recorded`: a row of the report's table."""
         from repro.verl.batch import rollouts_of
+        from repro.verl.planned import Planned
         from repro.verl.run import RunOnVerl
 
-        config, plan = self._prepared(recorded.arm)
-        row = {"arm": recorded.arm, "same_plan": plan == recorded.plan}
+        config = self._prepared(recorded.arm)
+        run, known = RunOnVerl.of(config), Queries(np.ones(len(self.rows), int))
+        plan = Planned(run, run.profile.known() if run.profile else known).stream.fill_step(run.rollouts_per_step)
+        row = {"arm": recorded.arm, "same_plan": [(group.query, group.size) for group in plan] == recorded.plan}
         if not recorded.responses_N:  # a filter left no group
             return nothing_drawn(**row)
-        run = RunOnVerl.of(config)
         self._prepare_worker(config, run)
         fields = self._fields(recorded)
         scored = self._scored(recorded, fields, config)
         lengths = scored.lengths(self.settings.engine.max_new_tokens)
-        rewards_N = run.method.rewards(0, scored.verdicts_N, self._rng("reward"), lengths)
-        advantages_N = run.method.advantages(0, rewards_N, scored.group_N, lengths)
-        rollouts = rollouts_of(scored, fields, rewards_N, advantages_N)
+        scored = replace(scored, rewards_N=run.method.rewards(0, scored.verdicts_N, self._rng("reward"), lengths))
+        advantages_N = run.method.advantages(0, scored.rewards_N, scored.group_N, lengths)
+        rollouts = rollouts_of(scored, fields, advantages_N)
         selected = run.method.select(0, rollouts, 0.0, self._rng("sample"))
         logprob_M_T = None if selected is None else selected.logprob_N_T
         row |= selections(recorded, scored.verdicts_N, scored.finished_N, selected, logprob_M_T)
@@ -78,16 +81,12 @@ class VerlSide:
     def _rng(self, purpose: str) -> np.random.Generator:
         return np.random.default_rng(stream_seed(self.seed, 0, purpose))
 
-    def _prepared(self, arm: str) -> tuple[Any, list[tuple[int, int]]]:
-        """verl's configuration for `arm`, and (query, group size) of its first step, read from the plan file."""
+    def _prepared(self, arm: str) -> Any:
+        """verl's configuration for `arm`."""
         from repro.verl import study
 
         run = study.prepare(study.asked(arm, self.seed, self.policy, self.folder / arm), self.settings)
-        config = study.planned(run, self.profiles).write()
-        table = pd.read_parquet(self.folder / arm / "plan.parquet")
-        count = groups_that_fit(table[SIZE], 0, self.settings.engine_of(arm).rollouts_per_step)
-        head = table.head(count)
-        return config, [(extra["index"], int(size)) for extra, size in zip(head["extra_info"], head[SIZE], strict=True)]
+        return study.write(run, self.profiles)
 
     def _prepare_worker(self, config: Any, run: Any) -> None:
         """verl's worker with the base policy, a fresh optimiser and the arm's loss."""
@@ -168,8 +167,10 @@ class VerlSide:
             ]
         )
         rewarded["index"] = torch.as_tensor(recorded.query_N)
-        keys = [f"{group}_{row}_0" for row, group in enumerate(recorded.group_N)]
-        return Scored.read(keys, rewarded, self.tokenizer.eos_token_id, self.settings.engine.max_new_tokens)
+        sizes_Q, ends = np.bincount(recorded.group_N).tolist(), np.cumsum(np.bincount(recorded.group_N))
+        planned = [PlannedGroup(int(recorded.query_N[end - 1]), size) for end, size in zip(ends, sizes_Q, strict=True)]
+        keys = list(map(str, range(len(verdicts_N))))
+        return Scored.read(planned, keys, rewarded, self.tokenizer.eos_token_id, self.settings.engine.max_new_tokens)
 
     async def _verdicts(self, recorded: Recorded, config: Any) -> list[float]:
         from verl import DataProto

@@ -26,7 +26,7 @@ def predict(
     arms: Iterable[str] | None = None,
     scales: Mapping[str, PaperScale] = SCALES,
 ) -> pd.DataFrame:
-    """One row per scale and arm (default: the compared arms but those that the embedded engine alone trains).
+    """One row per scale and arm (default: the compared arms but those that depend on what rollouts earned).
     Columns, of a whole run unless said otherwise:
 
     scale, arm, steps, queries, rollouts        all that are generated, those filtered out and profiled included
@@ -37,8 +37,8 @@ def predict(
     cache_contexts                              contexts of mean length that fit in the cache of one replica
     response_tokens                             mean length of all responses generated
     """
-    of_verl = [arm for arm in settings.compared_arms if not build(arm, settings.arm(arm)).only_embedded]
-    names = list(of_verl if arms is None else arms)
+    beforehand = [arm for arm in settings.compared_arms if not build(arm, settings.arm(arm)).adapts]
+    names = list(beforehand if arms is None else arms)
     return pd.DataFrame(
         [row(scale, settings, arm, measured, assumptions) for scale in scales.values() for arm in names]
     )

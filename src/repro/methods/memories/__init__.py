@@ -2,7 +2,7 @@
 
 A memory is a function `(rewards_N, group_N, age_Q, rng, *, parameters) -> Remembered` in a module of the same name. It
 sees the groups of the step, of age 0, those that passed the filter, and then those it holds, of the age in steps of
-their rollouts. Only the embedded engine has one.
+their rollouts.
 
 A rollout that trains again keeps the log-probabilities with which it was drawn, so nothing is scored again, and its
 ratio is taken to the policy of then:
