@@ -341,6 +341,7 @@ def test_what_verl_would_ignore_or_fail_on_late_is_refused_with_its_place_and_cu
         ("data.filter_overlong_prompts", True, "left out beforehand"),
         ("reward.reward_manager.name", "dapo", "custom_reward_function"),
         ("reward.reward_model.enable", True, "custom_reward_function"),
+        ("custom_reward_function.path", "mine.py", "its name is reward"),
         ("trainer.v1.sampler.custom_sampler.path", "mine.py", "set it to null"),
     ):
         config = run.config.copy()
