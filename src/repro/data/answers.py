@@ -27,7 +27,13 @@ NAME = re.compile(r"[^\W\d_]{2,}|[^\W\d_]{3,}\d+")
 FORMULA = re.compile(r"(?:pi|infinity|inf|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|sqrt)[a-z]?\d*")
 VARIABLE = re.compile(r"(?:\\(?:cdot|times) *|(?<=[\d}\s]))([a-z]|ab|bc)$")  # which math-verify takes for a unit
 CHOICE = re.compile(r"\s*(?:(?:option|choice)\s+)?\(?([A-Z])(?:[).:]+(?:\s.*)?)?", re.IGNORECASE | re.DOTALL)
-POWERS = (("thousand", 3), ("million", 6), ("billion", 9), ("trillion", 12))
+FACTORS = dict(dozen="12") | {
+    word: f"10^{{{power}}}" for word, power in dict(hundred=2, thousand=3, million=6, billion=9, trillion=12).items()
+}
+ORDINAL = r"\s*(?:st|nd|rd|th)\s*"
+RAISED_ORDINAL = rf"\\(?:text|textrm|mathrm)\s*\{{{ORDINAL}\}}"
+SAID_AND = r"(?<=[\d)}])\s*\\text\s*\{(?!\s*(?:and|or)\s*\})[^{}]*\b(?:and|or)\b[^{}]*\}\s*"
+NAMED = re.compile(r"(?<![\w\\}{])[A-Za-z](?:_\{?\w+\}?)?(?:\([^()=]*\))?\s*=(?!=)\s*")
 CLEAN = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -45,15 +51,31 @@ CLEAN = [
         (PERCENT, ""),
         (rf"{NUMERAL}(?:\\,)?(?:_\{{\((\d+)\)\}}|\s*(?:\\text\s*\{{\s*)?\(?base[ \-}}]*(\w+)\)?\s*\}}?)", r"\1_{\2\3}"),
         *(
-            (rf"(?<=\d)\s*(?:\\text\{{)?\s*{word}\s*\}}?(?![a-z])", rf"\\times 10^{{{power}}}")
-            for word, power in POWERS
+            (rf"(?<=\d)\s*(?:\\text\{{)?\s*{word}s?\s*\}}?(?![a-z])", rf"\\times {factor}")
+            for word, factor in FACTORS.items()
         ),
+        (rf"(?<=\d)\s*(?:\^?\s*{RAISED_ORDINAL}|\^\s*\{{\s*(?:{RAISED_ORDINAL}|{ORDINAL})\}})", ""),
+        (SAID_AND, ", "),
+        (r"\\(?:text|mathrm)\s*\{\s*([ei])\s*\}", r"\1"),
+        (r"\bnp\.(?=[a-z])", r"\\"),
+        (r"(?<=\d)\.(?=\s*/)", ""),
         (rf"^{NUMBER}(?:\s|\\ |~)+{NO_UNITS}{UNIT}$", r"\1"),
         (r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
         (r"^(-?\d+) (\d+)/(\d+)$", r"\1\\frac{\2}{\3}"),
         (r"\^\s*(-\d+)", r"^{\1}"),
         (r"\s*([-+=])\s*", r"\1"),
         (r"^(-?[\d./]+)=([A-Za-z])$", r"\2=\1"),
+    )
+]
+SYMBOLS = [  # letters that math-verify takes for a constant, without their index or power, or does not read
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(?<![A-Za-z\\])([A-Za-z])\(0\)", r"\1_{0}"),
+        (r"(?<![A-Za-z\\])I(?![A-Za-z])", r"\\Upsilon "),
+        (r"(?<![A-Za-z\\])E(?=_)", r"\\varpi "),
+        (r"(?<![A-Za-z\\])e(?=_)", r"\\varsigma "),
+        (r"\\gamma(?=\^)", r"\\gamma "),
+        (r"_\s*\{?\\odot\s*\}?", "_{odot}"),
     )
 ]
 GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;:! ]|[ ~'’])\d{3})+(?!\d)")
@@ -111,13 +133,27 @@ def cleaned(answer: str) -> str:
 
 def alike(truth: str, answer: str) -> tuple[str, str]:
     """Both in one form: with a product for the letter after a number, as in 5t, where the truth has one; a choice, as
-    (C), without what stands beside it."""
+    (C), without what stands beside it; without the names of values, as in a = 2, b = 3, where the truth has none."""
+    if "=" not in truth:
+        answer = NAMED.sub("", answer)
     if right := CHOICE.fullmatch(WRAP.sub(r"\1", truth)):
         given = CHOICE.fullmatch(WRAP.sub(r"\1", answer))
         return right[1], given[1] if given else answer
     if not VARIABLE.search(truth):
         return truth, answer
     return VARIABLE.sub(r"\\cdot(\1)", truth), VARIABLE.sub(r"\\cdot(\1)", answer)
+
+
+def symbols(answer: str) -> str:
+    """The same formula with letters that math-verify reads as letters: I and E_1 as in a current and an energy."""
+    for pattern, replacement in SYMBOLS:
+        answer = pattern.sub(replacement, answer)
+    return answer
+
+
+def squeezed(answer: str) -> str:
+    """Its wording without spaces, but for those within numbers, and without braces around a raised or lowered sign."""
+    return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", answer))
 
 
 def unboxed(response: str) -> str:

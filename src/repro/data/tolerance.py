@@ -20,20 +20,28 @@ by_places = grader.sympy_numeric_eq
 def near(truth: Any, given: Any, least: int = DIGITS) -> bool:
     """Whether two numbers are equal: rational numbers exactly; where there is a decimal, to half a unit in the truth's
     sixth significant digit and, if the truth is itself an integer or a decimal, in its sixth decimal place and in the
-    last of its own digits. `least`: in place of the six."""
-    if isinstance(truth, Rational) and isinstance(given, Rational):
+    last of its own digits, of which an integer has fourteen at most. `least`: in place of the six."""
+    decimal = truth.has(Float), given.has(Float)
+    truth, given = map(exact, (truth, given))
+    if isinstance(truth, Rational) and isinstance(given, Rational) and not any(decimal):
         return truth == given
-    size, difference = abs(N(truth, 30)), abs(N(truth - given, 30))
+    size = abs(N(truth, 30))
     if not size.is_finite:
         return truth == given
-    if not (truth.has(Float) or given.has(Float)) or not size:
-        return bool(difference <= EXACT * size + ZERO)
     written = Decimal(str(N(size, MOST))).normalize()
-    digits, first = least, written.adjusted() + 1
-    if truth.has(Float) or isinstance(truth, Integer):
-        own = len(written.as_tuple().digits)
-        digits = min(MOST, max(own, least, first + least))
-    return bool(difference <= Rational(10) ** (first - digits) / 2)
+    first = written.adjusted() + 1
+    difference = abs(N(truth - given, 30, maxn=100 + max(first, 0)))
+    if not any(decimal) or not size:
+        return bool(difference <= EXACT * min(size, 1) + ZERO)
+    digits = least
+    if decimal[0] or isinstance(truth, Integer):
+        digits = max(len(written.as_tuple().digits), least, first + least)
+    return bool(difference <= Rational(10) ** (first - (digits if decimal[0] else min(digits, MOST))) / 2)
+
+
+def exact(number: Any) -> Any:
+    """The number with each decimal as the fraction that it is written as, whose sums lose nothing."""
+    return grader.safe_sympy_doit(number.xreplace({each: Rational(str(each)) for each in number.atoms(Float)}))
 
 
 def equal(truth: Any, given: Any, *places: int) -> bool:
@@ -43,11 +51,11 @@ def equal(truth: Any, given: Any, *places: int) -> bool:
     if isinstance(truth, matrices) or isinstance(given, matrices):
         return by_places(truth, given, *places)
     symbols = sorted(truth.free_symbols | given.free_symbols, key=str)
-    if symbols and not by_places(truth, given, *places):
+    if symbols and not (by_places(truth, given, *places) or by_places(exact(truth), exact(given), *places)):
         return False
     point = {symbol: Rational(7391 + 1777 * number, 5003) for number, symbol in enumerate(symbols)}
     with suppress(TypeError, ValueError, ArithmeticError, AttributeError):  # no numbers after all
-        return near(*(grader.safe_sympy_doit(each.subs(point)) for each in (truth, given)))
+        return near(*(each.subs(point) for each in (truth, given)))
     return bool(symbols)
 
 
@@ -60,5 +68,5 @@ def untrue(answer: Any, equation: bool) -> bool:
         return True
     numbers = [each.args for each in equations if not each.free_symbols]
     with suppress(TypeError, ValueError, ArithmeticError, AttributeError):  # sets, for instance
-        return any(not near(*map(grader.safe_sympy_doit, (right, left)), least=0) for left, right in numbers)
+        return any(not near(right, left, least=0) for left, right in numbers)
     return False

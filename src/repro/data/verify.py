@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from repro.data.answers import alike, boxed, cleaned, is_text, same_base, same_text, unboxed
+from repro.data.answers import alike, boxed, cleaned, is_text, same_base, same_text, squeezed, symbols, unboxed
 from repro.data.sandbox import Sandbox
 from repro.errors import Refused
 
@@ -111,7 +111,7 @@ def math_verify_judge() -> Callable[[str, str], str]:
     def read(answer: str) -> list:
         if not answer:
             return []
-        wordings = dict.fromkeys((answer, SCIENTIFIC.sub(r"\1 \\times 10^{\2}", answer)))
+        wordings = dict.fromkeys((symbols(answer), SCIENTIFIC.sub(r"\1 \\times 10^{\2}", symbols(answer))))
         return [each for one in wordings for each in parse(f"\\boxed{{{one}}}", latex, parsing_timeout=None)]
 
     def judge(response: str, truth: str) -> str:
@@ -124,7 +124,7 @@ def math_verify_judge() -> Callable[[str, str], str]:
             return "no answer"
         answer = answer or cleaned(str(answers[-1]))
         answers = [each for each in answers if not tolerance.untrue(each, "=" in right)]
-        same = answer == right or same_base(right, answer)
+        same = squeezed(answer) == squeezed(right) or same_base(right, answer)
         if same is None and is_text(right):
             same = same_text(right, answer)
         elif same is None:
