@@ -78,6 +78,7 @@ SYMBOLS = [  # letters that math-verify takes for a constant, without their inde
         (r"_\s*\{?\\odot\s*\}?", "_{odot}"),
     )
 ]
+SAID = re.compile(r"\banswers?(?: is| are)?\s*:|\banswers? (?:is|are)\b", re.IGNORECASE)
 GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\[,;:! ]|[ ~'’])\d{3})+(?!\d)")
 REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot)\s*\{?(\d{1,30})(?!\d)\}?")
 VULGAR, RAISED, LOWERED = (re.compile(signs) for signs in ("[\u00bc-\u00be\u2150-\u215e]", "[⁻⁰¹²³⁴-⁹]+", "[₀-₉]+"))
@@ -156,9 +157,11 @@ def squeezed(answer: str) -> str:
     return re.sub(r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", answer))
 
 
-def unboxed(response: str) -> str:
-    """A response without a box, without its percent signs."""
-    return re.sub(PERCENT, "", response.translate(SIGNS))
+def unboxed(response: str) -> list[str]:
+    """A response without a box: what follows its last "answer is" or "answer:", if it has one, and the whole, both
+    without percent signs."""
+    text = re.sub(PERCENT, "", response.translate(SIGNS))
+    return [text[at.end() :] for at in [*SAID.finditer(text)][-1:]] + [text]
 
 
 _plain = partial(unicodedata.normalize, "NFKC")

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from repro.data.answers import matchable
@@ -82,17 +82,15 @@ def told_of(keys_N: Sequence[str], answers_N: Sequence[str] | None) -> list[str]
     return told
 
 
-def usable(items: Iterable[Item], count: Count) -> list[Item]:
-    """The items with a question and an answer."""
-    kept = []
+def usable(items: Iterable[Item], count: Count) -> Iterator[Item]:
+    """The items with a question and an answer; all are written, unless `cleaned` counts fewer."""
     for item in items:
         count.read += 1
         if item.question and matchable(item.answer):
-            kept.append(item)
+            count.written += 1
+            yield item
         else:
             count.unusable += 1
-    count.written = len(kept)
-    return kept
 
 
 def cleaned(items: Iterable[Item], evaluation: Mapping[str, frozenset[str]], count: Count) -> list[Item]:
@@ -104,11 +102,7 @@ def cleaned(items: Iterable[Item], evaluation: Mapping[str, frozenset[str]], cou
     first: dict[str, Item] = {}
     answers: dict[str, set[str]] = {}
     rows: dict[str, int] = {}
-    for item in items:
-        count.read += 1
-        if not (item.question and matchable(item.answer)):
-            count.unusable += 1
-            continue
+    for item in usable(items, count):
         key = keys.get(item.question) or keys.setdefault(item.question, normalise(item.question))
         first.setdefault(key, item)
         answers.setdefault(key, set()).add("".join(item.answer.split()))

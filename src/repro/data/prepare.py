@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,11 @@ def prepare(
     local files for some of the names; `mirror`: see `find`. DataMissing, DataBroken.
     """
     located = find_all(names, files or {}, mirror)
-    prepared = {name: _evaluated_on(name, located[name]) for name in names if not SOURCES[name].trains}
+    training = [name for name in names if SOURCES[name].trains]
+    prepared = {name: _prepared(name, located[name], usable) for name in names if name not in training}
     questions = {name: frozenset(normalise(item.question) for item in each.items) for name, each in prepared.items()}
-    questions = {} if keep_evaluated else questions
-    for name in names:
-        if SOURCES[name].trains:
-            count = Count()
-            items = cleaned(read_items(name, located[name].paths), questions, count)
-            prepared[name] = Prepared(name, _nonempty(name, items), stable_ids(name, items), located[name], count)
+    clean = partial(cleaned, evaluation={} if keep_evaluated else questions)
+    prepared |= {name: _prepared(name, located[name], clean) for name in training}
     return [write(prepared[name], Path(out), prompt) for name in names]
 
 
@@ -94,16 +92,12 @@ def find_all(names: Sequence[str], files: Mapping[str, Path], mirror: str | None
     return located
 
 
-def _evaluated_on(name: str, files: DataFiles) -> Prepared:
+def _prepared(name: str, files: DataFiles, clean: Callable[..., Iterable[Item]]) -> Prepared:
     count = Count()
-    items = usable(read_items(name, files.paths), count)
-    return Prepared(name, _nonempty(name, items), stable_ids(name, items), files, count)
-
-
-def _nonempty(name: str, items: list[Item]) -> list[Item]:
+    items = list(clean(read_items(name, files.paths), count=count))
     if not items:
         raise DataBroken(f"{name}: no row with a question and an answer is left: check the file")
-    return items
+    return Prepared(name, items, stable_ids(name, items), files, count)
 
 
 def read_items(name: str, paths: Iterable[Path]) -> Iterator[Item]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from latex2sympy2_extended.logic import And
 from math_verify import grader
-from sympy import Float, Integer, N, Rational
+from sympy import Basic, Derivative, Float, Integer, N, Rational, Symbol
 from sympy.core.relational import Equality
 from sympy.matrices import MatrixBase, MatrixExpr
 
@@ -14,7 +14,7 @@ DIGITS = 6  # of a decimal that stands for another number, as 0.333333 for 1/3
 MOST = 14  # digits that the arithmetic of decimals leaves right
 EXACT = Rational(1, 10**25)  # relative, for numbers without decimals
 ZERO = Rational(1, 10**50)  # more than is left of an exact zero
-by_places = grader.sympy_numeric_eq
+by_places, by_simplifying = grader.sympy_numeric_eq, grader.sympy_symbolic_eq
 
 
 def near(truth: Any, given: Any, least: int = DIGITS) -> bool:
@@ -57,6 +57,18 @@ def equal(truth: Any, given: Any, *places: int) -> bool:
     with suppress(TypeError, ValueError, ArithmeticError, AttributeError):  # no numbers after all
         return near(*(each.subs(point) for each in (truth, given)))
     return bool(symbols)
+
+
+def same_formula(truth: Any, given: Any) -> bool:
+    """math-verify's symbolic comparison, of formulas alone: of numbers it adds decimals up, and loses the smaller."""
+    return not (truth.is_number and given.is_number) and by_simplifying(truth, given)
+
+
+def undifferentiated(answer: Any) -> Any:
+    """An answer with a symbol in place of each derivative, which math-verify takes for 0 when it solves equations."""
+    if not isinstance(answer, Basic) or not answer.has(Derivative):
+        return answer
+    return answer.xreplace({each: Symbol(f"[{each}]") for each in answer.atoms(Derivative)})
 
 
 def untrue(answer: Any, equation: bool) -> bool:

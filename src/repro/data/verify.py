@@ -94,9 +94,9 @@ def math_verify_judge() -> Callable[[str, str], str]:
     """Called in the keeper: math-verify's comparison, a value of `Verdict.found`; it has seen an answer of each kind.
 
     The last box is the answer, adjacent ones are one set of answers, and a last box that is empty or cut off is no
-    answer. Without a box, math-verify takes the last formula or number. An answer like 4.5e33, which it parses as a
-    product with the letter e, is also read as 4.5 · 10³³. Its own time limits are off: they need signals, and
-    cannot interrupt a single long operation.
+    answer. Without a box, math-verify takes the last formula or number after "answer is", or else of all. An answer
+    like 4.5e33, which it parses as a product with the letter e, is also read as 4.5 · 10³³. Its own time limits are
+    off: they need signals, and cannot interrupt a single long operation.
     """
     try:
         from math_verify import ExprExtractionConfig, LatexExtractionConfig, grader, parse, verify
@@ -105,6 +105,7 @@ def math_verify_judge() -> Callable[[str, str], str]:
     except ImportError as error:
         raise NoVerifier(f"math-verify is not installed ({error}): {INSTALL}") from error
     grader.sympy_numeric_eq = tolerance.equal  # which the comparisons of sets, intervals and matrices call as well
+    grader.sympy_symbolic_eq = tolerance.same_formula
 
     latex, anywhere = [LatexExtractionConfig()], [LatexExtractionConfig(), ExprExtractionConfig()]
 
@@ -112,14 +113,19 @@ def math_verify_judge() -> Callable[[str, str], str]:
         if not answer:
             return []
         wordings = dict.fromkeys((symbols(answer), SCIENTIFIC.sub(r"\1 \\times 10^{\2}", symbols(answer))))
-        return [each for one in wordings for each in parse(f"\\boxed{{{one}}}", latex, parsing_timeout=None)]
+        found = [each for one in wordings for each in parse(f"\\boxed{{{one}}}", latex, parsing_timeout=None)]
+        return [tolerance.undifferentiated(each) for each in found]
+
+    def said(response: str) -> list:
+        found = (parse(each, anywhere, parsing_timeout=None) for each in unboxed(response))
+        return next(filter(None, found), [])
 
     def judge(response: str, truth: str) -> str:
         box = boxed(response)
         right, answer = alike(cleaned(boxed(rf"\boxed{{{truth}}}") or ""), cleaned(box or ""))
         if not (gold := read(right)):
             return "no truth"
-        answers = parse(unboxed(response), anywhere, parsing_timeout=None) if box is None else read(answer)
+        answers = said(response) if box is None else read(answer)
         if not answers:
             return "no answer"
         answer = answer or cleaned(str(answers[-1]))
