@@ -1,4 +1,4 @@
-"""Write environment.yml and the locks of this folder from versions.toml: `make lock`.
+"""Write environment.yml, environment-cpu.yml and the locks of this folder from versions.toml: `make lock`.
 
 First everything that may ever share the CPU environment is resolved as one set, the extras included. The CPU lock and
 the extras' locks are then taken from that set, so that an extra joins an installed environment without moving a pin.
@@ -18,7 +18,6 @@ FOLDER = Path(__file__).resolve().parent
 VERSIONS = tomllib.loads((FOLDER / "versions.toml").read_text())
 LINUX, *_ = MACHINES = tuple(VERSIONS["machines"])
 PYTHONS = tuple(VERSIONS["python"]["cpu"])
-CARD = ("jupyterlab", "papermill", "torch", "vllm", "flash-attn", "transformers", "verl", "seaborn", "dvc")
 GENERATED = "# Written by environments/resolve.py from environments/versions.toml: edit that, then `make lock`."
 
 
@@ -36,6 +35,7 @@ def pins(*tables: str) -> dict[str, str]:
 EXTRAS = tuple(VERSIONS["extras"])
 CPU = pins("shared", "dev", "cpu")
 GPU = pins("shared", "dev", "gpu", "extras.verl")
+FLASH = pins("flash")
 
 
 def name_of(line: str) -> str:
@@ -115,33 +115,47 @@ def marker(needs: list[tuple[str, str]], machines: tuple[str, ...]) -> str:
 ENVIRONMENT_YML = """\
 {generated}
 #
-# The full GPU stack: Linux x86-64, CUDA 13. flash-attn is published as source. Its set-up imports torch, then fetches a
-# ready build or compiles with nvcc (MAX_JOBS bounds the jobs, each takes about 9 GB). So torch goes first and build
-# isolation is off, which the single pip call of `conda env create` cannot do. Hence, in this order:
+# {about}
 #
-#   conda create --name repro --channel conda-forge python={python} pip
-#   conda activate repro
-#   pip install --constraint environments/gpu.txt torch setuptools wheel packaging psutil ninja
-#   pip install --constraint environments/gpu.txt --no-build-isolation --no-deps flash-attn
-#   conda env update --file environment.yml
-name: repro
+#   conda env create --file {file}
+{flash}name: {name}
 channels:
   - conda-forge
 dependencies:
   - python={python}
+  - pycosat # published as C source alone; reasoning-gym asks for it
   - pip
   - pip:
-      - --constraint environments/gpu.txt
+      - --constraint environments/{lock}.txt
       - --editable .
 {requirements}
 """
+FLASH_ATTN = """\
+#
+# Attention is torch's. flash-attn is an option. Its set-up imports torch, then fetches a ready build or compiles with
+# nvcc (MAX_JOBS bounds the jobs, each takes about 9 GB); attn_implementation=flash_attention_2 then chooses it:
+#
+#   conda activate repro
+#   conda install --channel conda-forge cuda-nvcc=13.0 cuda-libraries-dev=13.0
+#   pip install --constraint environments/gpu.txt setuptools wheel packaging psutil ninja
+#   pip install --constraint environments/gpu.txt --no-build-isolation --no-deps flash-attn
+"""
+GPU_ABOUT = "verl and vLLM on GPUs: Linux x86-64, CUDA 13, NVIDIA's driver 580 or newer."
+CPU_ABOUT = "What `make setup` installs. Which build of torch, pip's configuration decides (environments/README.md)."
 
 
-def environment_yml() -> str:
-    """The conda environment of the GPU set; its pip section holds the direct packages, bounded by the lock gpu.txt."""
-    rest = sorted(GPU.keys() - set(CARD), key=str.lower)
-    requirements = "\n".join(f"      - {name}=={GPU[name]}" for name in (*CARD, *rest))
-    return ENVIRONMENT_YML.format(generated=GENERATED, python=VERSIONS["python"]["gpu"], requirements=requirements)
+def environment_ymls() -> dict[str, str]:
+    """The conda environments by file: pip takes the direct packages, bounded by their lock."""
+    gpu = {"about": GPU_ABOUT, "flash": FLASH_ATTN, "name": "repro", "lock": "gpu"}
+    cpu = {"about": CPU_ABOUT, "flash": "", "name": "repro-cpu", "lock": "cpu"}
+    texts = {}
+    for file, table, given in (("environment.yml", GPU, gpu), ("environment-cpu.yml", CPU, cpu)):
+        pinned = "\n".join(f"      - {name}=={table[name]}" for name in sorted(table, key=str.lower))
+        python = VERSIONS["python"]["gpu"]
+        texts[file] = ENVIRONMENT_YML.format(
+            generated=GENERATED, file=file, python=python, requirements=pinned, **given
+        )
+    return texts
 
 
 def main() -> None:
@@ -156,13 +170,14 @@ def main() -> None:
     print(f"the CPU set and its extras resolve together on Python {', '.join(PYTHONS)}", file=sys.stderr)
 
     python = VERSIONS["python"]["gpu"]
-    locks["gpu"] = resolve(GPU, python, LINUX, keep=present("gpu"), cpu=False)
+    locks["gpu"] = resolve(GPU | FLASH, python, LINUX, keep=present("gpu"), cpu=False)
     print(f"the GPU set resolves on Python {python}", file=sys.stderr)
 
     for name, lines in locks.items():
         (FOLDER / f"{name}.txt").write_text("\n".join([GENERATED, *lines, ""]))
         print(f"environments/{name}.txt: {len(lines)} packages", file=sys.stderr)
-    (FOLDER.parent / "environment.yml").write_text(environment_yml())
+    for file, text in environment_ymls().items():
+        (FOLDER.parent / file).write_text(text)
 
 
 if __name__ == "__main__":

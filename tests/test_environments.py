@@ -18,7 +18,7 @@ sys.path.insert(0, str(FOLDER))
 import resolve  # noqa: E402
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = {"cpu": resolve.CPU, "gpu": resolve.GPU} | {
+LOCKS = {"cpu": resolve.CPU, "gpu": resolve.GPU | resolve.FLASH} | {
     f"extras-{extra}": resolve.pins(f"extras.{extra}") for extra in resolve.EXTRAS
 }
 
@@ -47,8 +47,12 @@ def test_lock_holds_the_pins(name: str) -> None:
     assert not differing, f"{name}.txt differs from versions.toml: run `make lock`"
 
 
-def test_environment_yml_is_the_generated_one() -> None:
-    assert (ROOT / "environment.yml").read_text() == resolve.environment_yml(), "run `make lock`"
+def test_conda_environments_are_the_generated_ones() -> None:
+    for file, text in resolve.environment_ymls().items():
+        assert (ROOT / file).read_text() == text, "run `make lock`"
+    (card,) = [part["pip"] for part in yaml.safe_load(text)["dependencies"] if isinstance(part, dict)]
+    assert card[:2] == ["--constraint environments/cpu.txt", "--editable ."] and len(card) == 2 + len(resolve.CPU)
+    assert not any(line.startswith("flash-attn") for line in resolve.environment_ymls()["environment.yml"].split("- "))
 
 
 def test_extras_add_to_the_cpu_lock_and_agree_with_each_other() -> None:
@@ -65,8 +69,8 @@ def test_cpu_locks_leave_out_what_cuda_builds_bring() -> None:
 
 
 def test_locks_hold_no_address_and_no_local_version() -> None:
-    files = [*ROOT.glob("*.lock"), *FOLDER.glob("*.txt"), ROOT / "environment.yml"]
-    assert len(files) >= 1 + len(LOCKS)
+    files = [*ROOT.glob("*.lock"), *FOLDER.glob("*.txt"), *ROOT.glob("environment*.yml")]
+    assert len(files) >= 2 + len(LOCKS)
     pattern = re.compile(r"https?://|\bfile:|--(extra-)?index|--find-links|\+cpu|\+cu\d")
     assert [
         f"{file.name}: {line}" for file in files for line in file.read_text().splitlines() if pattern.search(line)
@@ -75,9 +79,10 @@ def test_locks_hold_no_address_and_no_local_version() -> None:
 
 def test_pyproject_admits_the_pins_and_names_every_direct_package() -> None:
     base = (*PYPROJECT["dependencies"], *needed("engine", "study", "dev"))
-    ranges = {"cpu": base, "gpu": [*base, *needed("verl", "gpu")]}
-    ranges |= {f"extras-{extra}": needed(extra) for extra in resolve.EXTRAS}
-    for name, pins in LOCKS.items():
+    ranges = {"cpu": base, "gpu": [*base, *needed("verl", "gpu", "flash")]}
+    ranges |= {f"extras-{extra}": needed(extra) for extra in resolve.EXTRAS if extra != "vllm"}  # no extra of pip's
+    for name in ranges:
+        pins = LOCKS[name]
         requirements = {r.name: r.specifier for r in map(Requirement, ranges[name])}
         narrowed = LOCKS["cpu"] if name.startswith("extras-") else {}  # an extra may narrow what it adds to
         assert requirements.keys() - narrowed.keys() == pins.keys(), name

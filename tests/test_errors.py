@@ -1,11 +1,14 @@
 """Failures that are expected end in one sentence on stderr; others keep their traceback and say whose they are."""
 
 import errno
+import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from repro import errors
 from repro.errors import Refused, command, number, of_system, sentence
 from repro.paths import ROOT
 from repro.settings import SettingsError
@@ -73,11 +76,30 @@ def test_a_script_and_a_notebook_show_the_sentence_alone(tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("repro: params.yaml: scale: there is no scale 'smok'; did")
     assert done.stderr.count("\n") == 1
     assert SettingsError("a b")._render_traceback_() == ["SettingsError: a b"]
-    elsewhere = subprocess.run(
-        [sys.executable, "-m", "repro.pipeline", "check"], cwd=tmp_path, capture_output=True, text=True
+
+
+def test_outside_a_project_the_root_is_the_checkout_that_is_installed(tmp_path):
+    def asked(**more):
+        script = [sys.executable, "-c", "from repro import paths; print(paths.ROOT)"]
+        return subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **more})
+
+    assert asked().stdout.strip() == str(ROOT)
+    copied = tmp_path / "site/repro"
+    shutil.copytree(ROOT / "src/repro", copied, ignore=lambda folder, names: [n for n in names if "." not in n])
+    alone = asked(PYTHONPATH=str(copied.parent))
+    assert alone.returncode == 1 and alone.stderr.count("\n") == 1
+    assert alone.stderr.startswith("repro: no params.yaml beside a dvc.yaml in")
+
+
+def test_a_wheel_names_pips_command(monkeypatch):
+    said = Refused("TRL is not installed: `make extra-trl` adds it; `make setup`; `make extra-vllm`; `make tour`")
+    assert "`make extra-trl` adds it; `make setup`" in str(said)
+    monkeypatch.setattr(errors, "WHEEL", True)
+    extras = [f"`pip install 'repro-rollouts[{name}]'`" for name in ("trl", "engine", "gpu")]
+    assert sentence(said) == f"TRL is not installed: {extras[0]} adds it; {extras[1]}; {extras[2]}; `make tour`"
+    assert sentence(ModuleNotFoundError("No module named 'yaml'", name="yaml")).startswith(
+        f"yaml is not installed: {extras[1]} installs the engine"
     )
-    assert elsewhere.returncode == 1 and elsewhere.stderr.startswith("repro: no params.yaml beside a dvc.yaml in")
-    assert elsewhere.stderr.count("\n") == 1
 
 
 CELLS = {

@@ -29,6 +29,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit o
 HANDLES = (errno.EMFILE, errno.ENFILE)
 TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
 INTERRUPTED = f"interrupted; {stops.TAKES_UP}"
+WHEEL = Path(__file__).with_name("shipped").is_dir()  # installed from a wheel: there is no Makefile
 
 
 class Refused(Exception):
@@ -36,9 +37,19 @@ class Refused(Exception):
 
     lines = False  # True: the text has lines of its own, such as commands to copy
 
+    def __str__(self) -> str:
+        return installs(super().__str__())
+
     def _render_traceback_(self) -> list[str]:
         """What Jupyter shows in place of a traceback."""
         return [f"{type(self).__name__}: {self}"]
+
+
+def installs(text: str) -> str:
+    """`text`, whose `make extra-NAME` is pip's command where there is no Makefile. vLLM for a CPU is no extra."""
+    names = {None: "engine", "vllm": "gpu"}
+    pip = (lambda found: f"`pip install 'repro-rollouts[{names.get(found[1], found[1])}]'`") if WHEEL else "\\g<0>"
+    return re.sub("`make (?:setup|extra-(\\w+))`", pip, text)
 
 
 def command(
@@ -90,6 +101,10 @@ def command(
 def sentence(error: BaseException) -> str | None:
     """The words for an expected failure; None if it was not expected."""
     error = getattr(error, "cause", None) or error  # Ray wraps what another process raised
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) not in ("repro", "None"):
+        return installs(
+            f"{name} is not installed: `make setup` installs the engine; environments/README.md has the extras"
+        )
     if isinstance(error, Refused):
         return str(error) if error.lines else " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and TORCH_FULL.search(str(error))):

@@ -1,8 +1,9 @@
 """All paths of the project; no other module spells one out.
 
 The root is the nearest folder, from the working directory upwards, that contains `params.yaml` and `dvc.yaml`, so a
-notebook opened in `notebooks/` and a stage started by DVC agree. `REPRO_ROOT` overrides it (for tests). Installed from
-a wheel, the package has its own params.yaml and configs (setup.py), and the root is the working directory.
+notebook opened in `notebooks/` and a stage started by DVC agree. `REPRO_ROOT` overrides it (for tests). Outside a
+project it is the checkout of an editable installation. Installed from a wheel, the package has its own params.yaml and
+configs (setup.py), and the root is the working directory.
 """
 
 import os
@@ -24,7 +25,7 @@ def find_root() -> Path:
         return Path(override).resolve()
     here = Path.cwd().resolve()
     marks = ("params.yaml", "dvc.yaml", *(("src/repro",) if SHIPPED.is_dir() else ()))  # not another project on DVC
-    for folder in (here, *here.parents):
+    for folder in (here, *here.parents, *(() if SHIPPED.is_dir() else (PACKAGE.parents[1],))):
         if all((folder / mark).exists() for mark in marks):
             return folder
     if SHIPPED.is_dir():

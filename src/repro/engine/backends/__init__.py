@@ -29,7 +29,7 @@ __all__ = [
 def why_not_vllm() -> str | None:
     """Why vLLM cannot run here, and the remedy; None if it can."""
     if importlib.util.find_spec("vllm") is None:
-        return "vLLM is not installed: `make extra-vllm` adds it to .venv (Linux on x86-64)"
+        return "vLLM is not installed: `make extra-vllm` adds it (Linux on x86-64)"
     for tool in ("g++", "lscpu"):
         if shutil.which(tool) is None and not _gpu():
             return f"vLLM on a CPU calls `{tool}`, which is not on the path: install it"
