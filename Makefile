@@ -1,6 +1,7 @@
 # `make` lists the targets. Everything lives in .venv; nothing outside this folder changes.
 
 PYTHON ?=
+OUTER := $(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # One thread per process: stages run one process per seed, and results must not depend on the number of cores.
 export OMP_NUM_THREADS := 1
@@ -75,8 +76,10 @@ readme: setup ## put the measured tables into README.md and docs/, and draw READ
 reports: setup ## open the index of the reports, or print where it is
 	@exec python -m repro.pipeline index --open
 
-gpu-check: ## ten minutes on one GPU: which parts of the path to verl, vLLM and flash-attn hold there; a table
-	@exec python -m repro.verl.gpu_check $(if $(MODEL),--model "$(MODEL)")
+# In the shell's own environment if that has vLLM, as conda's of environment.yml does, else in .venv.
+gpu-check: ## ten minutes on one GPU: which parts of the path to verl and vLLM hold there; a table
+	@if PATH="$(OUTER)" python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("vllm"))' 2>/dev/null; \
+	then export PATH="$(OUTER)"; fi; exec python -m repro.verl.gpu_check $(if $(MODEL),--model "$(MODEL)")
 
 runs: setup ## make the declared runs that the store lacks (stop it any time); PANEL=answers; SHARD=3/16; AGAIN=1: all of them
 	@exec python -m repro.runs make $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(AGAIN),--again)

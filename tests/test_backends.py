@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -152,6 +153,19 @@ def test_an_engine_that_is_not_there_is_said_and_replaced(folder, monkeypatch):
     assert "`lscpu`, which is not on the path" in why_not_vllm()
     monkeypatch.setattr(backends, "_gpu", lambda: True)
     assert why_not_vllm() is None
+
+
+def test_vllm_takes_the_share_of_memory_that_it_is_given(folder, monkeypatch):
+    from repro.engine.backends.vllm import MEMORY, Engine
+
+    given, platform = [], SimpleNamespace(is_cpu=lambda: False)
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=lambda *_, **options: given.append(options)))
+    monkeypatch.setitem(sys.modules, "vllm.platforms", SimpleNamespace(current_platform=platform))
+    monkeypatch.setattr(Engine, "rescore", lambda *_: None)
+    for share in ("", "0.5"):
+        monkeypatch.setenv(MEMORY, share)
+        Engine(str(folder), "float32", "64")
+    assert "gpu_memory_utilization" not in given[0] and given[1]["gpu_memory_utilization"] == 0.5
 
 
 def test_naming_the_engines_imports_neither():

@@ -1,6 +1,9 @@
 """The environments agree with environments/versions.toml, the one place that holds versions."""
 
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib import metadata
@@ -88,6 +91,25 @@ def test_pyproject_admits_the_pins_and_names_every_direct_package() -> None:
         assert requirements.keys() - narrowed.keys() == pins.keys(), name
         known = {**narrowed, **pins}
         assert [f"{p}=={known[p]}" for p, range in requirements.items() if not range.contains(known[p])] == [], name
+
+
+@pytest.mark.parametrize(("vllm", "runs"), [(0, "shell"), (1, ".venv")])
+def test_gpu_check_runs_where_vllm_is(tmp_path: Path, vllm: int, runs: str) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for place, status in (("shell", vllm), (".venv", 1)):
+        python = tmp_path / place / "bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {status}\necho {place} "$@"\n')
+        python.chmod(0o755)
+    path = f"{tmp_path / 'shell/bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["make", "gpu-check", "MODEL=a/model"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{runs} -m repro.verl.gpu_check --model a/model\n", done.stderr
 
 
 def test_everything_that_names_the_pythons_names_those_of_the_locks() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from repro.engine.backends.base import AGREE, MAX_LENGTH, Backend, BackendError, largest_difference
 
+MEMORY = "REPRO_VLLM_MEMORY"  # the share of a GPU's memory that vLLM may take; else vLLM's own default
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its default is half the memory
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # run the engine in the child itself, where weights can be replaced
@@ -65,8 +66,9 @@ class Vllm(Backend):
             self.close()
             reason = textwrap.shorten(str(error), 400, placeholder=" …")
             raise BackendError(
-                f"vLLM did not start with {folder} in {dtype}: check whether another program uses the memory, and "
-                f"whether this vLLM supports the model's architecture ({reason})"
+                f"vLLM did not start with {folder} in {dtype}: check whether another program uses the memory "
+                f"({MEMORY}=0.5 then gives vLLM half of a GPU's), and whether this vLLM supports the model's "
+                f"architecture ({reason})"
             ) from error
 
     def _draw(
@@ -169,6 +171,7 @@ class Engine:
             block_size=32,  # tokens; samples of one query share whole blocks of their prompt
             generation_config="vllm",  # the model's sampling defaults (e.g. top-p) would change the distribution
             seed=0,
+            **({"gpu_memory_utilization": float(os.environ[MEMORY])} if os.environ.get(MEMORY) else {}),
         )
         self.rescore([[0, 0]])  # the first request compiles kernels, up to ten seconds: count it as start-up
 
