@@ -14,9 +14,9 @@ GRPO = {
     "training/rollout_probs_diff_mean": 0.004,
     "training/rollout_actor_probs_pearson_corr": 0.999,
     "actor/loss": 0.01,
-    "timing_s/update_actor": 4.0,
+    "arm/trained_tokens": 400,
 }
-D3S = {"training/global_step": 1, "arm/kept_share": 0.25, "actor/entropy": 0.4, "timing_s/update_actor": 1.0}
+D3S = {"training/global_step": 1, "arm/kept_share": 0.25, "actor/entropy": 0.4, "arm/trained_tokens": 100}
 RUNS = {
     "evaluation": [],
     "grpo": [GRPO, GRPO],
@@ -42,6 +42,7 @@ def test_a_step_holds_by_what_verl_logged(tmp_path):
         assert held(step, 1, RUNS, "first\nCUDA error\n") == (False, "ended with status 1: CUDA error")
         if name in WRONG:
             assert not held(step, 0, RUNS | {name: WRONG[name]}, "")[0], name
+    assert not held(by_name["d3s"], 0, RUNS | {"d3s": [D3S | {"arm/trained_tokens": 400}]}, "")[0]
     told = held(by_name["zvf"], 0, RUNS | {"zvf": [{}]}, "")[1]
     assert told == "verl logged too little (KeyError: 'rollout_corr/rollout_is_mean')"
     assert "algorithm.rollout_correction.rollout_is=token" in by_name["zvf"].command

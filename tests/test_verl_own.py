@@ -54,6 +54,7 @@ def test_an_override_sets_the_value_of_one_key(tmp_path):
         ("data={train_files: mine.parquet}", "data is a section"),
         ("++actor_rollout_ref.rollout={n: 4}", r"set its keys one by one, as actor_rollout_ref\.rollout\.KEY=VALUE"),
         ("data=null", "data is a section"),
+        ("+actor_rollout_ref.model.override_config={hidden_act: relu}", "override_config is a section"),
         ("~algorithm={}", "algorithm is a section"),
         ("+data@_global_=legacy_data", "'data@_global_' is no key of verl's: write SECTION.KEY=VALUE"),
         ("+model@data=hf_model", "no key of verl's"),
@@ -64,7 +65,7 @@ def test_an_override_sets_the_value_of_one_key(tmp_path):
             composing.require_one_value(entry, verls)
     for entry in (
         "+data.apply_chat_template_kwargs={enable_thinking: false}",
-        "+actor_rollout_ref.model.override_config={attn_implementation: sdpa}",
+        "actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2",
         "trainer.logger=[console,wandb]",
         "actor_rollout_ref.actor.optim.betas.0=0.8",
     ):

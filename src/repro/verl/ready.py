@@ -17,8 +17,8 @@ from repro.errors import Refused
 from repro.files import write_text
 from repro.verl.version import require_plugin, require_verl
 
-GPU_PACKAGES = ("vllm", "flash_attn")  # what verl generates and attends with
-# The override by which verl's trainer attends with something else than flash-attn.
+GPU_PACKAGES = ("vllm",)  # what verl generates with
+# The override by which verl's trainer attends with something else than torch.
 ATTENTION = re.compile(r"\+*actor_rollout_ref\.model\.override_config\.attn_implementation=")
 
 
@@ -42,19 +42,11 @@ def require_machine(name: str, arm: str, overrides: Sequence[str] = ()) -> None:
     require_verl()
     require_plugin()
     chosen = [entry.partition("=")[2] for entry in overrides if ATTENTION.match(entry)]
-    spared = {"flash_attn"} if chosen and not chosen[-1].startswith("flash") else set()
-    missing = [
-        package for package in GPU_PACKAGES if package not in spared and importlib.util.find_spec(package) is None
-    ]
-    if missing:
-        without = (
-            "; without flash-attn: +actor_rollout_ref.model.override_config.attn_implementation=sdpa"
-            if "flash_attn" in missing
-            else ""
-        )
+    needed = (*GPU_PACKAGES, *(("flash_attn",) if chosen and chosen[-1].startswith("flash") else ()))
+    if missing := [package for package in needed if importlib.util.find_spec(package) is None]:
         raise NotReady(
             f"{name} needs {' and '.join(missing)}, not installed here: the head of environment.yml has the commands "
-            f"that make the GPU environment{without}"
+            "that make the GPU environment"
         )
 
 
