@@ -133,6 +133,19 @@ def test_another_verl_is_refused_with_the_mend(monkeypatch):
         require_plugin()
 
 
+def test_the_plugin_stays_out_of_other_peoples_runs(monkeypatch):
+    monkeypatch.delenv("REPRO_ROOT", raising=False)
+    monkeypatch.setattr("repro.verl.version.require_verl", lambda: pytest.fail("it looked for verl"))
+    for module in ("repro.paths", "repro.verl.plugin"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    import repro.verl.plugin
+
+    assert not repro.verl.plugin.ours()
+    monkeypatch.setenv("REPRO_ROOT", ".")
+    assert repro.verl.plugin.ours()
+    monkeypatch.delitem(sys.modules, "repro.verl.plugin")
+
+
 def test_the_plugin_stays_out_of_another_verl(monkeypatch):
     monkeypatch.setattr("repro.verl.version.version", lambda name: "0.8.0")
     monkeypatch.delitem(sys.modules, "repro.verl.plugin", raising=False)

@@ -1,19 +1,28 @@
 """Loaded by `import verl` in every process (entry point of the group verl.plugins).
 
-It registers what any process may need: the CPU as a platform if VERL_PLATFORM requests it, and the rollout replica
-`hf`; and it hides a TRL that is too new for verl. The trainer is registered where it runs (repro.verl.start),
-because it imports most of verl, which is not fully loaded here.
+In other people's runs it does nothing. In ours it registers what any process may need: the CPU as a platform if
+VERL_PLATFORM requests it, and the rollout replica `hf`; and it hides a TRL that is too new for verl. The trainer is
+registered where it runs (repro.verl.start), because it imports most of verl, which is not fully loaded here.
 """
 
 import os
+import sys
 import warnings
 from functools import cache
 
 from repro.verl.version import UnsupportedVerl, require_verl
 
 
+def ours() -> bool:
+    """Whether this process has loaded more of our code than the plugin, or was started by one that has, which sets
+    REPRO_ROOT (repro.verl.start, repro.verl.ready)."""
+    return "repro.paths" in sys.modules or bool(os.environ.get("REPRO_ROOT"))
+
+
 def register() -> None:
-    """On an unsupported verl, only warn, so that other users' runs are not affected."""
+    """On an unsupported verl, only warn."""
+    if not ours():
+        return
     try:
         require_verl()
     except UnsupportedVerl as error:
