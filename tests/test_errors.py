@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from repro import errors
-from repro.errors import Refused, command, number, of_system, sentence
+from repro.errors import Refused, command, number, sentence
 from repro.paths import ROOT
 from repro.settings import SettingsError
 
@@ -42,15 +42,6 @@ def test_a_command_tells_an_expected_failure_and_owns_up_to_another(capsys):
     assert command(fails, interrupted="stopped")(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "repro: stopped\n"
     assert command(lambda: None)() == 0 and command(lambda: 3)() == 3
-
-
-def test_what_a_kernel_tells_of_the_system_is_said_in_the_same_words():
-    assert of_system("OSError", "[Errno 28] No space left on device: 'a/b'") == sentence(
-        OSError(errno.ENOSPC, "No space left on device", "a/b")
-    )
-    assert of_system("PermissionError", "[Errno 13] Permission denied: 'a'") == "a: permission denied"
-    assert of_system("MemoryError", "7 GiB").startswith("out of memory (7 GiB)")
-    assert of_system("KeyError", "'a'") is None and of_system("OSError", "") is None
 
 
 def test_what_another_process_of_ray_raised_is_told_too():
@@ -100,26 +91,3 @@ def test_a_wheel_names_pips_command(monkeypatch):
     assert sentence(ModuleNotFoundError("No module named 'yaml'", name="yaml")).startswith(
         f"yaml is not installed: {extras[1]} installs the engine"
     )
-
-
-CELLS = {
-    "from pathlib import Path; from repro.files import write_json; write_json({}, Path('params.yaml') / 'x' / 'y')": (
-        "NotADirectoryError: params.yaml/x: not a directory"
-    ),
-    "from repro.notebook import check; check('A B', True)": "ValueError: check 'A B': a name is lower-case letters",
-    "open('nowhere.csv')": None,
-    "from repro.pipeline.seconds import in_words; in_words(float('nan'))": None,
-}
-
-
-def test_a_cell_shows_what_is_expected_of_our_code_in_a_sentence_and_other_errors_whole():
-    script = (
-        "from IPython.core.interactiveshell import InteractiveShell as Shell; import sys; shell = Shell.instance()\n"
-    )
-    script += "shell.run_cell('%colors NoColor\\nimport repro')\n"
-    script += "for cell in sys.argv[1:]:\n    print('NEXT')\n    shell.run_cell(cell)"
-    done = subprocess.run([sys.executable, "-c", script, *CELLS], cwd=ROOT, capture_output=True, text=True)
-    shown = [text.strip() for text in done.stdout.split("NEXT\n")[1:]]
-    for text, said in zip(shown, CELLS.values(), strict=True):
-        assert ("Traceback" in text) is (said is None), text
-        assert said is None or (text.startswith(said) and "\n" not in text), text

@@ -2,16 +2,13 @@
 
 An exception whose text is written for the user is a `Refused`. Where nothing catches one, Python prints its sentence
 alone, and so does Jupyter under a cell: that is what a script around `repro.trl`, or a notebook run by hand, shows. A
-command line's `main` is a `command`, which also finds words for the system's own errors; so does Jupyter, where they
-come out of our code. Anything else is a fault of ours, and keeps its traceback.
+command line's `main` is a `command`, which also finds words for the system's own errors. Anything else is a fault of
+ours, and keeps its traceback.
 """
 
 import argparse
-import builtins
 import errno
 import functools
-import io
-import linecache
 import os
 import re
 import signal
@@ -26,7 +23,6 @@ from repro import stops
 
 WORDS = {int: "whole number", float: "number"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of a file
-HANDLES = (errno.EMFILE, errno.ENFILE)
 TORCH_FULL = re.compile(r"can't allocate memory|out of memory|tried to allocate")
 INTERRUPTED = f"interrupted; {stops.TAKES_UP}"
 WHEEL = Path(__file__).with_name("shipped").is_dir()  # installed from a wheel: there is no Makefile
@@ -75,8 +71,6 @@ def command(
 
     @functools.wraps(main)
     def told(*arguments: Any, **options: Any) -> int:
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-            sys.stdout.reconfigure(errors="backslashreplace")  # a screen of ASCII, as stderr has it
         with stops.listening():
             try:
                 return main(*arguments, **options) or 0
@@ -111,26 +105,13 @@ def sentence(error: BaseException) -> str | None:
         error = " ".join(str(error).split())[:200]
         return f"out of memory ({error or 'no more to be had'}): lower the sizes asked for, or use a larger machine"
     if isinstance(error, OSError) and error.errno in FULL:
-        return f"no space left on the disk{_of(error)}: free some, then run the same command again"
-    if isinstance(error, OSError) and error.errno in HANDLES:
-        return "too many open files: end what holds some, or raise the limit (`ulimit -n`)"
-    if isinstance(error, OSError) and error.errno == errno.EROFS and error.filename is not None:
-        return f"{error.filename}: read-only file system: make it writable, then run the same command again"
+        of = f" of {error.filename}" if error.filename else ""
+        return f"no space left on the disk{of}: free some, then run the same command again"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
     if isinstance(error, OSError) and error.errno is None and str(error):
         return " ".join(str(error).split())  # of a library, which names the file
     return None
-
-
-def of_system(name: str, text: str) -> str | None:
-    """The words for an exception of the system's that another process has told of by its name and text, as a notebook's
-    kernel does; None if it was none."""
-    kind = getattr(builtins, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, OSError | MemoryError)):
-        return None
-    known = re.fullmatch(r"\[Errno (\d+)\] (.*?)(?:: '(.*)')?", text, re.DOTALL)
-    return sentence(OSError(int(known[1]), *known.groups()[1:]) if known else kind(text))
 
 
 def number(kind: type, low: float, high: float) -> Callable[[str], Any]:
@@ -161,53 +142,13 @@ def brief(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _of(error: OSError) -> str:
-    return f" of {error.filename}" if error.filename else ""
-
-
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     ours = spec is not None and spec.name.startswith("repro.")  # python -m repro.…
     if issubclass(kind, Refused) or (ours and sentence(error)):
         print(f"repro: {sentence(error)}", file=sys.stderr)
-    elif ours and issubclass(kind, KeyboardInterrupt):  # while modules are being imported
-        print(f"repro: {INTERRUPTED}", file=sys.stderr)
     else:
         _usual(kind, error, trace)
 
 
 _usual, sys.excepthook = sys.excepthook, _hook
-
-
-def in_notebook(error: BaseException, trace: TracebackType | None) -> str | None:
-    """The words for a failure under a cell; None where the traceback says more: for a fault of ours, and for whatever
-    happened in the cell's own code. A ValueError counts as expected if a `raise` of ours made it, as a check of what it
-    was given, and not if it fell out of a computation."""
-    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace)]
-    ours = [Path(__file__).parent in Path(file).parents for file, _ in places]
-    if not any(ours):
-        return None
-    if type(error) is ValueError:
-        checked = ours[-1] and linecache.getline(*places[-1]).lstrip().startswith("raise ")
-        return " ".join(str(error).split()) if checked else None
-    return sentence(error)
-
-
-def _show_in_notebooks() -> None:
-    """Let Jupyter show such words in place of a traceback, as it shows a `Refused`; `%debug` still finds the place."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    shown = getattr(shell, "InteractiveTB", None)
-    if shown is None:
-        return
-    usual = shown.structured_traceback
-
-    def structured(
-        kind: type, error: BaseException, trace: TracebackType | None = None, *rest: Any, **more: Any
-    ) -> Any:
-        said = in_notebook(error, trace)
-        return [f"{kind.__name__}: {said}"] if said else usual(kind, error, trace, *rest, **more)
-
-    shown.structured_traceback = structured
-
-
-_show_in_notebooks()

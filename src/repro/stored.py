@@ -3,7 +3,7 @@
 Apart from repro.files, which is code of every stage: a change there would make all that is trained out of date.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,24 +29,14 @@ def read_stored(path: Path, remedy: str, kind: Any) -> Any:
 
 def checked(content: Any, path: Path, remedy: str, kind: Any) -> Any:
     """`content`, which was read from `path`, if it is of `kind`; Unreadable if it is not, as for `read_stored`."""
+    adapter = _of_keys(tuple(kind.items())) if isinstance(kind, Mapping) else _of_type(kind)
     try:
-        _adapter(kind).validate_python(content)
+        adapter.validate_python(content)
     except ValidationError as error:
-        raise Unreadable(f"{path} cannot be read ({_why(error, content)}): {remedy}") from error
+        first = error.errors()[0]
+        place, given = ".".join(map(str, first["loc"])), brief(first["input"], 40)
+        raise Unreadable(f"{path} cannot be read ({place} is {given}: {first['msg']}): {remedy}") from error
     return content
-
-
-def is_of(kind: Any, content: Any) -> bool:
-    """Whether `content` is of `kind`, for a file that is made anew where it is not."""
-    try:
-        _adapter(kind).validate_python(content)
-    except ValidationError:
-        return False
-    return True
-
-
-def _adapter(kind: Any) -> TypeAdapter:
-    return _of_keys(tuple(kind.items())) if isinstance(kind, Mapping) else _of_type(kind)
 
 
 @cache
@@ -58,23 +48,3 @@ def _of_keys(kinds: tuple[tuple[str, Any], ...]) -> TypeAdapter:
 def _of_type(kind: Any) -> TypeAdapter:
     model = isinstance(kind, type) and issubclass(kind, BaseModel)  # which has a configuration of its own
     return TypeAdapter(kind, config=None if model else STRICT)
-
-
-def _why(error: ValidationError, content: Any) -> str:
-    """Pydantic's first error: the place, what stands there, and what should."""
-    first = error.errors()[0]
-    place = ".".join(_place(content, first["loc"], first["type"] == "missing"))
-    if first["type"] == "missing":
-        return f"it has no {place}"
-    message = " ".join(first["msg"].removeprefix("Value error, ").partition(" or instance of ")[0].split())
-    return f"{place or 'it'} is {brief(first['input'], 40)}: {message[:1].lower()}{message[1:150]}"
-
-
-def _place(value: Any, location: Sequence[Any], missing: bool) -> list[str]:
-    """The parts of a location that lead through a value; pydantic names alternatives of a type among them."""
-    parts = []
-    for part in location:
-        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
-            value = value[part]
-            parts.append(part)
-    return [str(part) if str(part).isprintable() else repr(part) for part in (*parts, *location[-1:] * missing)]

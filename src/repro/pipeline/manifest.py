@@ -14,9 +14,9 @@ from typing import Any
 
 from repro import arms, paths
 from repro.closure import closure, code_hash, notebook_hash, notebook_modules, text_hash
+from repro.files import read_json
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings, SettingsError
-from repro.stored import is_of
 
 
 def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = None) -> dict[str, Any]:
@@ -124,11 +124,7 @@ def write_manifests(settings: Settings) -> list[Path]:
 def read_manifest(name: str, folder: Path = paths.MANIFESTS) -> dict[str, Any] | None:
     """The manifest of a stage, or None if it was never written."""
     path = folder / f"{name}.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (ValueError, RecursionError):
-        return None  # cut: it only explains why a stage runs
-    return content if is_of(dict.fromkeys(("settings", "notebook", "modules", "runs"), dict), content) else None
+    return read_json(path, "delete it", ("settings", "notebook", "modules", "runs")) if path.exists() else None
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from repro import paths, stops
 from repro.engine.workers import end_with
-from repro.errors import Refused, of_system
+from repro.errors import Refused
+from repro.files import write_text
 from repro.notebook import failed as failed_checks
-from repro.pipeline.manifest import differences, manifest, read_manifest
+from repro.pipeline.manifest import differences, manifest, manifest_text, read_manifest
 from repro.pipeline.seconds import note
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
@@ -50,7 +51,7 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     if stage.report:
         _render(stage, settings, now, executed, seconds)
     note(settings.scale, stage.name, time.monotonic() - started)
-    _remember(stage, now)
+    write_text(manifest_text(now), LAST_RUN / f"{stage.name}.json")
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
@@ -134,9 +135,8 @@ def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any
             word = stops.WORDS[stops.number_of(stop)]
             raise type(stop)(f"{name}: {word}; {TAKES_UP}") from None
         except papermill.PapermillExecutionError as error:
-            said = of_system(error.ename, error.evalue) or f"{error.ename}: {error.evalue}"
             raise StageFailed(
-                f"{name}: {said} (cell {error.exec_count} of "
+                f"{name}: {error.ename}: {error.evalue} (cell {error.exec_count} of "
                 f"{os.path.relpath(executed, paths.ROOT)}, which has the full traceback)"
             ) from None
         except (RuntimeError, DeadKernelError) as error:
@@ -200,8 +200,3 @@ def _say_what_it_rests_on(stage: Stage, executed: Path) -> None:
             1, {"cell_type": "markdown", "id": "rests-on", "metadata": {}, "source": [f"**{said}**"]}
         )
         executed.write_text(json.dumps(content), encoding="utf-8")
-
-
-def _remember(stage: Stage, now: dict[str, Any]) -> None:
-    LAST_RUN.mkdir(parents=True, exist_ok=True)
-    (LAST_RUN / f"{stage.name}.json").write_text(json.dumps(now, indent=1, sort_keys=True))
