@@ -116,15 +116,12 @@ def test_a_scale_may_set_what_the_section_leaves_at_its_default():
         ({"evaluation.generation_gflops": 1e4, "evaluation.budget_gflops": 1e4}, ["generation_gflops 10000.0", "part"]),
         ({"policy.demonstrations.direct": 0.8, "policy.demonstrations.wordy": 0.3}, ["policy.demonstrations", "wordy"]),
         ({"seeds": [0, 1, 0]}, ["seeds", "[0, 1, 0]", "twice"]),
-        ({"theory.sgd.n_points": 2}, ["theory.sgd", "n_points 2 is below dimension 10"]),
         ({"theory.lower_bound.epsilon": 2.0}, ["theory.lower_bound", "epsilon 2.0 at lipschitz 1.0", "no bound"]),
-        ({"language_model.samples": 10**6}, ["language_model", "samples 1000000 × max_new_tokens 64", "fits"]),
         ({"statistics.levels": [0.496, 0.504]}, ["statistics.levels.0", "0.496 is no whole percent"]),
         ({COST_AWARE: [{"cost_aware": {"beta": 1.5}}]}, ["arms.cost-aware", "cost_aware.beta", "1.5"]),
         ({"engine.rollouts_per_step": 128, "arms.grpo.plan": {"uniform": {"group_size": 7}}}, ["arms.grpo", "of 7"]),
-        # titles that look alike
-        ({"arms.zvf.title": "GRPO\u200b"}, ["is that of grpo too"]),
-        ({"arms.zvf.title": "\u200b"}, ["shows nothing; write a title"]),
+        # two titles alike
+        ({"arms.zvf.title": "GRPO"}, ["is that of grpo too"]),
     ],
     ids=first_key,
 )

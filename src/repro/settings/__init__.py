@@ -20,28 +20,3 @@ from repro.settings.schema import (
     weight_at,
 )
 from repro.settings.studies import Fidelity, Mix
-
-__all__ = [
-    "ON_VERL",
-    "SCHEDULING",
-    "WORDS",
-    "Arm",
-    "Engine",
-    "Evaluation",
-    "Family",
-    "Fidelity",
-    "Mix",
-    "Policy",
-    "Settings",
-    "SettingsError",
-    "Statistics",
-    "Task",
-    "check_parameters",
-    "load",
-    "merge",
-    "nearest",
-    "parse",
-    "stored",
-    "validated",
-    "weight_at",
-]

@@ -3,19 +3,12 @@
 Every number has bounds: what lies beyond them is a slip, cannot be allocated, or is no seed to numpy.
 """
 
-import math
-import re
-import unicodedata
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-# Nothing is seen of these, though Unicode counts them as letters, marks and symbols.
-UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
 LARGEST = 10**6  # of any count
 SMALLEST = 1e-15  # of any number above 0; its inverse is the largest of any
-ENTRIES = 2**28  # of any array: 2 GiB in double precision
 NAME = r"^[a-z][a-z0-9_-]*$"  # to YAML 1.2, by which DVC reads the file, 1e5 and 0o17 are numbers
 NAMES = "a name is at most 64 lower-case letters, digits, hyphens and underscores, and begins with a letter"
 
@@ -50,29 +43,3 @@ ArmNames = Annotated[list[str], Distinct]
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-def as_seen(text: str) -> str:
-    """What a reader can tell apart in a text: without invisible characters, its blanks and its letters in one form."""
-    plain = unicodedata.normalize("NFKC", UNSEEN.sub("", text))
-    return " ".join("".join(each for each in plain if unicodedata.category(each) != "Cf").split())
-
-
-def require_words_apart(where: str, titles: Mapping[str, str]) -> None:
-    """ValueError if one of {name: title} is empty to the eye, or looks like another."""
-    of: dict[str, str] = {}
-    for name, title in titles.items():
-        if not (seen := as_seen(title)):
-            raise ValueError(f"{where}.{name}.title {title!r} shows nothing; write a title")
-        if (other := of.setdefault(seen, name)) != name:
-            raise ValueError(
-                f"{where}.{name}.title {title!r} is that of {other} too, and tables and figures could not tell them "
-                "apart; change one"
-            )
-
-
-def require_room(**sizes: int) -> None:
-    """ValueError if an array of these sizes cannot be allocated on a common machine."""
-    if math.prod(sizes.values()) > ENTRIES:
-        product = " × ".join(f"{name} {size}" for name, size in sizes.items())
-        raise ValueError(f"{product} is more than fits into memory ({ENTRIES} numbers); lower one of them")

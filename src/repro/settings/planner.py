@@ -1,8 +1,6 @@
 """The planner's assumptions: section `planner` of params.yaml, whose comments give the reason for each number."""
 
-from pydantic import model_validator
-
-from repro.settings.fields import Count, NonNegative, Part, Positive, Section, Seed, require_room
+from repro.settings.fields import Count, NonNegative, Part, Positive, Section, Seed
 
 
 class Assumptions(Section):
@@ -64,8 +62,3 @@ class Assumptions(Section):
     checkpoint_gbps: Positive
     checkpoint_every: Count
     other_share: NonNegative
-
-    @model_validator(mode="after")
-    def batches_fit(self):
-        require_room(batches=self.batches, groups=self.groups)
-        return self

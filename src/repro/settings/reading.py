@@ -96,8 +96,7 @@ def _sentence(error: ValidationError) -> str:
     """Pydantic's first error as one sentence about a key of params.yaml."""
     errors = error.errors()
     first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])  # misspelt: also missing
-    place = ".".join(str(part) if str(part).isprintable() else repr(part) for part in first["loc"])
-    place = place if len(place) < 100 else f"{place[:99]}…"
+    place = brief(".".join(map(str, first["loc"])), 100)[1:-1]
     if first["type"] == "extra_forbidden":
         fields = _fields_at(first["loc"][:-1])
         return f"unknown key {place!r}{nearest(str(first['loc'][-1]), fields)}"

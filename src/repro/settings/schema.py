@@ -26,9 +26,6 @@ from repro.settings.fields import (
     Share,
     Source,
     Temperature,
-    as_seen,
-    require_room,
-    require_words_apart,
 )
 from repro.settings.planner import Assumptions
 from repro.settings.studies import Drift, Fidelity, LanguageModel, Mix, Parity, Profile
@@ -164,8 +161,6 @@ class Policy(Section):
                 f"policy.hidden {self.hidden} over policy.heads {self.heads} is odd, and rotary positions come in "
                 "pairs; change one of them"
             )
-        require_room(layers=self.layers, hidden=self.hidden, weights_each=13 * self.hidden)
-        require_room(batch=self.batch, max_length=self.max_length, hidden=self.hidden)
         return self
 
 
@@ -351,10 +346,10 @@ class Settings(Section):
         if both:
             raise ValueError(f"more_arms.{both[0]} is in arms too; keep one of the two entries")
         for where, entries in (("arms", self.all_arms), ("mixes", self.mixes)):
-            require_words_apart(where, {name: entry.title for name, entry in entries.items()})
-        for name, arm in self.all_arms.items():
-            if not as_seen(arm.group):
-                raise ValueError(f"{self.place_of(name)}.group is empty; it is the heading in tables and figures")
+            of: dict[str, str] = {}
+            for name, entry in entries.items():
+                if (other := of.setdefault(entry.title, name)) != name:
+                    raise ValueError(f"{where}.{name}.title {entry.title!r} is that of {other} too; change one")
         return self
 
     @model_validator(mode="after")
@@ -366,18 +361,6 @@ class Settings(Section):
                 f"policy.max_length {self.policy.max_length} must exceed engine.max_new_tokens "
                 f"{self.engine.max_new_tokens} by the length of the longest prompt, {longest}"
             )
-        for name in self.all_arms:
-            require_room(rollouts_per_step=self.engine_of(name).rollouts_per_step, tokens=self.engine.max_new_tokens)
-        queries, held_out = self.task.train_queries, self.task.evaluation_queries
-        require_room(train_queries=queries, profile_samples=self.profile.samples)
-        require_room(planner_pool=self.planner.pool, profile_samples=self.profile.samples)
-        require_room(train_queries=queries, drift_samples=self.drift.samples)
-        require_room(evaluation_queries=held_out, final_samples=self.evaluation.final_samples)
-        require_room(evaluation_queries=held_out, samples=self.evaluation.samples)
-        require_room(
-            queries=self.fidelity.queries, group_size=self.fidelity.group_size, tokens=self.engine.max_new_tokens
-        )
-        require_room(batch_rollouts=self.evaluation.batch_rollouts, tokens=self.engine.max_new_tokens)
         return self
 
     @property

@@ -17,7 +17,6 @@ from repro.settings.fields import (
     Source,
     Temperature,
     Title,
-    require_room,
 )
 
 
@@ -75,12 +74,6 @@ class LanguageModel(Section):
     max_new_tokens: Count
     temperature: Temperature
     seed: Seed
-
-    @model_validator(mode="after")
-    def responses_fit(self):
-        queries = len(self.terms) * self.sums_each + self.word_problems
-        require_room(queries=queries, samples=self.samples, max_new_tokens=self.max_new_tokens)
-        return self
 
 
 class Mix(Section):

@@ -13,24 +13,15 @@ from repro.settings.errors import SettingsError
 def read_mapping(path: Path) -> Any:
     """The content of a YAML file; SettingsError if it cannot be read, with the line where there is one."""
     try:
-        return YAML(typ="safe", pure=True).load(_text(path))
-    except SettingsError:
-        raise
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise SettingsError(f"{path.name}, line {line}: a byte that is not UTF-8; save the file as UTF-8") from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise SettingsError(f"{path.name} is not valid YAML{line}: {brief(error.problem or error.context)}") from error
     except (YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise SettingsError(f"{path.name} is not valid YAML: {why or type(error).__name__}") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise SettingsError(f"{path.name}, line {line}: a byte that is not UTF-8; save the file as UTF-8") from None
-    except (OSError, ValueError) as error:  # the latter: no name of a file
-        why = getattr(error, "strerror", None) or str(error)
-        raise SettingsError(f"{path} cannot be read: {why.lower()}") from error
+        raise SettingsError(f"{path.name} is not valid YAML: {' '.join(str(error).split())[:300]}") from error

@@ -1,6 +1,6 @@
 """The parameters of the theory notebooks, one section for each notebook `theory/<name>.ipynb`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -14,23 +14,12 @@ from repro.settings.fields import (
     Section,
     Seed,
     Share,
-    require_room,
 )
 
 Several = Annotated[int, Field(ge=2, le=LARGEST)]
 
 
-class Study(Section):
-    """The parameters of one notebook."""
-
-    @model_validator(mode="after")
-    def arrays_fit(self):
-        sizes = {name: value for name, value in self if type(value) is int and name != "seed"}
-        require_room(**dict(sorted(sizes.items(), key=lambda entry: -entry[1])[:2]))  # arrays have two long axes
-        return self
-
-
-class SgdTheory(Study):
+class SgdTheory(Section):
     """Parameters of notebooks/theory/sgd.ipynb, all ours; the paper's values were not available to us."""
 
     n_points: Several
@@ -44,28 +33,8 @@ class SgdTheory(Study):
     radius: Positive
     seed: Seed
 
-    @model_validator(mode="after")
-    def ends_and_points_fit(self):
-        return _determined(_ordered(self, also_equal=True))
 
-
-def _ordered(study: Any, also_equal: bool) -> Any:
-    """The study; ValueError if the lowest norm or cost is not below the highest, or `also_equal`."""
-    for name in ("norm", "cost"):
-        low, high = getattr(study, f"{name}_low"), getattr(study, f"{name}_high")
-        if low > high or (low == high and not also_equal):
-            raise ValueError(f"{name}_low {low} is not below {name}_high {high}; swap them, or move one")
-    return study
-
-
-def _determined(study: Any) -> Any:
-    """The study; ValueError if its points do not determine the minimiser of least squares."""
-    if study.n_points < study.dimension:
-        raise ValueError(f"n_points {study.n_points} is below dimension {study.dimension}; raise it")
-    return study
-
-
-class SgdRegimesTheory(Study):
+class SgdRegimesTheory(Section):
     """Parameters of notebooks/theory/sgd_regimes.ipynb; all are our assumptions.
 
     Norms and costs are log-normal: `norm_spread` and `cost_spread` are the standard deviations of their logarithms,
@@ -85,17 +54,8 @@ class SgdRegimesTheory(Study):
     dramatic_points: Annotated[list[Annotated[int, Field(ge=5, le=LARGEST)]], Field(min_length=1)]
     seed: Seed
 
-    @model_validator(mode="after")
-    def the_threshold_lies_below_the_positive_regime(self):
-        if self.norm_spread >= self.correlation * self.cost_spread:
-            raise ValueError(
-                f"norm_spread {self.norm_spread} is not below correlation × cost_spread "
-                f"{self.correlation * self.cost_spread:.3g}: costs then never outgrow norms"
-            )
-        return self
 
-
-class ProxyTheory(Study):
+class ProxyTheory(Section):
     """Parameters of notebooks/theory/proxy.ipynb, all our assumptions. `n_groups` and `group_size`: the batch of the
     noise ablation; `beta`: its smoothing."""
 
@@ -111,12 +71,8 @@ class ProxyTheory(Study):
     beta: Annotated[float, Field(gt=0, le=1)]
     seed: Seed
 
-    @model_validator(mode="after")
-    def ends_are_apart(self):
-        return _ordered(self, also_equal=False)
 
-
-class LowerBoundTheory(Study):
+class LowerBoundTheory(Section):
     """Parameters of notebooks/theory/lower_bound.ipynb, all our assumptions. `spread`: highest over lowest cost of the
     simulated instances; the bound is above zero only if n_components is a few times (lipschitz/epsilon)²."""
 
@@ -140,7 +96,7 @@ class LowerBoundTheory(Study):
         return self
 
 
-class SubsetTheory(Study):
+class SubsetTheory(Section):
     """Parameters of notebooks/theory/subset.ipynb, all ours; the paper gives no instances. `tail`: exponent of the
     Pareto draws; `budgets`: fractions of the sum of norms left out, increasing from 0."""
 
@@ -154,14 +110,8 @@ class SubsetTheory(Study):
     n_trials: Several
     seed: Seed
 
-    @model_validator(mode="after")
-    def budgets_rise_from_zero(self):
-        if self.budgets[0] != 0 or any(a >= b for a, b in zip(self.budgets, self.budgets[1:], strict=False)):
-            raise ValueError(f"theory.subset.budgets {self.budgets} must start with 0.0 and increase; sort them")
-        return _determined(self)
 
-
-class VarianceTheory(Study):
+class VarianceTheory(Section):
     """Parameters of notebooks/theory/variance.ipynb. Group size and n (`keep`) are the paper's; the Beta distribution
     of success rates matches its 70% of groups with a signal; everything else is ours."""
 
@@ -181,9 +131,7 @@ class VarianceTheory(Study):
     seed: Seed
 
     @model_validator(mode="after")
-    def sizes_fit(self):
-        if self.keep > self.group_size:
-            raise ValueError(f"keep {self.keep} is above group_size {self.group_size}; keep at most the whole group")
+    def responses_are_enumerable(self):
         if self.length > 12 or self.vocabulary**self.length > 4096:
             raise ValueError(
                 f"vocabulary {self.vocabulary} to the power of length {self.length} is over 4096 responses, all of "
@@ -192,7 +140,7 @@ class VarianceTheory(Study):
         return self
 
 
-class GroupSizeTheory(Study):
+class GroupSizeTheory(Section):
     """Parameters of notebooks/theory/group_size.ipynb, all ours; the paper gives none of them.
 
     Difficulty is Beta(alpha, beta); K = samples per query; group sizes in rollouts; `unsolvable_share` of the queries
@@ -213,13 +161,6 @@ class GroupSizeTheory(Study):
     n_queries: Count
     n_trials: Several
     seed: Seed
-
-    @model_validator(mode="after")
-    def sizes_are_ordered(self):
-        if self.smallest > min(self.uniform, self.largest):
-            above = f"uniform {self.uniform} or largest {self.largest}"
-            raise ValueError(f"smallest {self.smallest} is above {above}; lower it")
-        return self
 
 
 class Theory(Section):
