@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
 
 import numpy as np
 import pandas as pd
@@ -73,7 +72,7 @@ def locked(place: Path) -> tuple[Path, Callable]:
     out = "    - path: results/policy\n      hash: md5\n      md5: 30ee740466b32bfbbfa0c58145a6c914.dir\n"
     text = f"schema: '2.0'\nstages:\n  policy:\n    cmd: python\n    outs:\n{3 * out}"  # half ends in the second path
     (place / "dvc.lock").write_text(text)
-    return place / "dvc.lock", lambda: (lock.recorded_dependencies(), lock.recorded_outputs())
+    return place / "dvc.lock", lock.recorded_dependencies
 
 
 def declared(place: Path) -> tuple[Path, Callable]:
@@ -151,7 +150,6 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     if made in (locked, declared):
         monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(paths, "PANELS", tmp_path)
-    monkeypatch.setattr(lock, "WRITTEN", 0.0)
     read()
     refused = 0
     for name, content in damaged(path.read_bytes()).items():
@@ -197,22 +195,6 @@ def test_an_edit_of_dvc_yaml_that_makes_no_stages_is_one_sentence(good, bad, sai
         read()
     monkeypatch.undo()
     stage._declared.cache_clear()
-
-
-def test_a_lock_that_another_dvc_is_writing_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "ROOT", tmp_path)
-    path = tmp_path / "dvc.lock"
-    path.write_text("")  # as DVC begins
-    Timer(0.3, path.write_text, ["schema: '2.0'\nstages: {}\n"]).start()
-    assert lock.recorded_stages() == {}
-    monkeypatch.setattr(lock, "WRITTEN", 0.2)
-    for text, said in {
-        "": "it is empty",
-        "schema: '2.0'\nstages:\n  policy:\n    cmd: x": "its last line is cut",
-    }.items():
-        path.write_text(text)
-        with pytest.raises(Unreadable, match=rf"{said}\): restore it, as with `git checkout dvc\.lock`"):
-            lock.recorded_stages()
 
 
 def test_a_line_of_json_may_hold_what_ends_a_line_elsewhere(tmp_path):

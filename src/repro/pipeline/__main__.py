@@ -7,12 +7,12 @@ where another copy of the package is installed, this starts again with the proje
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from repro import paths
-from repro import settings as settings_module
 from repro.errors import brief, command
-from repro.pipeline.copies import check_copy
+from repro.settings import Settings, SettingsError, load
 
 MARK = "REPRO_OWN_CODE"  # set once started again, so that it is tried once
 
@@ -22,40 +22,29 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status 0, or 1 with an error message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m repro.pipeline", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check", help="check the settings, as `manifest` does, and DVC's files; write nothing")
-    commands.add_parser("manifest", help="check the settings and write what each stage depends on")
-    for name, text in (("run", "run one stage"), ("why", "print what changed since a stage's last run")):
+
+    def add(name: str, act: Callable[[argparse.Namespace, Settings], int], text: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
+        command.set_defaults(act=act)
+        return command
+
+    add("check", _check, "check the settings, as `manifest` does, and DVC's files; write nothing")
+    add("manifest", _manifest, "check the settings and write what each stage depends on")
+    for name, text in (("run", "run one stage"), ("why", "print what changed since a stage's last run")):
+        command = add(name, _stage, text)
         command.add_argument("stage", type=_name, help="as in dvc.yaml: policy, report@grpo (or report grpo), …")
         command.add_argument("item", nargs="?", help="the part after the @: an arm, a theory group")
-    verifying = commands.add_parser("verify", help="compare the data and figures with the committed ones")
+    verifying = add("verify", _verify, "compare the data and figures with the committed ones")
     verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; default: HEAD")
-    indexing = commands.add_parser("index", help="write reports/index.html and print its path")
+    indexing = add("index", _index, "write reports/index.html and print its path")
     indexing.add_argument("--open", action="store_true", help="open it in the browser, if there is a display")
-    planning = commands.add_parser("plan", help="print which stages `dvc repro` will run, and how long that takes")
+    planning = add("plan", _plan, "print which stages `dvc repro` will run, and how long that takes")
     planning.add_argument("targets", nargs="*", help="as for dvc repro; default: every stage")
-    touring = commands.add_parser("tour", help="train the sampler of a file beside GRPO and ZVF, and show a page of it")
+    touring = add("tour", _tour, "train the sampler of a file beside GRPO and ZVF, and show a page of it")
     touring.add_argument("file", nargs="?", type=Path, default=paths.ROOT / "examples" / "own_sampler.py")
-    commands.add_parser("seconds", help="keep what stages took here in configs/seconds.json, for estimates elsewhere")
+    add("seconds", _seconds, "keep what stages took here in configs/seconds.json, for estimates elsewhere")
     options = parser.parse_args(arguments)
-    if options.command == "verify":
-        return _verify(options.revision)
-    if options.command == "tour":
-        return _tour(options.file)
-    if options.command in ("manifest", "run"):
-        check_copy()
-    settings = settings_module.load()
-    if options.command == "check":
-        return _check(settings)
-    if options.command == "manifest":
-        return _manifest(settings)
-    if options.command == "index":
-        return _index(settings, options.open)
-    if options.command == "plan":
-        return _plan(settings, options.targets)
-    if options.command == "seconds":
-        return _seconds()
-    return _stage(options, settings)
+    return options.act(options, load())
 
 
 def _name(stage: str) -> str:
@@ -63,7 +52,7 @@ def _name(stage: str) -> str:
     return stage.rpartition(":")[2]
 
 
-def _check(settings: settings_module.Settings) -> int:
+def _check(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.lock import recorded_stages
     from repro.pipeline.manifest import check
 
@@ -72,14 +61,14 @@ def _check(settings: settings_module.Settings) -> int:
     return 0
 
 
-def _manifest(settings: settings_module.Settings) -> int:
+def _manifest(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.manifest import write_manifests
 
     print(f"scale {settings.scale}: {len(write_manifests(settings))} stages")
     return 0
 
 
-def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
+def _plan(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.manifest import manifest, manifest_text
     from repro.pipeline.plan import needed_for, will_run
     from repro.pipeline.seconds import in_words, known_seconds, needed_by
@@ -87,9 +76,9 @@ def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
 
     declared = all_stages(settings)
     addresses = {name for stage in declared for name in (stage.kind, stage.address)}
-    if unknown := [target for target in targets if target not in addresses]:
-        raise settings_module.SettingsError(f"dvc.yaml has no stage {brief(unknown[0])}: `dvc stage list` shows all")
-    stages = needed_for(targets, declared)
+    if unknown := [target for target in options.targets if target not in addresses]:
+        raise SettingsError(f"dvc.yaml has no stage {brief(unknown[0])}: `dvc stage list` shows all")
+    stages = needed_for(options.targets, declared)
     names = will_run(stages, {stage.name: manifest_text(manifest(stage, settings)) for stage in stages})
     known = known_seconds(settings.scale)
     for stage in stages:
@@ -101,25 +90,25 @@ def _plan(settings: settings_module.Settings, targets: list[str]) -> int:
     return 0
 
 
-def _seconds() -> int:
+def _seconds(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.seconds import TABLE, keep_seconds
 
     print(TABLE, *(f"{scale}: {count} stages" for scale, count in keep_seconds().items()), sep="\n")
     return 0
 
 
-def _index(settings: settings_module.Settings, show: bool) -> int:
+def _index(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.pages import sections
     from repro.report.index import write_index
 
-    _show(write_index(sections=sections(settings)), show)
+    _show(write_index(sections=sections(settings)), options.open)
     return 0
 
 
-def _tour(file: Path) -> int:
+def _tour(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.tour import tour
 
-    _show(tour(file))
+    _show(tour(options.file))
     return 0
 
 
@@ -132,30 +121,30 @@ def _show(page: Path, show: bool = True) -> None:
         webbrowser.open(page.resolve().as_uri())
 
 
-def _verify(revision: str) -> int:
+def _verify(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.verify import verify
 
-    outcome = verify(revision, settings_module.load().statistics.confidence)
+    outcome = verify(options.revision, settings.statistics.confidence)
     print(outcome.sentences())
     return 0 if outcome.holds else 1
 
 
-def _stage(options: argparse.Namespace, settings: settings_module.Settings) -> int:
-    from repro.pipeline.lock import recorded
+def _stage(options: argparse.Namespace, settings: Settings) -> int:
+    from repro.pipeline.lock import md5, recorded_dependencies
     from repro.pipeline.manifest import manifest, manifest_text
     from repro.pipeline.run import reason, run_stage
     from repro.pipeline.stage import stage as find_stage
 
     kind, _, item = options.stage.partition("@")
     if item and options.item:
-        raise settings_module.SettingsError(f"{options.stage} names its item: leave out {options.item}")
+        raise SettingsError(f"{options.stage} names its item: leave out {options.item}")
     stage = find_stage(kind, settings, options.item or item or None)
     if options.command == "why":
         now = manifest(stage, settings)
         same = (
             "will not run for its settings or code, which are those of dvc.lock (`dvc status` also looks at its data)"
         )
-        print(f"{stage.name} {same if recorded([manifest_text(now)])[0] else reason(stage, now)}")
+        print(f"{stage.name} {same if md5(manifest_text(now)) in recorded_dependencies() else reason(stage, now)}")
         return 0
     run_stage(stage, settings)
     return 0

@@ -1,7 +1,6 @@
-"""The order of the reports and their links: the index, which the pipeline writes, a page's neighbours, its arms' pages,
-and the pages that a report is made of."""
+"""The order of the reports and their links: a page's neighbours, and its arms' pages."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from repro.pipeline.stage import Stage, all_stages
 from repro.report.index import group_order
@@ -40,16 +39,3 @@ def arm_links(settings: Settings) -> Mapping[str, str]:
     """{an arm's title: its report}, for the cells of tables."""
     reports = [stage for stage in in_order(settings) if stage.kind == "report"]
     return {settings.arms[stage.item].title: stage.report.name for stage in reports}
-
-
-def check_parts(stage: Stage, made: Collection[str]) -> None:
-    """ValueError if the pages that a notebook makes are not those among the stage's outs, which DVC keeps."""
-    declared = {out.rpartition("/")[2] for out in stage.outs if out.endswith(".html")}
-    if declared != set(made):
-        lacking, extra = sorted(set(made) - declared), sorted(declared - set(made))
-        what = [f"add {', '.join(lacking)}"] if lacking else []
-        what += [f"remove {', '.join(extra)}"] if extra else []
-        raise ValueError(
-            f"its notebook's tags page:NAME make other pages than the outs of {stage.kind} in dvc.yaml declare: "
-            f"{' and '.join(what)} there"
-        )

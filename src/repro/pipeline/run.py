@@ -20,17 +20,11 @@ from repro.settings import Settings
 
 KERNEL_STARTS = 4  # a kernel whose ports were taken dies at start-up; a new one draws new ports
 TAKES_UP = "checkpoints are kept, run it again to resume"
-LEFT = f"ended, as what had started it did; {TAKES_UP}"
-SHELLS = ("sh", "dash", "bash", "zsh", "ksh")
 LAST_RUN = paths.BUILD / "last_run"  # the manifest of each stage's last successful run
 
 
 class StageFailed(Refused):
     """One sentence: which stage, which error, where to find the executed notebook."""
-
-
-class LeftAlone(Refused):
-    """One sentence: the `dvc` that began a stage is gone."""
 
 
 class OtherCode(Refused):
@@ -39,7 +33,8 @@ class OtherCode(Refused):
 
 def run_stage(stage: Stage, settings: Settings) -> None:
     """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
-    end_with(starter(stage.name), lambda: _say_left(stage.name))  # a killed `make repro` must leave nothing running
+    # A killed `make repro` must leave nothing running. A shell may stand between dvc and this, and outlive it.
+    end_with(pipeline_process() or stops.PARENT, lambda: _say_left(stage.name))
     check_code()
     now = manifest(stage, settings, (read_manifest(stage.name) or {}).get("runs"))
     started = time.monotonic()
@@ -55,20 +50,6 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)
     print(f"{stage.name}: done in {seconds:.0f} s", flush=True)
-
-
-def starter(stage: str) -> int:
-    """The process that the stage ends with: the `dvc` around it, since a shell that stands between them may outlive
-    that, as dash does; outside of DVC what started it. LeftAlone where the `dvc` has ended already."""
-    import psutil
-
-    if (dvc := pipeline_process()) is not None:
-        return dvc
-    if "DVC_STAGE" in os.environ:
-        above = [parent for parent in psutil.Process().parents() if parent.pid != 1]
-        if all(parent.name() in SHELLS for parent in above):  # init has taken them over
-            raise LeftAlone(f"{stage}: {LEFT}")
-    return stops.PARENT
 
 
 def pipeline_process() -> int | None:
@@ -148,7 +129,7 @@ def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any
 
 
 def _say_left(stage: str) -> None:
-    print(f"repro: {stage}: {LEFT}", file=sys.stderr, flush=True)
+    print(f"repro: {stage}: ended, as what had started it did; {TAKES_UP}", file=sys.stderr, flush=True)
 
 
 def _ran_a_cell(executed: Path) -> bool:
@@ -160,7 +141,7 @@ def _ran_a_cell(executed: Path) -> bool:
 
 
 def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Path, seconds: float) -> None:
-    from repro.pipeline.pages import arm_links, check_parts, neighbours, sections
+    from repro.pipeline.pages import arm_links, neighbours, sections
     from repro.report.html import render
     from repro.report.index import write_index
     from repro.report.provenance import collect
@@ -175,7 +156,7 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
     )
     try:
-        made = render(
+        render(
             executed,
             stage.report,
             stage.title,
@@ -184,7 +165,6 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
             neighbours=neighbours(stage, settings),
             links=arm_links(settings),
         )
-        check_parts(stage, [path.name for path in made])
     except ValueError as error:
         raise StageFailed(f"{stage.name}: its report cannot be made: {error}") from error
     write_index(stage.report.parent, sections(settings))
