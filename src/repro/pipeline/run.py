@@ -147,12 +147,11 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
     from repro.report.provenance import collect
 
     _say_what_it_rests_on(stage, executed)
-    files = sorted(path for item in stage.data for path in ([item] if item.is_file() else item.rglob("*")))
     provenance = collect(
         settings=now["settings"],
         seeds=now["settings"].get("seeds") or settings.seeds,
         seconds=seconds,
-        data=[path for path in files if path.is_file()],
+        data=[path for path in stage.data if path.exists()],
         command=f"dvc repro {stage.name.replace('-', '@', 1)}",
     )
     try:

@@ -30,7 +30,6 @@ TEMPLATE = Path(__file__).with_name("template")
 LIMIT = 1_000_000  # bytes of one page
 LABEL = 60  # characters of a folded cell's last line
 DROPPED_TAG = "hide"
-WIDGET = "application/vnd.jupyter.widget-view+json"
 SHOUTING = re.compile(r'<span style="color:red;[^"]*">')  # papermill's notice above a notebook that failed
 # An output is shown in the first of these formats that it has. Widgets and scripts are not among them.
 SHOWN = (
@@ -51,7 +50,6 @@ def render(
     provenance: dict,
     *,
     group: str = "results",
-    summary: str = "",
     neighbours: Mapping[str, tuple[str, str]] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> list[Path]:
@@ -59,8 +57,8 @@ def render(
     the pages' paths. Each is written whole or not at all, none if one cannot be made.
 
     `title` replaces the notebook's first heading. `provenance`: the result of `provenance.collect`, shown as the
-    footer. `group`: where the index lists it. `summary`: its line in the index; by default the first sentence of the
-    notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file and title of the `previous` and the
+    footer. `group`: where the index lists it. Its line there is the first sentence of the notebook's
+    text, or of the output of a cell tagged `summary`. `neighbours`: file and title of the `previous` and the
     `next` report, to link to. `links`: {words: file}, to which a cell of a table with just these words leads. The
     answer comes first: the outputs of cells tagged `summary` and `answer`. Cells tagged `hide` are left out; error
     outputs are shown. ValueError with the place and the remedy if the report contains a formula that cannot be
@@ -71,7 +69,6 @@ def render(
     executed_notebook, html = Path(executed_notebook), Path(html)
     notebook = nbformat.read(executed_notebook, as_version=4)
     _drop_first_heading(notebook)
-    _drop_widgets(notebook)
     cells = [c for c in notebook.cells if c.source.strip() and DROPPED_TAG not in c.metadata.get("tags", [])]
     texts: dict[Path, str] = {}
     try:
@@ -81,7 +78,7 @@ def render(
             notebook.cells = part.cells
             page = {
                 "title": part.title or title,
-                "description": (summary if not part.name else "") or _first_sentence(notebook),
+                "description": _first_sentence(notebook),
                 "group": group,
                 "provenance": provenance,
                 "neighbours": neighbours or {},
@@ -92,7 +89,11 @@ def render(
             }
             texts[_file(html, part)] = text = _export(notebook, page, executed_notebook.parent)
             if (size := len(text.encode())) > LIMIT:
-                raise ValueError(_too_large(_file(html, part).name, f"{size / 1e6:.2f}", part.cells))
+                raise ValueError(
+                    f"the page {_file(html, part).name} would be {size / 1e6:.2f} MB, over the limit of "
+                    f"{LIMIT / 1e6:g} MB: show less in it, draw with rasterized=True, or set a section apart with the "
+                    "tag `page:NAME`"
+                )
     except ValueError as error:
         raise ValueError(f"{executed_notebook.name}: {error}") from error
     for path, text in texts.items():
@@ -118,13 +119,6 @@ def _first_sentence(notebook: "NotebookNode") -> str:
                     return first_sentence(text, authored=False)
     sentences = (first_sentence(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
     return next(filter(None, sentences), "")
-
-
-def _drop_widgets(notebook: "NotebookNode") -> None:
-    """Drop widgets without a static form; a text form does not count, it only shows the initial state."""
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {}) or set(o.data) & set(SHOWN[:-1])]
 
 
 def _drop_first_heading(notebook: "NotebookNode") -> None:
@@ -185,24 +179,3 @@ def _last_line(source: str) -> str:
     line = (whole or lines or [""])[-1].strip()
     line += {"(": "…)", "[": "…]", "{": "…}"}.get(line[-1:], "")  # a call over several lines
     return line if len(line) <= LABEL else line[: LABEL - 1] + "…"
-
-
-def _too_large(page: str, megabytes: str, cells: list["NotebookNode"]) -> str:
-    return (
-        f"the page {page} would be {megabytes} MB, over the limit of {LIMIT / 1e6:g} MB; the biggest output is "
-        f"{_biggest(cells)[1]}: show less of it, draw it with rasterized=True, or set a section apart with the tag "
-        "`page:NAME`"
-    )
-
-
-def _biggest(cells: list["NotebookNode"]) -> tuple[int, str]:
-    """Size and description of the largest output, by the format shown."""
-    best = (0, "no output of a cell")
-    for cell in cells:
-        for output in cell.get("outputs", []):
-            data = output.get("data") or {output.output_type: output.get("text") or output.get("traceback") or ""}
-            kind = next((k for k in SHOWN if k in data), next(iter(data), "nothing"))
-            first_line = cell.source.strip().splitlines()[0][:60]
-            size = len("".join(data.get(kind, "")))
-            best = max(best, (size, f"the {kind} of {size / 1e6:.2f} MB from the cell that begins {first_line!r}"))
-    return best

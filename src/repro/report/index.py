@@ -1,13 +1,12 @@
 """The page that lists every report, by group, with its first sentence, date and commit."""
 
-import codecs
 import re
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from repro.files import NotThere, Unreadable, write_whole
+from repro.files import NotThere, write_text
 from repro.paths import REPORTS
 from repro.report.html import TEMPLATE, finish
 from repro.report.library import ensure_library
@@ -22,7 +21,6 @@ GROUPS = {
     "policy": "Base policy",
     "theory": "Theory",
 }
-HEAD = 300_000  # bytes of a report that hold its head, with the font
 
 
 def group_order(groups: Mapping[str, object]) -> list[str]:
@@ -65,8 +63,7 @@ def write_index(reports_dir: Path = REPORTS, sections: Mapping[str, str] | None 
         for group in group_order(groups)
     ]
     page = environment.get_template("index.html.j2").render(groups=shown)
-    write_whole(reports_dir / NAME, lambda partial: partial.write_text(finish(page), encoding="utf-8"))
-    return reports_dir / NAME
+    return write_text(finish(page), reports_dir / NAME)
 
 
 def read_head(report: Path) -> dict[str, Any]:
@@ -75,12 +72,7 @@ def read_head(report: Path) -> dict[str, Any]:
     between them), `answers` (whether a figure does)."""
     from bs4 import BeautifulSoup
 
-    with report.open("rb") as file:
-        start = file.read(HEAD).partition(b"</head>")[0]
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(start)  # a letter that HEAD cuts in two is left out
-    except UnicodeDecodeError:
-        raise Unreadable(f"{report} is not UTF-8: delete it and make it again with `dvc repro`") from None
+    text = report.read_text(encoding="utf-8", errors="replace").partition("</head>")[0]
     inside = re.sub(r"<(style|script)\b.*?(</\1>|\Z)", "", text, flags=re.DOTALL)
     head = BeautifulSoup(inside, "html.parser")
     meta = {m["name"]: m.get("content", "") for m in head.find_all("meta") if m.get("name")}
