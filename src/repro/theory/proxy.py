@@ -73,26 +73,21 @@ def worst_excess(spread: ArrayLike) -> Array:
 
     Attained when half of q is overestimated s times relative to the other half. No correlation enters.
     """
-    spread = positive("spread", spread)
-    if (spread < 1).any():
-        raise ValueError(f"spread is {spread.min()}: the ratio of the largest factor to the smallest is at least 1")
+    spread = np.asarray(spread, dtype=np.float64)
     return (spread - 1.0) ** 2 / (4.0 * spread)
 
 
 def _not_negative(name: str, values: ArrayLike) -> Array:
-    """`values` as floats, every one finite and at least 0; ValueError names one that is not."""
+    """`values` as floats, every one finite and at least 0; ValueError if one is not."""
     values = np.asarray(values, dtype=np.float64)
-    bad = ~(np.isfinite(values) & (values >= 0))
-    if values.size == 0 or bad.any():
-        problem = "empty" if values.size == 0 else f"{values[bad][0]} in one place"
-        raise ValueError(f"{name} is {problem}: every value of {name} must be at least 0 and finite")
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(f"{name} are {np.ravel(values).min()} at least: all must be at least 0 and finite")
     return values
 
 
 def _distribution(p_n: ArrayLike) -> Array:
     p_n = _not_negative("probabilities", p_n)
-    totals = p_n.sum(axis=-1)
-    if not np.allclose(totals, 1.0, rtol=0.0, atol=1e-6):
+    if not np.allclose(totals := p_n.sum(axis=-1), 1.0, rtol=0.0, atol=1e-6):
         raise ValueError(f"probabilities sum to {np.ravel(totals)[0]}: divide them by their sum")
     return p_n
 

@@ -24,19 +24,19 @@ BLOCK = 256  # iterations whose indices are drawn at once: bounds memory, and do
 
 def uniform_sampling(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """p_i = 1/n: the baseline that knows neither norms nor costs (section 4.3). Shape (..., n)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return np.full(norms_n.shape, 1.0 / norms_n.shape[-1])
 
 
 def variance_sampling(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """p_i ∝ G_i: the least second moment, blind to cost (appendix D.1). Shape (..., n)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return norms_n / norms_n.sum(axis=-1, keepdims=True)
 
 
 def optimal_sampling(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """p*_i ∝ G_i/√c_i: the least total cost to reach any error (Theorem 4.1, eq. 5). Shape (..., n)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     scores_n = norms_n / np.sqrt(costs_n)
     return scores_n / scores_n.sum(axis=-1, keepdims=True)
 
@@ -58,13 +58,13 @@ def second_moment(norms_n: ArrayLike, probabilities_n: ArrayLike) -> Array:
 
 def cost_product(norms_n: ArrayLike, costs_n: ArrayLike, probabilities_n: ArrayLike) -> Array:
     """J(p) = C(p)·V(p), what the cost to reach an error is proportional to (eq. 3 and 4)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return expected_cost(costs_n, probabilities_n) * second_moment(norms_n, probabilities_n)
 
 
 def optimal_cost_product(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """J(p*) = ((1/n) Σ G_i √c_i)², the least J of any distribution (Theorem 4.1, eq. 6)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return (norms_n * np.sqrt(costs_n)).mean(axis=-1) ** 2
 
 
@@ -85,13 +85,13 @@ def convex_error_bound(second_moment: ArrayLike, diameter: float, n_iterations: 
 
 def uniform_cost_ratio(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """J(uniform)/J(p*) = (Σc)(ΣG²)/(ΣG√c)² ≥ 1 (eq. 8, first)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return costs_n.sum(axis=-1) * (norms_n**2).sum(axis=-1) / (norms_n * np.sqrt(costs_n)).sum(axis=-1) ** 2
 
 
 def variance_cost_ratio(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """J(p ∝ G)/J(p*) = (ΣG)(ΣGc)/(ΣG√c)² ≥ 1, and 1 when all costs are equal (eq. 8, second)."""
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return norms_n.sum(axis=-1) * (norms_n * costs_n).sum(axis=-1) / (norms_n * np.sqrt(costs_n)).sum(axis=-1) ** 2
 
 
@@ -100,45 +100,35 @@ def variance_margin(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
 
     Not negative exactly where p ∝ G costs no more than uniform sampling: it equals J(uniform) − J(p ∝ G).
     """
-    norms_n, costs_n = _norms_and_costs(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     mean_norm, mean_cost = norms_n.mean(axis=-1, keepdims=True), costs_n.mean(axis=-1, keepdims=True)
     covariance = ((norms_n - mean_norm) * (costs_n - mean_cost)).mean(axis=-1)
     return mean_cost[..., 0] * norms_n.var(axis=-1) - mean_norm[..., 0] * covariance
 
 
 def positive(name: str, values: ArrayLike) -> Array:
-    """`values` as floats, every one positive and finite; ValueError naming the first that is not."""
+    """`values` as floats, every one positive and finite; ValueError if one is not."""
     values = np.asarray(values, dtype=np.float64)
-    if values.size == 0:
-        raise ValueError(f"{name} is empty: give at least one value")
-    bad = ~(np.isfinite(values) & (values > 0))
-    if bad.any():
-        place = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = f"{name}{list(place)}" if place else name
-        raise ValueError(f"{where} is {values[place]}: every value of {name} must be positive and finite")
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(f"{name} are {np.ravel(values).min()} at least: all must be positive and finite")
     return values
 
 
-def _norms_and_costs(norms_n: ArrayLike, costs_n: ArrayLike) -> tuple[Array, Array]:
+def norms_and_costs(norms_n: ArrayLike, costs_n: ArrayLike) -> tuple[Array, Array]:
+    """Both as floats, positive and of one shape; ValueError if they are not."""
     norms_n, costs_n = positive("norms", norms_n), positive("costs", costs_n)
     if norms_n.shape != costs_n.shape or norms_n.ndim == 0:
-        raise ValueError(
-            f"norms have shape {norms_n.shape} and costs {costs_n.shape}: give one norm and one cost per component"
-        )
+        raise ValueError(f"norms have shape {norms_n.shape}, costs {costs_n.shape}: give one of each per component")
     return norms_n, costs_n
 
 
 def _distribution(probabilities_n: ArrayLike, like_n: Array) -> Array:
     """Refuses a zero probability, which leaves a component out and makes V(p) infinite."""
     probabilities_n = positive("probabilities", probabilities_n)
-    if probabilities_n.shape != like_n.shape or like_n.ndim == 0:
-        raise ValueError(
-            f"probabilities have shape {probabilities_n.shape}, the components {like_n.shape}: give one per component"
-        )
-    totals = probabilities_n.sum(axis=-1)
-    if not np.allclose(totals, 1.0, rtol=0.0, atol=1e-9):
-        worst = np.ravel(totals)[np.abs(np.ravel(totals) - 1.0).argmax()]
-        raise ValueError(f"probabilities sum to {worst}: divide them by their sum")
+    if probabilities_n.shape != like_n.shape:
+        raise ValueError(f"{probabilities_n.shape} probabilities, {like_n.shape} components: give one for each")
+    if not np.allclose(totals := probabilities_n.sum(axis=-1), 1.0, rtol=0.0, atol=1e-9):
+        raise ValueError(f"probabilities sum to {np.ravel(totals)[0]}: divide them by their sum")
     return probabilities_n
 
 
@@ -146,8 +136,8 @@ def _distribution(probabilities_n: ArrayLike, like_n: Array) -> Array:
 class LeastSquares:
     """One problem: rows a_i (n, d), targets b_i (n,), costs c_i (n,) per query, and the ball's radius.
 
-    Raises ValueError when shapes disagree, a row is zero, the rows do not span the space, a cost or the radius is not
-    positive, or the minimiser lies outside the ball (f* would then not be the least value over it).
+    Raises ValueError when the rows do not span the space, a cost is not positive, or the minimiser lies outside the
+    ball (f* would then not be the least value over it).
     """
 
     rows_n_d: Array
@@ -157,14 +147,7 @@ class LeastSquares:
 
     def __post_init__(self):
         n, d = self.rows_n_d.shape
-        if self.targets_n.shape != (n,) or self.costs_n.shape != (n,):
-            raise ValueError(
-                f"{n} rows, but targets of shape {self.targets_n.shape} and costs of shape {self.costs_n.shape}: "
-                "give one target and one cost per row"
-            )
         positive("costs", self.costs_n)
-        positive("radius", self.radius)
-        positive("row norms", np.linalg.norm(self.rows_n_d, axis=1))
         if np.linalg.matrix_rank(self.rows_n_d) < d:
             raise ValueError(f"the {n} rows do not span {d} dimensions: give more points or fewer dimensions")
         if (length := np.linalg.norm(self.minimiser_d)) > self.radius:
@@ -218,18 +201,11 @@ def draw_problem(
     Directions uniform on the sphere; row norms s_i ~ U[norm_low, norm_high]; costs ~ U[cost_low, cost_high],
     independent of the norms; b_i = a_i·x° + noise·s_i·N(0, 1) with ‖x°‖ = radius/2, so that s_i scales row and target.
     """
-    for name, low, high in (("norm", norm_low, norm_high), ("cost", cost_low, cost_high)):
-        if not 0 < low <= high < np.inf:
-            raise ValueError(f"{name}_low = {low}, {name}_high = {high}: need 0 < {name}_low <= {name}_high")
-    if not 1 <= dimension <= n_points:
-        raise ValueError(f"n_points = {n_points}, dimension = {dimension}: need 1 <= dimension <= n_points")
-    if not 0 <= noise < np.inf:
-        raise ValueError(f"noise = {noise}: must be zero or positive, and finite")
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
     rows_n_d = rng.standard_normal((n_points, dimension))
     rows_n_d *= (rng.uniform(norm_low, norm_high, n_points) / np.linalg.norm(rows_n_d, axis=1))[:, None]
     truth_d = rng.standard_normal(dimension)
-    truth_d *= 0.5 * positive("radius", radius) / np.linalg.norm(truth_d)
+    truth_d *= 0.5 * radius / np.linalg.norm(truth_d)
     lengths_n = np.linalg.norm(rows_n_d, axis=1)
     targets_n = rows_n_d @ truth_d + noise * lengths_n * rng.standard_normal(n_points)
     return LeastSquares(rows_n_d, targets_n, rng.uniform(cost_low, cost_high, n_points), float(radius))
@@ -261,8 +237,6 @@ def run_sgd(
     second_moment(problem.norms_n, probabilities_n)  # refuses what is not a distribution over the components
     steps_T = positive("steps", steps_T)
     weights_T = np.ones_like(steps_T) if averaging_T is None else np.asarray(averaging_T, dtype=np.float64)
-    if weights_T.shape != steps_T.shape:
-        raise ValueError(f"{len(weights_T)} averaging weights for {len(steps_T)} steps: give one weight per step")
     n, d = problem.rows_n_d.shape
     cumulative_n = np.cumsum(probabilities_n)
     cumulative_n /= cumulative_n[-1]

@@ -23,6 +23,7 @@ from repro.theory.sgd import (
     Measured,
     convex_step,
     draw_problem,
+    norms_and_costs,
     optimal_sampling,
     positive,
     second_moment,
@@ -32,7 +33,6 @@ Chosen = NDArray[np.bool_]
 
 # A sum taken in another order may fall short of R by rounding alone, so a shortfall of this share of R is allowed.
 ROUNDING = 1e-12
-ENUMERABLE = 16
 BLOCK_ELEMENTS = 2**21  # of the (instances, sets) arrays: bounds memory
 BITS = 63
 
@@ -44,22 +44,14 @@ UNRELATED, TIED = "costs unrelated to content", "expensive components differ"
 
 def weights(norms_n: ArrayLike, costs_n: ArrayLike) -> Array:
     """G_i √c_i, what component i adds to the knapsack (Theorem C.1). Shape (..., n)."""
-    norms_n, costs_n = instance(norms_n, costs_n)
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     return norms_n * np.sqrt(costs_n)
 
 
-def instance(norms_n: ArrayLike, costs_n: ArrayLike) -> tuple[Array, Array]:
-    """Both as floats, positive and of one shape; ValueError if they are not."""
-    norms_n, costs_n = positive("norms", norms_n), positive("costs", costs_n)
-    if norms_n.shape != costs_n.shape or norms_n.ndim == 0:
-        raise ValueError(f"norms have shape {norms_n.shape}, costs {costs_n.shape}: give one of each per component")
-    return norms_n, costs_n
-
-
 def covering(norms_n: ArrayLike, costs_n: ArrayLike, coverage: ArrayLike) -> tuple[Array, Array, Array]:
-    """`instance`, and the sum of norms that counts as covering R, shape (...); ValueError if all components together
-    do not cover it."""
-    norms_n, costs_n = instance(norms_n, costs_n)
+    """Both as floats, and the sum of norms that counts as covering R, shape (...); ValueError if all components do not
+    cover it together."""
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
     needed = np.broadcast_to(positive("coverage", coverage), norms_n.shape[:-1]) * (1 - ROUNDING)
     if (short := norms_n.sum(axis=-1) < needed).any():
         worst = np.ravel(needed)[np.ravel(short).argmax()]
@@ -69,8 +61,6 @@ def covering(norms_n: ArrayLike, costs_n: ArrayLike, coverage: ArrayLike) -> tup
 
 def all_sets(n_components: int) -> Chosen:
     """Every set of n components, shape (2ⁿ, n); set m holds i if bit i of m is set."""
-    if not 1 <= n_components <= ENUMERABLE:
-        raise ValueError(f"{n_components} components: enumeration takes 1 to {ENUMERABLE}")
     return (np.arange(2**n_components)[:, None] >> np.arange(n_components) & 1).astype(bool)
 
 
@@ -113,9 +103,9 @@ class Frontier:
 
 def frontier(norms_n: ArrayLike, costs_n: ArrayLike) -> Frontier:
     """Dynamic programming over components on the non-dominated sets (Nemhauser and Ullmann 1969), one instance."""
-    norms_n, costs_n = instance(norms_n, costs_n)
-    if norms_n.ndim != 1 or len(norms_n) > BITS:
-        raise ValueError(f"norms have shape {norms_n.shape}: give one instance of at most {BITS} components")
+    norms_n, costs_n = norms_and_costs(norms_n, costs_n)
+    if len(norms_n) > BITS:
+        raise ValueError(f"{len(norms_n)} components: a set of at most {BITS} has room in its bits")
     coverage_F, weight_F, members_F = np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.uint64)
     for i, (norm, weight) in enumerate(zip(norms_n, weights(norms_n, costs_n), strict=True)):
         coverage_F = np.concatenate([coverage_F, coverage_F + norm])
@@ -131,8 +121,6 @@ def frontier(norms_n: ArrayLike, costs_n: ArrayLike) -> Frontier:
 def draw_cases(n_points: int, dimension: int, seed: int) -> dict[str, LeastSquares]:
     """Two problems with the same rows, costs and residuals: costs independent of the points' targets, as in the paper;
     and an expensive half whose targets come from another solution, at right angles to that of the cheap half."""
-    if dimension < 2:
-        raise ValueError(f"dimension = {dimension}: two solutions at right angles need at least 2")
     problem = draw_problem(n_points=n_points, dimension=dimension, seed=seed, **CONSTANTS)
     residuals_n = problem.targets_n - problem.rows_n_d @ problem.minimiser_d
     solutions_2_d = TIED_LENGTH * np.eye(2, dimension)

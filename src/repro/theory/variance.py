@@ -121,13 +121,8 @@ def draw_policy(
 ) -> SoftmaxPolicy:
     """A random policy, W ~ N(0, sharpness²/H): uniform over tokens at 0, near-deterministic at large `sharpness`.
 
-    Aims are evenly spaced between 0 and 1, at (q + ½)/Q. ValueError when the sizes leave nothing to choose.
+    Aims are evenly spaced between 0 and 1, at (q + ½)/Q.
     """
-    if vocabulary < 2 or length < 1 or hidden < 1 or queries < 1 or not sharpness >= 0:
-        raise ValueError(
-            f"vocabulary = {vocabulary}, length = {length}, hidden = {hidden}, queries = {queries}, sharpness = "
-            f"{sharpness}: need at least 2 tokens, 1 of each other size and no negative sharpness"
-        )
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
     features = QUERY_FEATURES + vocabulary + 1
     queries_Q_D = rng.standard_normal((queries, QUERY_FEATURES))
