@@ -165,33 +165,20 @@ def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     stage._declared.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("cell", "said"),
-    [
-        (3, "is no notebook with cells: restore it"),
-        ({"cell_type": "code", "source": ["%time\n", "x = 1\n", "x = ("]}, "n.ipynb, code cell 1, line 2: "),
-    ],
-)
-def test_a_broken_cell_of_a_notebook_is_one_sentence(cell, said, tmp_path):
+def test_a_broken_cell_of_a_notebook_is_one_sentence(tmp_path):
+    cell = {"cell_type": "code", "source": ["%time\n", "x = 1\n", "x = ("]}
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [cell]}))
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(Unreadable, match=r"n\.ipynb, code cell 1, line 2: "):
         closure.notebook_modules(tmp_path / "n.ipynb")
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "said"),
-    [
-        ("foreach: ${arms}", "foreach: ${nope.x}", r"dvc.yaml: '\$\{nope.x\}' names nothing in params.yaml"),
-        ("    deps:\n", "    deps: 3\n    was:\n", "dvc.yaml declares no stages .*policy is not whole"),
-    ],
-)
-def test_an_edit_of_dvc_yaml_that_makes_no_stages_is_one_sentence(good, bad, said, tmp_path, monkeypatch):
+def test_an_edit_of_dvc_yaml_that_makes_no_stages_is_one_sentence(tmp_path, monkeypatch):
     path, read = declared(tmp_path)
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     text = path.read_text()
-    place = text.index(good, text.index("  policy:\n"))
-    path.write_text(text[:place] + text[place:].replace(good, bad, 1))
-    with pytest.raises(Unreadable, match=said):
+    place = text.index("foreach: ${arms}", text.index("  policy:\n"))
+    path.write_text(text[:place] + text[place:].replace("foreach: ${arms}", "foreach: ${nope.x}", 1))
+    with pytest.raises(Unreadable, match=r"dvc.yaml: '\$\{nope.x\}' names nothing in params.yaml"):
         read()
     monkeypatch.undo()
     stage._declared.cache_clear()

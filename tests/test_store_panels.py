@@ -166,7 +166,6 @@ def test_runs_of_a_bed_that_is_kept_are_asked_for_by_the_keys_that_git_has():
         (panel(seeds=[0, 0]), ["panels.main.seeds"]),
         ({"panels": {"--help": DESIGN["panels"]["main"]}}, ["panels.--help", "letters"]),
         ({"settings": {"engine": {"stepz": 1}}}, ["engine.stepz"]),
-        ({"groups": {"two": ["grpo"], "zvf": ["grpo"]}}, ["groups.zvf has the name of an arm"]),
         ({"policies": {"a": {"bed": "slipps"}}, "beds": {"slips": {}}}, ["policies.a.bed", "'slipps'", "'slips'"]),
     ],
 )

@@ -98,7 +98,7 @@ def test_every_checkpoint_is_merged_sampled_and_judged_as_in_training(run, monke
     monkeypatch.setattr(checkpoints, "_run", lambda command, device: ran.append((command, device)))
     main(words)
     assert len(ran) == 2 and {(command[0], device) for command, device in ran} == {("repro.verl.evaluate", None)}
-    monkeypatch.setattr("repro.evaluation.__main__.opened", lambda *_, **__: pytest.fail("it samples again"))
+    monkeypatch.setattr("repro.evaluation.__main__.open_backend", lambda *_, **__: pytest.fail("it samples again"))
     assert evaluate.main(list(ran[0][0][1:])) == 0
     (Path(run.parent) / "even.py").write_text(REWARD % "1")
     assert evaluate.main([*ran[0][0][1:], "--samples", "4"]) == 1  # another evaluation, in the same folder

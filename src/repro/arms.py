@@ -195,14 +195,8 @@ def run_file(place: str, run: Callable[[], Any]) -> Any:
     try:
         return guard.call("the file", run, name=place)
     except MethodError as error:
-        cause = error.__cause__
-        if isinstance(cause, SyntaxError):
-            why = (
-                f"cannot be run: SyntaxError: {cause.msg} ({Path(str(cause.filename)).name}:{cause.lineno}); correct it"
-            )
-        else:
-            why = f"cannot be run: {error.said.removeprefix(f'the file {place}: ')}; correct it"
-        raise SettingsError(f"{place} {why}") from cause
+        why = error.said.removeprefix(f"the file {place}: ")
+        raise SettingsError(f"{place} cannot be run: {why}; correct it") from error.__cause__
 
 
 def sampler_in(path: Path) -> Callable:

@@ -73,20 +73,8 @@ def _naming(place: Path | str) -> Iterator[None]:
 
 
 def _cells(notebook: Path) -> list[dict[str, Any]]:
-    """The cells of a notebook, at least one."""
-    remedy = "restore the notebook, as with `git checkout`"
-    content = read_json(notebook, remedy)
-    cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list) or not cells or not all(map(_is_cell, cells)):
-        raise Unreadable(f"{notebook} is no notebook with cells: restore it, as with `git checkout`")
-    return cells
-
-
-def _is_cell(cell: Any) -> bool:
-    if not isinstance(cell, dict) or "cell_type" not in cell or not isinstance(cell.get("metadata", {}), dict):
-        return False
-    source = cell.get("source")
-    return isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
+    """The cells of a notebook."""
+    return read_json(notebook, "restore the notebook, as with `git checkout`", ["cells"])["cells"]
 
 
 def notebook_modules(notebook: Path) -> set[str]:

@@ -76,13 +76,9 @@ def _cpu() -> str:
 
 def _gpus() -> list[str]:
     # torch is used only if already imported: a report that only draws figures should not wait for the import.
-    if (torch := sys.modules.get("torch")) is not None:
-        if not torch.cuda.is_available():
-            return []
-        return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    driver = Path("/proc/driver/nvidia/gpus")
-    lines = [line for f in sorted(driver.glob("*/information")) for line in f.read_text().splitlines()]
-    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
+    if (torch := sys.modules.get("torch")) is None or not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -7,13 +7,14 @@ import argparse
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from repro.data.verify import Verifier
-from repro.engine.backends import NAMES, Backend, BackendError, open_backend, why_not_vllm
+from repro.engine.backends import NAMES, BackendError, open_backend, why_not_vllm
 from repro.errors import COUNT, SEED, command, number
 from repro.evaluation.model import fingerprint, longest_of, model_folder, stops_of, tokenizer_of
 from repro.evaluation.questions import Question, QuestionsMissing, load_questions, prompt_ids
@@ -84,8 +85,6 @@ def _options(text: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no JSON object, such as '{{\"enable_thinking\": false}}'")
-    if own := sorted({"tokenize", "add_generation_prompt", "conversation", "chat_template"} & value.keys()):
-        raise argparse.ArgumentTypeError(f"{own[0]} is not for you to set: an evaluation needs it as it is")
     return value
 
 
@@ -105,25 +104,19 @@ def run(
     stores = {name: Store(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in sets.items()}
     opening = {"dtype": chosen.dtype, "threads": chosen.threads, "max_length": length}
     complete = all(store.complete for store in stores.values())
-    engine = nullcontext() if complete else opened(facts["engine"], folder, **opening)
+    engine = nullcontext() if complete else open_backend(facts["engine"], folder, **opening)
     with engine as backend:
         for name, each in sets.items():
             options: dict[str, Any] = {"stops": stops, "ks": chosen.k, "store": stores[name]}
-            progress = Progress(name, len(each.questions))
-            outcome = evaluate(backend, each.questions, each.prompts_Q, judge, sampling, report=progress, **options)
+            report = progress(name, len(each.questions))
+            outcome = evaluate(backend, each.questions, each.prompts_Q, judge, sampling, report=report, **options)
             outcome.save(chosen.out / name, chosen.out / "timings" / name)
             print(sentence(name, outcome), flush=True)
 
 
-@dataclass(frozen=True)
-class Progress:
+def progress(name: str, questions: int) -> Callable[[int], None]:
     """Prints a line on stderr after each chunk, since an evaluation may take hours."""
-
-    name: str
-    questions: int
-
-    def __call__(self, done: int) -> None:
-        print(f"{self.name}: {done} of {self.questions} questions", file=sys.stderr, flush=True)
+    return lambda done: print(f"{name}: {done} of {questions} questions", file=sys.stderr, flush=True)
 
 
 def engine_of(choice: str) -> str:
@@ -133,16 +126,6 @@ def engine_of(choice: str) -> str:
     if why := why_not_vllm():
         print(f"repro: sampling with transformers: {why}", file=sys.stderr)
     return "transformers" if why else "vllm"
-
-
-def opened(engine: str, folder: Path, **options: Any) -> Backend:
-    """The engine; a BackendError mentions the alternative."""
-    try:
-        return open_backend(engine, folder, **options)
-    except BackendError as error:
-        if engine == "transformers":
-            raise
-        raise BackendError(f"{error}; `--engine transformers` does without vLLM, far slower") from error
 
 
 def fitting(sets: dict[str, Prompted], max_new_tokens: int, longest: int | None) -> int:

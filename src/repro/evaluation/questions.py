@@ -50,10 +50,10 @@ def load_questions(path: Path) -> list[Question]:
                 row["extra_info"]["id"],
                 row["data_source"],
                 row["extra_info"]["question"],
-                _truth(row["reward_model"]["ground_truth"], number),
+                truth(row["reward_model"]["ground_truth"]),
                 messages(row["prompt"]),
             )
-            for number, row in enumerate(rows)
+            for row in rows
         ]
         if any(not isinstance(part, str) for each in questions for part in (each.id, each.data_source, each.question)):
             raise TypeError("id, data_source and question are text")
@@ -68,15 +68,6 @@ def load_questions(path: Path) -> list[Question]:
     for each in told_of(keys_N, [question.answer for question in questions]):
         print(f"{path}: {each}")
     return questions
-
-
-def _truth(value: Any, row: int) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"row {row}: ground_truth is text, not {type(value).__name__}")
-    try:
-        return truth(value)
-    except ValueError as error:
-        raise ValueError(f"row {row}: {error}") from error
 
 
 def plain(chat: Iterable[Mapping[str, str]]) -> str:

@@ -34,7 +34,8 @@ class OtherCode(Refused):
 def run_stage(stage: Stage, settings: Settings) -> None:
     """Execute and report. Raises StageFailed; the executed notebook is kept in build/executed in any case."""
     # A killed `make repro` must leave nothing running. A shell may stand between dvc and this, and outlive it.
-    end_with(pipeline_process() or stops.PARENT, lambda: _say_left(stage.name))
+    left = f"repro: {stage.name}: ended, as what had started it did; {TAKES_UP}"
+    end_with(pipeline_process() or stops.PARENT, lambda: print(left, file=sys.stderr, flush=True))
     check_code()
     now = manifest(stage, settings, (read_manifest(stage.name) or {}).get("runs"))
     started = time.monotonic()
@@ -126,10 +127,6 @@ def execute(name: str, notebook: Path, executed: Path, parameters: dict[str, Any
             if _ran_a_cell(executed) or attempt == KERNEL_STARTS:
                 raise StageFailed(f"{name}: its kernel died: {error}; see {executed}") from None
             print(f"{name}: the kernel did not start, trying again ({attempt})", flush=True)
-
-
-def _say_left(stage: str) -> None:
-    print(f"repro: {stage}: ended, as what had started it did; {TAKES_UP}", file=sys.stderr, flush=True)
 
 
 def _ran_a_cell(executed: Path) -> bool:

@@ -114,20 +114,10 @@ def _declared() -> dict[str, dict[str, Any]]:
     path = paths.ROOT / "dvc.yaml"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
-        found = {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
-        for kind, entry in found.items():
-            whole = entry.get("do", entry)
-            lists = [whole.get("deps"), whole.get("outs")]
-            if "cmd" not in whole or not isinstance(whole["meta"], dict) or not all(map(_is_list_of_paths, lists)):
-                raise ValueError(f"{kind} is not whole")
-        return found
+        return {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise Unreadable(f"{path} declares no stages ({why}): restore it, as with `git checkout dvc.yaml`") from error
-
-
-def _is_list_of_paths(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(path, str) or (isinstance(path, dict) and path) for path in value)
 
 
 def _items(foreach: Any, settings: Settings) -> list[str]:

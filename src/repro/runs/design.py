@@ -54,15 +54,8 @@ class Panel(Section):
     def consistent(self):
         if bool(self.arms) == bool(self.rates):
             raise ValueError("it needs either arms or rates")
-        for key, values in self.vary.items():
-            if twice := [value for value in values if values.count(value) > 1]:
-                raise ValueError(f"vary.{key}: {brief(twice[0])} is there twice; remove one")
-        if self.temperatures and self.stop_at:
-            raise ValueError(
-                "temperatures: the weights kept are those after engine.steps, so stop_at cannot be set too"
-            )
-        if self.temperatures and self.few_shot:
-            raise ValueError("temperatures: they are asked of policies made here, not of a language model (few_shot)")
+        if self.temperatures and (self.stop_at or self.few_shot):
+            raise ValueError("temperatures: they are asked of weights after engine.steps: no stop_at, no few_shot")
         return self
 
 
@@ -150,10 +143,6 @@ def load(path: Path | None = None, *, strict: bool = True) -> Design:
                 near = nearest(policy, design.policies)
                 raise SettingsError(f"{path.name}: panels.{name}: there is no policy {policy!r}{near}")
         known = settings_of(design, Cell(name, panel.policies[0], "", 0)).all_arms
-        if same := [group for group in design.groups if group in known]:
-            raise SettingsError(f"{path.name}: groups.{same[0]} has the name of an arm; give it another")
-        if groups := [group for group in panel.rates if group in design.groups]:
-            raise SettingsError(f"{path.name}: panels.{name}.rates: {groups[0]} is a group; give each arm its rates")
         for arm in arms_of(design, panel):
             if strict and arm not in known:
                 near = nearest(arm, [*known, *design.groups])
