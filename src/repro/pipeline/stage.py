@@ -114,7 +114,11 @@ def _declared() -> dict[str, dict[str, Any]]:
     path = paths.ROOT / "dvc.yaml"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
-        return {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
+        found = {kind: entry for kind, entry in content.items() if "meta" in entry.get("do", entry)}
+        for kind, entry in found.items():
+            if not {"cmd", "deps", "outs"} <= set(entry.get("do", entry)):
+                raise ValueError(f"{kind} is not whole")
+        return found
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise Unreadable(f"{path} declares no stages ({why}): restore it, as with `git checkout dvc.yaml`") from error
