@@ -104,7 +104,7 @@ def test_a_mix_replaces_shares_and_nothing_else():
         ({"fidelity.arms": ["grpo", "zfv"]}, ["fidelity.arms", "'zfv'", "did you mean 'zvf'?"]),
         ({"primaries": ["d3s", "d3"]}, ["primaries", "'d3'", "did you mean 'd3s'?"]),
         ({"mixes": {"m": MIX | {"shares": {"sum-4": 0.5, "sum-5": 0.4}}}}, ["mixes.m", "sum to 0.9"]),
-        ({"arms.gspo.seeds": [2, 2]}, ["arms.gspo.seeds", "[2, 2]", "twice"]),
+        ({"arms.gspo.seeds": [2, 2]}, ["arms.gspo.seeds: 2 is there twice"]),
         ({"baseline": "grpo-again"}, ["baseline", "'grpo-again'", "cannot be paired"]),
         ({"arms.gspo.aggregation": "sequence"}, ["arms.gspo.aggregation", "'sequence'", "'constant-length'"]),
         ({"arms.zvf.filter": "zero_varianc"}, ["arms.zvf", "filters", "did you mean 'zero_variance'?"]),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from html import escape
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -157,12 +158,11 @@ def _drop_emptied(soup: "BeautifulSoup") -> None:
 
 def _list_contents(soup: "BeautifulSoup") -> None:
     """Links to the sections, at the top of a page that has several; each section's name on the page is its own."""
+    from bs4 import BeautifulSoup
+
     headings = [heading for heading in soup.main.find_all("h2") if heading.get("id")]
     if len(headings) < LISTED:
         return
-    nav = soup.new_tag("nav", attrs={"class": "contents", "aria-label": "Contents"})
-    details, summary, listing = soup.new_tag("details"), soup.new_tag("summary"), soup.new_tag("ol")
-    summary.string = f"Contents: {len(headings)} sections"
     taken: set[str] = set()
     for heading in headings:
         name, again = heading["id"], 2
@@ -170,13 +170,10 @@ def _list_contents(soup: "BeautifulSoup") -> None:
             name, again = f"{heading['id']}-{again}", again + 1
         taken.add(name)
         heading["id"] = name
-        link, item = soup.new_tag("a", href=f"#{name}"), soup.new_tag("li")
-        link.string = words_of(heading)
-        item.append(link)
-        listing.append(item)
-    details.extend([summary, listing])
-    nav.append(details)
-    soup.main.insert(0, nav)
+    links = "".join(f'<li><a href="#{heading["id"]}">{escape(words_of(heading))}</a></li>' for heading in headings)
+    fold = f"<details><summary>Contents: {len(headings)} sections</summary><ol>{links}</ol></details>"
+    nav = f'<nav class="contents" aria-label="Contents">{fold}</nav>'
+    soup.main.insert(0, BeautifulSoup(nav, "html.parser"))
 
 
 def _answer_first(soup: "BeautifulSoup") -> None:

@@ -42,7 +42,7 @@ class Panel(Section):
     arms: list[str] = Field(default_factory=list)
     rates: dict[Name, Annotated[list[LearningRate], Distinct, Field(min_length=1)]] = Field(default_factory=dict)
     policies: Annotated[list[Name], Distinct, Field(min_length=1)]
-    seeds: Annotated[Seeds, Distinct]
+    seeds: Seeds
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     settings: Changes = Field(default_factory=dict)
     stop_at: Annotated[float, Field(ge=0.01, le=1000)] | None = None

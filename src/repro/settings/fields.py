@@ -37,7 +37,7 @@ Temperature = Annotated[float, Field(ge=COLDEST, le=100)]
 LearningRate = Annotated[float, Field(gt=0, le=10)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Distinct = AfterValidator(_distinct)
-Seeds = Annotated[list[Seed], Field(min_length=1)]
+Seeds = Annotated[list[Seed], Distinct, Field(min_length=1)]
 ArmNames = Annotated[list[str], Distinct]
 
 

@@ -299,11 +299,6 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def consistent(self):
-        lists = {"seeds": self.seeds, "parity.seeds": self.parity.seeds}
-        lists |= {f"{self.place_of(name)}.seeds": arm.seeds for name, arm in self.all_arms.items() if arm.seeds}
-        for where, seeds in lists.items():
-            if len(set(seeds)) != len(seeds):
-                raise ValueError(f"{where} {seeds} contains a seed twice; repeating a run adds no information")
         named = {"baseline": [self.baseline], "fidelity.arms": self.fidelity.arms}
         named |= {"drift.arms": self.drift.arms, "primaries": self.primaries, "parity.arms": self.parity.arms}
         for where, names in named.items():
@@ -327,8 +322,6 @@ class Settings(Section):
                     f"{self.place_of(name)}.profile.samples {arm.profile.samples} exceeds profile.samples "
                     f"{self.profile.samples}, of which the arm uses the first; raise the latter"
                 )
-        if self.engine.rollouts_per_step % self.engine.minibatch:
-            raise ValueError("engine.rollouts_per_step must be a multiple of engine.minibatch")
         if self.parity.steps < self.engine.log_every:
             raise ValueError("parity.steps must reach engine.log_every, or there is nothing to compare")
         for name in self.all_arms:
