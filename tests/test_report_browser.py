@@ -13,8 +13,8 @@ from repro.plots.interactive import estimates, lines
 from repro.plots.narrow import stacked
 from repro.plots.style import FIGURE, new_figure
 from repro.plots.words import says
+from repro.report.figures import library_name
 from repro.report.html import render
-from repro.report.library import library_name
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & $x$"
 ARMS = ["GRPO", "ZVF", "PODS", HOSTILE]

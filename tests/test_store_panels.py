@@ -22,8 +22,8 @@ from repro.runs import audit as auditing
 from repro.runs import design as designs
 from repro.runs import golden, make, store, temperatures
 from repro.runs import panels as running
-from repro.runs.batches import batches
 from repro.runs.design import Cell
+from repro.runs.panels import batches
 from repro.settings import SettingsError
 from repro.stats import panels
 

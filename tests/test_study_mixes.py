@@ -10,7 +10,7 @@ from conftest import ROOT
 from repro import settings as settings_module
 from repro.closure import notebook_code
 from repro.runs import design as designs
-from repro.runs.batches import batches
+from repro.runs.panels import batches
 
 
 def test_an_arm_of_each_mix_is_trained_on_its_queries():

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.files import write_whole
-from repro.report.figures import as_data, take_figures
-from repro.report.library import ensure_library
+from repro.report.figures import as_data, ensure_library, take_figures
 from repro.report.markdown import first_sentence, markdown_to_html
 from repro.report.mathml import add_font
 from repro.report.parts import Part, split

@@ -8,8 +8,8 @@ from typing import Any
 
 from repro.files import NotThere, write_text
 from repro.paths import REPORTS
+from repro.report.figures import ensure_library
 from repro.report.html import TEMPLATE, finish
-from repro.report.library import ensure_library
 from repro.report.markdown import inline_math
 from repro.report.safe import DATA
 

@@ -4,15 +4,17 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from repro import paths
 from repro.engine.log import Log
 from repro.files import read_parquet, write_json, write_parquet
+from repro.machine import hardware
 from repro.runs import store
-from repro.runs.batches import batches
 from repro.runs.design import Cell, Design, Panel, settings_of
 from repro.runs.key import Asked
 from repro.runs.make import made_ready
@@ -67,10 +69,6 @@ def make(
     goes on where this one was cut off. `minutes`: no chunk of runs begins after as many. `any_cpu`: those that are left
     to another kind of CPU too. `again`: also those that git has, unless this machine has made them. `on_ray`:
     on the machines of a Ray cluster, all in one chunk."""
-    from time import monotonic
-
-    from repro.runs.machines import of_this_cpu
-
     began, made = monotonic(), 0
     left = list(of) if again else list(missing(design, of, say))
     left = left if any_cpu or again else of_this_cpu(design, left, say)
@@ -87,6 +85,31 @@ def make(
         made += len(chunk)
         say(f"{made} of {len(left)} runs made, the last {chunk[-1].name}")
     return made
+
+
+def of_this_cpu(design: Design, of: Sequence[Cell], say: Callable = print) -> list[Cell]:
+    """The cells without those of a seed and base policy of which another kind of CPU has made runs in that panel, and
+    without those of a panel that repeats what this kind of CPU has made. Says how many of a panel are left out."""
+    cpu, made = hardware()["cpu"], _cpus()
+    kept = []
+    for cell in of:
+        repeated = design.panels[cell.panel].repeats
+        theirs = made.get((cell.panel, cell.policy, cell.seed), set()) - {cpu}
+        ours = repeated is not None and cpu in made.get((repeated, cell.policy, cell.seed), set())
+        if not theirs and not ours:
+            kept.append(cell)
+    for panel in dict.fromkeys(cell.panel for cell in of):
+        if left := sum(cell.panel == panel for cell in of) - sum(cell.panel == panel for cell in kept):
+            say(f"{left} runs of {panel} are left to another kind of CPU than {cpu}")
+    return kept
+
+
+def _cpus() -> dict[tuple[str, str, int], set[str]]:
+    """(panel, policy, seed) → the kinds of CPU that have made its runs."""
+    runs = panels.load("runs", root=paths.PANELS)
+    if not len(runs):
+        return {}
+    return runs.groupby(["panel", "policy", "seed"])["cpu"].agg(set).to_dict()
 
 
 def ready(
@@ -179,6 +202,35 @@ def tables_of(cells: Sequence[Cell], logs: Mapping[Cell, Log]) -> dict[str, pd.D
     seconds = found["seconds"].groupby(["run", "phase"], sort=False, as_index=False)
     drawn = [batches(pd.DataFrame(logs[cell].selection)).assign(run=cell.name) for cell in cells]
     return found | {"seconds": seconds["seconds"].sum(), "batches": pd.concat(drawn, ignore_index=True)}
+
+
+def batches(selection: pd.DataFrame) -> pd.DataFrame:
+    """A row per logged batch, from the rows of its rollouts: means over its N rollouts of the terms from which every
+    cost of Cost-Aware Learning's eq. 8 follows, with |A| in the place of the gradient's norm G and c the tokens of
+    prompt and response.
+
+    cost: mean c; square: mean A²; optimal: mean |A|√c; variance: mean |A|·c, absolute: mean |A|. So uniform draws cost
+    (Σc)(ΣA²)/(Σ|A|√c)² = cost·square/optimal² times the optimum, draws by |A| absolute·variance/optimal² times.
+    silent: share of rollouts with A = 0; correlation: of |A| and c over the batch, NaN where one does not vary.
+    """
+    rows = []
+    for step, batch in selection.groupby("step", sort=True):
+        absolute_N, cost_N = batch["advantage"].abs().to_numpy(float), batch["cost"].to_numpy(float)
+        vary = np.ptp(absolute_N) > 0 and np.ptp(cost_N) > 0
+        rows.append(
+            {
+                "step": step,
+                "rollouts": len(batch),
+                "cost": cost_N.mean(),
+                "square": (absolute_N**2).mean(),
+                "optimal": (absolute_N * np.sqrt(cost_N)).mean(),
+                "variance": (absolute_N * cost_N).mean(),
+                "absolute": absolute_N.mean(),
+                "silent": (absolute_N == 0).mean(),
+                "correlation": np.corrcoef(absolute_N, cost_N)[0, 1] if vary else np.nan,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _rows(cells: Sequence[Cell], logs: Mapping[Cell, Log], name: str) -> pd.DataFrame:

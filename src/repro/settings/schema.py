@@ -322,8 +322,6 @@ class Settings(Section):
                     f"{self.place_of(name)}.profile.samples {arm.profile.samples} exceeds profile.samples "
                     f"{self.profile.samples}, of which the arm uses the first; raise the latter"
                 )
-        if self.parity.steps < self.engine.log_every:
-            raise ValueError("parity.steps must reach engine.log_every, or there is nothing to compare")
         for name in self.all_arms:
             engine = self.engine_of(name)
             if engine.rollouts_per_step % engine.minibatch:
@@ -331,6 +329,8 @@ class Settings(Section):
                     f"{self.place_of(name)}.engine: {engine.rollouts_per_step} rollouts a step are no multiple of its "
                     f"minibatch {engine.minibatch}"
                 )
+        if self.parity.steps < self.engine.log_every:
+            raise ValueError("parity.steps must reach engine.log_every, or there is nothing to compare")
         return self
 
     @model_validator(mode="after")
