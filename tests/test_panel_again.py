@@ -12,8 +12,9 @@ from repro import paths
 from repro import settings as settings_module
 from repro.errors import Refused
 from repro.experiments.results.repeated import crossed
-from repro.runs import again, machines
+from repro.runs import again
 from repro.runs import design as designs
+from repro.runs import panels as running
 from repro.runs.design import Cell
 from repro.settings import SettingsError
 from repro.stats import panels
@@ -73,8 +74,8 @@ def test_all_arms_of_a_seed_run_on_one_kind_of_cpu_and_a_repetition_on_another(p
     made_on({("first", 0): "one", ("first", 1): "two"})
 
     def here(cpu: str) -> list[Cell]:
-        monkeypatch.setattr(machines, "hardware", lambda: {"cpu": cpu})
-        return machines.of_this_cpu(design, of, said.append)
+        monkeypatch.setattr(running, "hardware", lambda: {"cpu": cpu})
+        return running.of_this_cpu(design, of, said.append)
 
     arms = ("grpo", "zvf")
     assert here("one") == [Cell("first", "a", arm, 0) for arm in arms] + [Cell("second", "a", arm, 1) for arm in arms]
