@@ -10,7 +10,6 @@ import pandas as pd
 from repro.policy.shipped import policy_for
 from repro.runs import store
 from repro.runs.key import Asked, every_seed
-from repro.runs.seconds import seconds_of
 from repro.runs.store import Need
 from repro.settings import Settings
 from repro.stats.panels import in_words
@@ -135,7 +134,7 @@ def _lacking(absent: Sequence[Asked]) -> str:
     if not absent:
         return ""
     missing = dict.fromkeys(one.arm for one in absent)
-    takes = in_words(sum(map(seconds_of, absent)))
+    takes = in_words(sum(map(store.seconds_of, absent)))
     return (
         f"{len(missing)} arms of more_arms have no runs at these settings and are left out: "
         f"`python -m repro.runs train --more` makes the {len(absent)} that are missing, {takes}."

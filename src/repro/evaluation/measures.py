@@ -6,19 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from repro.errors import Refused
 from repro.evaluation.questions import Question
 from repro.stats.pass_at_k import pass_at_k
-
-
-class Incomplete(Refused, ValueError):
-    """One sentence: what an evaluation lacks, and the remedy."""
 
 
 def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.DataFrame:
     """One row per question, in order: samples, successes, truncated, response_tokens (mean), and the question itself.
 
-    `responses`: the table of `run.evaluate`. ValueError if a question has none.
+    `responses`: the table of `run.evaluate`.
     """
     groups = responses.groupby("id", sort=False)
     table = pd.DataFrame(
@@ -29,17 +24,8 @@ def per_question(questions: Sequence[Question], responses: pd.DataFrame) -> pd.D
             "response_tokens": groups["response_tokens"].mean(),
         }
     )
-    ids = [question.id for question in questions]
-    if missing := [each for each in ids if each not in table.index]:
-        raise Incomplete(f"evaluation: {len(missing)} questions have no responses, {missing[0]} among them")
-    asked = pd.DataFrame(
-        {
-            "id": ids,
-            "data_source": [question.data_source for question in questions],
-            "question": [question.question for question in questions],
-            "answer": [question.answer for question in questions],
-        }
-    )
+    columns = ("id", "data_source", "question", "answer")
+    asked = pd.DataFrame([{name: getattr(question, name) for name in columns} for question in questions])
     return asked.join(table, on="id")
 
 
@@ -56,13 +42,8 @@ def summary(table: pd.DataFrame, ks: Sequence[int] | None = None) -> dict[str, A
     pass             {k: pass@k}, unbiased (`repro.stats.pass_at_k`); ks: powers of two up to n
     truncated        fraction of responses truncated at the maximum length
     response_tokens  mean length; tokens
-
-    ValueError if the number of samples differs between questions.
     """
-    samples = table["samples"].to_numpy()
-    if len(np.unique(samples)) != 1:
-        raise Incomplete(f"evaluation: from {samples.min()} to {samples.max()} samples per question; evaluate again")
-    n, successes_Q = int(samples[0]), table["successes"].to_numpy()
+    n, successes_Q = int(table["samples"].iloc[0]), table["successes"].to_numpy()
     rates_Q = successes_Q / n
     error = float(rates_Q.std(ddof=1) / np.sqrt(len(rates_Q))) if len(rates_Q) > 1 else None
     return {

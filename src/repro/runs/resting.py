@@ -21,7 +21,6 @@ from repro.runs import golden, store
 from repro.runs.design import Cell, Design, cells, settings_of
 from repro.runs.key import Asked
 from repro.runs.panels import append, asked_of, made_with, runs_of, tables_of
-from repro.runs.seconds import seconds_of
 from repro.settings import SettingsError
 from repro.stats import panels
 from repro.stored import read_stored
@@ -62,7 +61,7 @@ def _settled(design: Design, panel: str, say: Callable[[str], Any]) -> dict[str,
     if asked and not found.absent:
         _assemble(panel, asked, found.places)
         return {}
-    seconds = sum(seconds_of(one) for one in found.absent)
+    seconds = sum(store.seconds_of(one) for one in found.absent)
     return {
         "runs": len(rows),
         "changed": changed,

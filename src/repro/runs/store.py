@@ -28,6 +28,7 @@ from repro.stats.panels import ROWS
 
 PLAIN = ("evaluations", "steps", "questions")  # tables that every run has
 RUN = ["arm", "seed"]
+MEASURED = "default"  # the panel whose seconds tell how long runs that are missing take
 
 
 @dataclass(frozen=True)
@@ -171,3 +172,19 @@ def _made_here(asked: Asked, computes: str, need: Need) -> Place | None:
 
 def _stem(asked: Asked, computes: str) -> str:
     return f"{asked.arm}-{asked.seed}-{asked.asks}-{computes[:8]}"
+
+
+def seconds_of(asked: Asked) -> float:
+    """How long a run takes: for each rollout and token that it may draw, as long as those of panel MEASURED."""
+    engine, share = asked.settings.engine_of(asked.arm), 1.0
+    if engine.stop_gflops and (bill := asked.settings.evaluation.bill_gflops):
+        share = engine.stop_gflops / bill
+    return _each() * engine.steps * engine.rollouts_per_step * engine.max_new_tokens * share
+
+
+@cache
+def _each() -> float:
+    """Seconds for a rollout and a token of the longest response allowed."""
+    seconds, steps = panels.load("seconds", MEASURED), panels.load("steps", MEASURED)
+    whole, rollouts = seconds.groupby("run")["seconds"].sum(), steps.groupby("run")["rollouts"].max()
+    return float((whole / rollouts).median() / panels.engine_of(MEASURED)["max_new_tokens"])

@@ -1,6 +1,5 @@
 """The sections of params.yaml."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -423,12 +422,6 @@ class Settings(Section):
         """
         chosen = {}
         for name, parts in arms.items():
-            if not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
-                raise SettingsError(
-                    f"with_arms: {brief(name)}: a name is at most 64 letters, digits, hyphens and underscores"
-                )
-            if not isinstance(parts, str | Mapping | Arm):
-                raise SettingsError(f"with_arms: {name} is {brief(parts)}; it should be an arm's name, or its parts")
             if isinstance(parts, Mapping):
                 try:
                     parts = Arm.model_validate({"title": name, "about": "", "group": "Own", **parts})
