@@ -216,26 +216,15 @@ def test_the_command_line(prepared, tmp_path, capsys):
 
 
 def test_a_checkpoint_in_shards_says_what_merges_it(tmp_path):
-    """Whichever of verl's folders is named; one that holds the whole model besides is pointed to."""
-    for step in (8, 16):
-        actor = tmp_path / f"global_step_{step}" / "actor"
-        (actor / "huggingface").mkdir(parents=True)
-        (actor / "model_world_size_2_rank_0.pt").touch()
-        (actor / "huggingface" / "config.json").write_text("{}")
-    for given in (tmp_path, actor.parent, actor, actor / "huggingface"):
-        with pytest.raises(
-            ModelMissing, match=r"--backend fsdp --local_dir \S*/global_step_16/actor .*; then evaluate \S*-merged"
-        ):
+    actor = tmp_path / "global_step_16" / "actor"
+    (actor / "huggingface").mkdir(parents=True)
+    (actor / "model_world_size_2_rank_0.pt").touch()
+    (actor / "huggingface" / "config.json").write_text("{}")
+    for given in (tmp_path, actor.parent, actor):
+        with pytest.raises(ModelMissing, match=r"model_merger merge --backend fsdp .*; then evaluate MERGED"):
             model_folder(str(given), "float32")
     (actor / "huggingface" / "model.safetensors").touch()
     assert model_folder(str(actor / "huggingface"), "float32") == actor / "huggingface"
-    with pytest.raises(
-        ModelMissing, match=r"the model itself is in \S*global_step_16/actor/huggingface: evaluate that"
-    ):
-        model_folder(str(actor), "float32")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelMissing, match="holds no model"):
-        model_folder(str(tmp_path / "empty"), "float32")
 
 
 def test_every_end_of_a_response_and_a_change_of_weights_are_known(tmp_path):

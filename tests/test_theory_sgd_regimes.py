@@ -351,10 +351,3 @@ def test_regimes_that_do_what_the_theory_says_are_judged_so_and_others_are_not(n
         exact.loc[turned, "linear" + end] = 1 / exact["eq_8"]
     missed = [verdict.id for verdict in judge(exact) if verdict.outcome != "holds"]
     assert missed == ["d1-negative", "d1-none", "d1-positive"]
-
-
-def test_the_same_seed_gives_the_same_bytes(notebook, tmp_path):
-    run_cells("sgd_regimes", tmp_path, **SMALL, **RUN)
-    names = {"curves", "rates", "last", "regimes", "dramatic", "examples", "beyond", "curvature", "verdicts"}
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.parquet" for name in names}
-    assert all(path.read_bytes() == (notebook["output"] / path.name).read_bytes() for path in tmp_path.iterdir())

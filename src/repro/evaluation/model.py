@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,17 +35,11 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _remedy(folder: Path) -> str:
-    steps = sorted(folder.glob("global_step_*"), key=lambda step: int(re.sub(r"\D", "", step.name) or -1), reverse=True)
-    for place in (folder, folder / "actor", folder.parent, *(step / "actor" for step in steps)):
-        if any(place.glob(SHARDS)):
-            if _has_weights(place / "huggingface"):
-                return f"{folder} holds verl's shards; the model itself is in {place / 'huggingface'}: evaluate that"
-            merged = place.parent.with_name(f"{place.parent.name}-merged")  # verl deletes folders of old steps
-            return (
-                f"{folder} holds a sharded verl checkpoint: `python -m verl.model_merger merge --backend fsdp "
-                f"--local_dir {place} --target_dir {merged}` merges them (it needs `make extra-verl`); then evaluate "
-                f"{merged}"
-            )
+    if any(folder.rglob(SHARDS)):
+        return (
+            f"{folder} holds a sharded verl checkpoint: `python -m verl.model_merger merge --backend fsdp --local_dir "
+            "global_step_N/actor --target_dir MERGED` merges one (it needs `make extra-verl`); then evaluate MERGED"
+        )
     return f"the folder {folder} holds no model (a config.json and *.safetensors): save one there"
 
 

@@ -96,11 +96,6 @@ def check(settings: Settings) -> None:
                 f"params.yaml: parity.steps {settings.parity.steps} is beyond the {settings.steps_of(arm)} steps of "
                 f"{arm}; lower it"
             )
-    for key, source in (("policy", settings.policy.source), ("language_model", settings.language_model.source)):
-        if source is not None and source.startswith((".", "/", "~")) and not Path(source).is_dir():
-            raise SettingsError(
-                f"params.yaml: {key}.source: there is no folder {source}: save a model there, or name another"
-            )
 
 
 def write_manifests(settings: Settings) -> list[Path]:
