@@ -17,7 +17,6 @@ from repro.engine.log import Log
 from repro.engine.profile import Profile, Source
 from repro.errors import sentence
 from repro.evaluation.questions import load_questions
-from repro.evaluation.store import Store
 from repro.experiments.language_model import summary as language_model
 from repro.experiments.profile import measure
 from repro.files import Unreadable, write_json, write_parquet
@@ -25,7 +24,7 @@ from repro.pipeline import lock, stage
 from repro.policy.flops import FlopCounter
 from repro.runs import make, store
 from repro.stats import panels
-from repro.verl import papers, questions
+from repro.verl import questions
 
 SETTINGS = settings_module.load(scale="smoke")
 
@@ -34,12 +33,6 @@ def run(place: Path) -> tuple[Path, Callable]:
     kept = Checkpoints(place / "grpo-0-x", "a key")
     kept.finish(Log(steps=[{"seed": 0, "step": 0}]), {"cpu": "x"})
     return kept.folder / FINISHED, lambda: store.log_of(store.Place(kept.folder)).steps[0]["step"]
-
-
-def seconds(place: Path) -> tuple[Path, Callable]:
-    path = place / "seconds.json"
-    write_json({"seconds_per_sample": 1.0}, path)
-    return path, lambda: make.profile_seconds(place)
 
 
 def profile(place: Path) -> tuple[Path, Callable]:
@@ -62,12 +55,6 @@ def own(place: Path) -> tuple[Path, Callable]:
     return path, lambda: questions.load(str(path))
 
 
-def evaluation(place: Path) -> tuple[Path, Callable]:
-    table = pd.DataFrame({name: ["x"] for name in ("id", "correct", "finished", "response_tokens")})
-    Store(place, {}).finish(table)
-    return place / "responses.parquet", Store(place, {}).responses
-
-
 def locked(place: Path) -> tuple[Path, Callable]:
     out = "    - path: results/policy\n      hash: md5\n      md5: 30ee740466b32bfbbfa0c58145a6c914.dir\n"
     text = f"schema: '2.0'\nstages:\n  policy:\n    cmd: python\n    outs:\n{3 * out}"  # half ends in the second path
@@ -86,23 +73,10 @@ def notebook(place: Path) -> tuple[Path, Callable]:
     return path, lambda: (closure.notebook_modules(path), closure.notebook_hash(path), closure.heading(path))
 
 
-def table_of_a_paper(place: Path) -> tuple[Path, Callable]:
-    shutil.copy(papers.FILES[0], place)
-    return place / papers.FILES[0].name, lambda: papers.read(place / papers.FILES[0].name)
-
-
 def panel(place: Path) -> tuple[Path, Callable]:
     path = place / "steps" / "settings.json"
     write_json({"sections": {"engine": {}}, "arms": {}}, path)
     return path, lambda: panels.engine_of("steps")
-
-
-def kept_best(place: Path) -> tuple[Path, Callable]:
-    from repro.verl import best
-
-    path = place / best.FOLDER / best.FILE
-    write_json({"source": "s", "accuracy": 0.5, "step": 1}, path)
-    return path, lambda: best.known(place)
 
 
 def recorded(place: Path) -> tuple[Path, Callable]:
@@ -139,12 +113,12 @@ def damaged(good: bytes) -> dict[str, bytes]:
     return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", '"x"')}
 
 
-READERS = (run, seconds, profile, asked, own, evaluation, locked, declared, notebook)
-READERS += (table_of_a_paper, panel, started, counted, language)
-OF_VERL = [pytest.param(made, marks=pytest.mark.verl) for made in (kept_best, recorded)]
+READERS = (run, profile, asked, own, locked, declared, notebook, panel, started, counted, language)
 
 
-@pytest.mark.parametrize("made", [*READERS, *OF_VERL], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    "made", [*READERS, pytest.param(recorded, marks=pytest.mark.verl)], ids=lambda made: made.__name__
+)
 def test_a_damaged_file_is_one_sentence(made, tmp_path, monkeypatch):
     path, read = made(tmp_path)
     if made in (locked, declared):
