@@ -1,7 +1,8 @@
 """The composed configuration of a run, kept in its folder: which values it was begun with, whoever set them.
 
-settings.json has what our settings know; overrides on the command line and verl's own defaults stand here alone. A run
-is resumed only with the values that it was begun with, except those that change how it executes, not what it computes.
+settings.json has what our settings know, the number of steps too, before which `--until` stops; overrides on the
+command line and verl's own defaults stand here alone. A run is resumed only with the values that it was begun with,
+except those that change how it executes, not what it computes.
 """
 
 import re
@@ -19,7 +20,7 @@ FILE = "verl.yaml"
 # model it is the content that counts, wherever it is: `HASHES`.
 EXECUTION = re.compile(
     r"""ray_kwargs\.|global_profiler\.|transfer_queue\.|skip\.|critic\.|.*\bprofiler\.|.*\bprometheus\.|.*_target_$
-    |trainer\.(nnodes|n_gpus_per_node|logger|project_name|experiment_name|default_\w+_dir|resume_\w+|v1\.trainer_mode|save_freq|\w*val_only)$
+    |trainer\.(nnodes|n_gpus_per_node|logger|project_name|experiment_name|default_\w+_dir|resume_\w+|v1\.trainer_mode|save_freq|\w*val_only|total_training_steps)$
     |trainer\.(val_before_train|log_val_generations|\w+_data_dir|max_\w+_ckpt_to_keep|ray_wait\w+|del_local\w+|device)$
     |repro\.(output|settings|profile|best)$
     |data\.(train_files|val_files|dataloader_num_workers|\w+_workers|use_shm)$
