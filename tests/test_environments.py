@@ -103,7 +103,7 @@ def test_gpu_check_runs_where_vllm_is(tmp_path: Path, vllm: int, runs: str) -> N
         python.chmod(0o755)
     path = f"{tmp_path / 'shell/bin'}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["make", "gpu-check", "MODEL=a/model"],
+        ["make", "--no-print-directory", "gpu-check", "MODEL=a/model"],
         cwd=tmp_path,
         env=os.environ | {"PATH": path},
         capture_output=True,

@@ -199,7 +199,7 @@ def test_a_query_is_described_by_its_own_samples_and_judged_by_the_others():
     assert first["mean"].tolist() == pytest.approx([(alpha + s) / (alpha + beta + 3) for s in (3, 2, 0)])
     with pytest.raises(ProfileError, match="other queries"):
         study.describe_queries(profiles, queries[::-1], RULE, 3, 0.9)
-    with pytest.raises(ProfileError, match="at least two"):
+    with pytest.raises(ProfileError, match="pass those of two seeds"):
         study.stacked({0: profiles[0]})
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from datasets import Dataset
 from test_trl import TOKENIZER, even, gradient, trainer_on_trl
 from tiny_run import GROUP, ROLLOUTS
 from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM, TrainerCallback
@@ -135,6 +134,8 @@ def test_copies_and_weights_fold_into_trls_loss(case, tmp_path, monkeypatch):
 
 def test_the_table_of_completions_says_what_was_drawn_and_trained_on(tmp_path):
     """Of a batch that was refilled in the data's order, and with rows of an evaluation below."""
+    from datasets import Dataset
+
     changes = {"log_completions": True, "shuffle_dataset": False, "eval_strategy": "steps", "eval_steps": 2}
     data = Dataset.from_list([{"prompt": "1+1="}] * 8)
     trainer = trainer_on_trl(

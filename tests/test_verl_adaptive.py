@@ -1,5 +1,5 @@
-"""verl's own main loop with what depends on earlier rollouts: a plan that learns, a filter of another reward than the
-verdict, a memory, stages; in one piece, and cut off and resumed."""
+"""verl's own main loop with what depends on earlier rollouts: a plan that learns from another reward than the verdict,
+a memory, stages; in one piece, and cut off and resumed."""
 
 from pathlib import Path
 
@@ -17,7 +17,6 @@ LEARNS = {
     "group": "Controls",
     "plan": {"greso": {"group_size": GROUP}},
     "reward": "overlong",
-    "filter": {"pass_rate": {"low": 0.1, "high": 0.9}},
     "memory": "informative",
     "samplers": ["cost_aware"],
 }
@@ -46,7 +45,7 @@ def told(folder: Path, step: int) -> dict:
     return torch.load(path, weights_only=False)
 
 
-def test_a_run_that_learns_filters_and_remembers_goes_on_with_the_same_draws(project):
+def test_a_run_that_learns_and_remembers_goes_on_with_the_same_draws(project):
     whole, cut = project / "whole", project / "cut"
     steps = ("--steps", str(STEPS))
     verl(project, *steps, "--output", str(whole), arm="learns")
@@ -57,12 +56,9 @@ def test_a_run_that_learns_filters_and_remembers_goes_on_with_the_same_draws(pro
         pd.testing.assert_frame_equal(table, again[name])
     state, last = told(whole, STEPS), found["steps"].iloc[-1]
     assert state["observed"] == told(cut, STEPS)["observed"] and state["taken"] == last["queries"]
-    assert len(state["observed"]) == last["queries"] and last["rollouts"] == GROUP * last["queries"]  # dropped ones too
-    assert found["steps"]["refill_rounds"].sum() > 0 and found["steps"]["replayed_rollouts"].sum() > 0
-    fresh = found["steps"]["replayed_rollouts"].rsub(found["selection"].groupby("step").size())
-    assert fresh.sum() < last["rollouts"]  # the filter dropped some
-    rate = found["selection"].groupby(["step", "query"])["reward"].mean()
-    assert rate.between(0.1, 0.9).all()
+    assert len(state["observed"]) == last["queries"] and last["rollouts"] == GROUP * last["queries"]
+    replayed = found["steps"]["replayed_rollouts"]
+    assert replayed.sum() > 0 and replayed.iloc[0] == 0
     assert state["memory"].held is not None and max(state["memory"].drawn_Q) == STEPS - 1
 
 
