@@ -1,6 +1,7 @@
 """verl's own main loop with what depends on earlier rollouts: a plan that learns from another reward than the verdict,
 a memory, stages; in one piece, and cut off and resumed."""
 
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +9,8 @@ import pytest
 import torch
 from test_verl_training import SEED, made, verl
 
-pytestmark = [pytest.mark.verl, pytest.mark.slow]
+LONG = pytest.mark.skipif("REPRO_LONG" not in os.environ, reason="four runs on Ray: REPRO_LONG=1 make test-verl")
+pytestmark = [pytest.mark.verl, pytest.mark.slow, LONG]
 
 GROUP, BUDGET, STEPS = 4, 32, 4
 LEARNS = {
