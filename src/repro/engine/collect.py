@@ -31,6 +31,11 @@ class Drawn:
         return np.repeat(np.arange(len(self.planned)), [group.size for group in self.planned])
 
     @property
+    def signal_N(self) -> np.ndarray:
+        """What a filter sees: the rewards, unless an engine tells rollouts apart by another number."""
+        return self.rewards_N
+
+    @property
     def query_N(self) -> np.ndarray:
         """Each rollout's query, an index into the training pool."""
         return np.repeat([group.query for group in self.planned], [group.size for group in self.planned])
@@ -134,7 +139,8 @@ def collect(
         seen.append(part)
         for outcome in part.outcomes():
             plan.observe(*outcome)
-        kept.append(part.keep(method.kept_groups(step, part.rewards_N, part.group_N)) if method.filter else part)
+        choose = method.filter and part.planned
+        kept.append(part.keep(method.kept_groups(step, part.signal_N, part.group_N)) if choose else part)
         size += len(kept[-1].rewards_N)
         if not plan.fits(budget - size):
             break
@@ -146,7 +152,7 @@ def _with_stages(plan: PlanStream, planned: list[PlannedGroup], generate: Genera
     groups, room = generate(planned), sum(group.later for group in planned)
     if not all(group.size for group in groups.planned):
         groups = groups.keep(np.array([group.size > 0 for group in groups.planned]))
-    while room:
+    while room and groups.planned:
         queries_Q, rewards_Q, _ = zip(*groups.outcomes(), strict=True)
         more_Q = plan.more(list(queries_Q), list(rewards_Q), room)
         further = [PlannedGroup(query, more) for query, more in zip(queries_Q, more_Q, strict=True) if more]

@@ -8,36 +8,42 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from repro.engine.collect import Drawn
 from repro.methods.lengths import Lengths
+from repro.methods.plans import PlannedGroup
 from repro.methods.rollouts import Rollouts
 
 PROMPT = ("prompt_ids", "prompt_mask")  # padded on the left; the others, one entry per completion token, on the right
 OLD, REFERENCE, RATIO = "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio"
 KEPT = (*PROMPT, "completion_ids", "completion_mask", "tool_mask", OLD, "sampling_per_token_logps", REFERENCE, RATIO)
-ARRAYS = ("group_N", "rewards_N", "named_N", "parts_N_F", "place_N")
+ARRAYS = ("rewards_N", "named_N", "parts_N_F", "place_N")
 
 
 @dataclass
-class Batch:
-    """N rollouts, query by query.
+class Batch(Drawn):
+    """Groups with their N rollouts.
 
     tensors: those of TRL's that an update reads, by TRL's names, N × P or N × T; a ratio of whole sequences N × 1
-    group_N (int, 0, 0, 1, …), rewards_N (those used in training), lengths
+    rewards_N (those used in training), lengths
     named_N (those that tell rollouts apart: repro.trl.named; by default rewards_N)
     parts_N_F (what each of F reward functions gave, NaN for nothing)
     place_N (int, the place of a rollout among all that were generated for the step, those left out included)
     """
 
+    planned: list[PlannedGroup]
     tensors: dict[str, torch.Tensor]
     lengths: Lengths
-    group_N: np.ndarray
     rewards_N: np.ndarray
     named_N: np.ndarray
     parts_N_F: np.ndarray
     place_N: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.group_N)
+        return len(self.rewards_N)
+
+    @property
+    def signal_N(self) -> np.ndarray:
+        return self.named_N
 
     @property
     def mask_N_T(self) -> torch.Tensor:
@@ -53,31 +59,39 @@ class Batch:
     def costs_N(self) -> np.ndarray:
         return self.prompt_tokens_N + self.lengths.tokens_N
 
-    def take(self, rows: np.ndarray) -> "Batch":
-        """The rows at these positions."""
-        index = torch.as_tensor(rows, device=self.tensors["prompt_ids"].device)
-        tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
-        return Batch(tensors, self.lengths.take(rows), **{name: getattr(self, name)[rows] for name in ARRAYS})
+    def taken(self, rows: np.ndarray, planned: list[PlannedGroup]) -> "Batch":
+        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
+        return Batch(planned, self.cut(rows, trim=False), self.lengths.take(rows), **arrays)
 
-    def keep(self, keep_Q: np.ndarray) -> "Batch":
-        """The groups, in sorted order, for which `keep_Q` is true."""
-        _, index_N = np.unique(self.group_N, return_inverse=True)
-        return self.take(np.flatnonzero(np.asarray(keep_Q)[index_N]))
+    def joined(self, others: Sequence["Batch"]) -> "Batch":
+        """Padded to the widest."""
+        parts, tensors = [self, *others], {}
+        for name in self.tensors:
+            arrays = [part.tensors[name] for part in parts]
+            gaps = [max(array.shape[1] for array in arrays) - array.shape[1] for array in arrays]
+            sides = [(gap, 0) if name in PROMPT else (0, gap) for gap in gaps]
+            padded = [pad(array, side, value=int(name == RATIO)) for array, side in zip(arrays, sides, strict=True)]
+            tensors[name] = torch.cat(padded)
+        planned, lengths = [group for part in parts for group in part.planned], [part.lengths for part in parts]
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+        return Batch(planned, tensors, Lengths.joined(lengths), **arrays)
 
-    def grown(self, groups: Sequence[int], further: "Batch") -> "Batch":
-        """With the rollouts of `further`, whose groups 0, 1, … are `groups` here, at the ends of these."""
-        both = _together([self, replace(further, group_N=np.asarray(groups)[further.group_N])])
-        return both.take(np.argsort(both.group_N, kind="stable"))
+    def judged(self) -> "Batch":
+        """Without the rollouts that no reward function judged; a group may be left with fewer, or with none."""
+        rows = np.flatnonzero(np.isfinite(self.rewards_N) & np.isfinite(self.named_N))
+        sizes_Q = np.bincount(self.group_N[rows], minlength=len(self.planned)).tolist()
+        return self.taken(rows, [replace(group, size=size) for group, size in zip(self.planned, sizes_Q, strict=True)])
 
     def cut(self, rows: np.ndarray, trim: bool = True) -> dict[str, torch.Tensor]:
         """The tensors of these rows, if `trim` without the columns in which none of them has a token."""
-        part = self.take(rows)
+        index = torch.as_tensor(rows, device=self.tensors["prompt_ids"].device)
+        tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
         if not trim:
-            return part.tensors
-        before, width = int(part.prompt_tokens_N.max()), int(part.lengths.tokens_N.max())
+            return tensors
+        before, width = int(tensors["prompt_mask"].sum(1).max()), int(self.lengths.tokens_N[rows].max())
         return {
             name: tensor[:, tensor.shape[1] - before :] if name in PROMPT else tensor[:, :width]
-            for name, tensor in part.tensors.items()
+            for name, tensor in tensors.items()
         }
 
     def rollouts(self, advantages_N: np.ndarray) -> Rollouts:
@@ -106,23 +120,3 @@ def lengths_of(completions_N: Sequence[Sequence[int]], ends: Sequence[int], long
     """Of completions in token ids: one of `longest` that does not end in one of `ends`, the model's, was cut."""
     truncated_N = np.array([len(ids) >= longest and ids[-1] not in ends for ids in completions_N])
     return Lengths(np.array([max(1, len(ids)) for ids in completions_N]), truncated_N, longest)
-
-
-def join(parts: Sequence[Batch]) -> Batch:
-    """Concatenate, padded to the widest; every part's groups are new ones."""
-    above = np.cumsum([0] + [part.group_N.max(initial=-1) + 1 for part in parts[:-1]])
-    return _together([replace(part, group_N=part.group_N + first) for part, first in zip(parts, above, strict=True)])
-
-
-def _together(parts: Sequence[Batch]) -> Batch:
-    if len(parts) == 1:
-        return parts[0]
-    tensors = {}
-    for name in parts[0].tensors:
-        arrays = [part.tensors[name] for part in parts]
-        gaps = [max(array.shape[1] for array in arrays) - array.shape[1] for array in arrays]
-        sides = [(gap, 0) if name in PROMPT else (0, gap) for gap in gaps]
-        padded = [pad(array, side, value=int(name == RATIO)) for array, side in zip(arrays, sides, strict=True)]
-        tensors[name] = torch.cat(padded)
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
-    return Batch(tensors, Lengths.joined([part.lengths for part in parts]), **arrays)

@@ -4,6 +4,7 @@ Each of several processes generates its share of the rows and has the batch of a
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count as numbers
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 
+from repro.engine.collect import collect
 from repro.methods.advantages import groups_without_signal
 from repro.methods.plans import PlannedGroup, Queries
-from repro.trl.batch import OLD, REFERENCE, Batch, gathered, join, lengths_of
+from repro.trl.batch import OLD, REFERENCE, Batch, gathered, lengths_of
 from repro.trl.learner import Learner
 from repro.trl.refused import require_finite, require_text, warn_of_equal
 
@@ -34,61 +36,38 @@ class Collector(Learner):
     _generated_rollouts = 0  # for the step
 
     def _collect(self, examples: list[dict[str, Any]]) -> Batch | None:
-        """The batch, refilled with the plan's next groups until it is full or the rounds are used up if the arm has a
-        filter, or draws groups in stages; None if no group passed. With a plan, `examples` only give the pace."""
-        rng, filter = self._rng("reward"), self.method.filter
-        self._generated_rollouts = 0
+        """The batch (repro.engine.collect); None if no group passed. With a plan, `examples` only give the pace."""
+        rng, self._generated_rollouts = self._rng("reward"), 0
         if self.plan is None:
-            rows = len(examples) * self.accelerator.num_processes
-            batch = self._generate_groups(examples, [self.num_generations] * (rows // self.num_generations), rng)
+            groups = range(len(examples) * self.accelerator.num_processes // self.num_generations)
+            planned = [PlannedGroup(place, self.num_generations) for place in groups]
+            batch = self._generate_groups(examples, planned, rng)
             return batch if len(batch) else None
-        self._before, budget, size, kept = self._place, self.args.generation_batch_size, 0, []
-        for _ in range(self.refill_rounds if filter or self.method.in_stages else 1):
-            part = self._drawn(self.plan.fill_step(budget - size), rng)
-            chosen = filter and len(part)
-            kept.append(part.keep(self.method.kept_groups(self._index, part.named_N, part.group_N)) if chosen else part)
-            size += len(kept[-1])
-            if not self.plan.fits(budget - size):
-                break
+        self._before, generate = self._place, partial(self._planned, rng=rng)
+        how = self.args.generation_batch_size, self.refill_rounds
+        batch, seen = collect(self.method, self.plan, self._index, *how, generate)
         self._after = self._place
-        self._measure(refill_rounds=len(kept) - 1)
-        return join(kept) if size else None
+        self._measure(refill_rounds=len(seen) - 1)
+        return batch
 
     @property
     def _place(self) -> tuple[int, int]:
         return self.plan.taken, len(self.plan.observed)
 
-    def _drawn(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Batch:
-        """The groups with all the stages that the plan asks for, which it is then told of; a group that no reward
-        function judged is neither asked about nor told of."""
-        batch, room = self._planned(planned, rng), sum(group.later for group in planned)
-        while room and len(batch):
-            groups_Q = np.unique(batch.group_N).tolist()
-            rewards_Q = [batch.rewards_N[batch.group_N == group] for group in groups_Q]
-            more_Q = self.plan.more([planned[group].query for group in groups_Q], rewards_Q, room)
-            more = {group: more for group, more in zip(groups_Q, more_Q, strict=True) if more}
-            if not more:
-                break
-            further = [PlannedGroup(planned[group].query, size) for group, size in more.items()]
-            batch = batch.grown(list(more), self._planned(further, rng))
-            room -= sum(more_Q)
-        for group in np.unique(batch.group_N).tolist():
-            own = batch.group_N == group
-            self.plan.observe(planned[group].query, batch.rewards_N[own], batch.costs_N[own])
-        return batch
-
     def _planned(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Batch:
         """Rollouts of the groups, of which this process generates its share; the last row fills up what is uneven."""
-        sizes_Q = [group.size for group in planned]
         rows = [dict(self.train_dataset[group.query]) for group in planned for _ in range(group.size)]
         share = -(-len(rows) // self.accelerator.num_processes)
         rows += [rows[-1]] * (share * self.accelerator.num_processes - len(rows))
         first = share * self.accelerator.process_index
-        return self._generate_groups(rows[first : first + share], sizes_Q, rng)
+        return self._generate_groups(rows[first : first + share], planned, rng)
 
-    def _generate_groups(self, examples: list[dict[str, Any]], sizes_Q: list[int], rng: np.random.Generator) -> Batch:
-        """Rollouts as TRL generates and scores them, `examples` by this process, groups of `sizes_Q` by all; those that
-        no reward function judges are left out."""
+    def _generate_groups(
+        self, examples: list[dict[str, Any]], planned: list[PlannedGroup], rng: np.random.Generator
+    ) -> Batch:
+        """Rollouts as TRL generates and scores them, `examples` by this process, `planned` by all; those that no reward
+        function judges are left out."""
+        sizes_Q = [group.size for group in planned]
         count, of_all = sum(sizes_Q), len(examples) * self.accelerator.num_processes
         # TRL takes the rows of equal groups together; of others, each row as a group of one, since its own advantages,
         # the only thing that depends on it, are not used.
@@ -99,11 +78,10 @@ class Collector(Learner):
         rewards_N, parts_N_F = self._rewards_N[:count], self._parts_N_F[:count]
         lengths = self._lengths.take(np.arange(count))
         named_N = rewards_N if self._named is None else parts_N_F[:, self._named]
-        group_N = np.repeat(np.arange(len(sizes_Q)), sizes_Q)
         place_N = self._generated_rollouts + np.arange(count)
         self._generated_rollouts += of_all
         tensors = gathered(output, self.accelerator, count)
-        batch = Batch(tensors, lengths, group_N, rewards_N, named_N, parts_N_F, place_N)
+        batch = Batch(planned, tensors, lengths, rewards_N, named_N, parts_N_F, place_N)
         prompt_tokens_Q = batch.prompt_tokens_N[np.cumsum([0, *sizes_Q[:-1]])]
         self.ledger.charge_generation(self.flops, prompt_tokens_Q, sizes_Q, lengths.tokens_N)
         for name in (OLD, REFERENCE):
@@ -112,7 +90,7 @@ class Collector(Learner):
             elif name in batch.tensors:
                 self.ledger.charge_scoring(self.flops, batch.costs_N)
         require_finite(rewards_N)
-        batch = batch.take(np.flatnonzero(np.isfinite(rewards_N) & np.isfinite(named_N)))
+        batch = batch.judged()
         if len(batch):
             batch.rewards_N = self.method.rewards(self._index, batch.rewards_N, rng, batch.lengths)
             batch.named_N = batch.rewards_N if self._named is None else batch.named_N

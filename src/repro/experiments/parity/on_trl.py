@@ -19,6 +19,7 @@ from repro.engine.run import Run, profile_for
 from repro.engine.train import stream_seed
 from repro.experiments.parity.compared import nothing_drawn, selections, steps
 from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
+from repro.methods.plans import PlannedGroup
 from repro.policy.model import load_policy
 from repro.settings import Arm, Engine, Settings
 from repro.tasks.queries import Query, make_pools, verify
@@ -39,11 +40,14 @@ class Watched(ArmTrainer):
         self.generated, self.losses = [], []
         self.batch, self.chosen = None, None
 
-    def _generate_groups(self, examples: list[dict[str, Any]], sizes_Q: list[int], rng: np.random.Generator) -> Batch:
+    def _generate_groups(
+        self, examples: list[dict[str, Any]], planned: list[PlannedGroup], rng: np.random.Generator
+    ) -> Batch:
+        sizes_Q = [group.size for group in planned]
         first_Q = np.cumsum([0, *sizes_Q[:-1]])
         queries_Q = [examples[first]["query"] for first in first_Q]
         self.generated.append(list(zip(queries_Q, sizes_Q, strict=True)))
-        batch = super()._generate_groups(examples, sizes_Q, rng)
+        batch = super()._generate_groups(examples, planned, rng)
         for name, values_N in (("query", np.repeat(queries_Q, sizes_Q)), ("verdict", self._rewards_N)):
             batch.tensors[name] = torch.as_tensor(values_N)[:, None]  # stays with its row when groups are dropped
         return batch
