@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,19 @@ def tokenizer_of(folder: Path | str) -> Any:
     """The tokenizer in a model's folder. ModelMissing where transformers finds none or a broken one."""
     from transformers import AutoTokenizer
 
-    try:
+    with _loading(folder, "tokenizer"):
         return AutoTokenizer.from_pretrained(folder)
-    except Exception as error:  # whatever a cut file makes of it: Rust's tokenizers raise Exception itself
-        raise ModelMissing(_broken(folder, "tokenizer", error)) from error
 
 
-def _broken(folder: Path | str, what: str, error: Exception) -> str:
-    why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return f"{folder} holds no {what} that transformers can load ({why}): save the model there again"
+@contextmanager
+def _loading(folder: Path | str, what: str) -> Iterator[None]:
+    """ModelMissing in place of whatever a cut file, another architecture or sizes that do not go make of it: Rust's
+    tokenizers raise Exception itself."""
+    try:
+        yield
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ModelMissing(f"{folder} holds no {what} that transformers can load ({why}): {REMEDY}") from error
 
 
 def stops_of(source: Path | str, tokenizer: Any) -> list[int]:
@@ -114,23 +118,24 @@ def file_of(source: Path | str, name: str) -> Path | None:
     return None
 
 
-def require_known(source: Path | str) -> None:
-    """ModelMissing where transformers cannot build the model of this configuration; no weights are read."""
+def without_weights(source: Path | str) -> Any:
+    """The model of this configuration on torch's meta device: its shapes alone."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    try:
-        with torch.device("meta"):
-            AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
-    except Exception as error:  # whatever a configuration makes of it: another architecture, sizes that do not go
-        raise ModelMissing(_broken(source, "causal language model", error)) from error
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+
+
+def require_known(source: Path | str) -> None:
+    """ModelMissing where transformers cannot build the model of this configuration; no weights are read."""
+    with _loading(source, "causal language model"):
+        without_weights(source)
 
 
 def longest_of(folder: Path | str) -> int | None:
     """The model's limit on prompt + response; tokens; None if it has none."""
     from transformers import AutoConfig
 
-    try:
+    with _loading(folder, "configuration"):
         return getattr(AutoConfig.from_pretrained(folder), "max_position_embeddings", None)
-    except Exception as error:  # whatever a cut file makes of it
-        raise ModelMissing(_broken(folder, "configuration", error)) from error

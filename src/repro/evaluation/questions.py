@@ -1,6 +1,5 @@
 """Questions from the parquet that `repro.data` writes and verl reads, and their prompts as a model's tokens."""
 
-import glob
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ def load_questions(path: Path) -> list[Question]:
 
     path = Path(path)
     if not path.is_file():
-        known = sorted(Path(each).stem for each in glob.glob(str(path.parent / "*.parquet")))
+        known = sorted(each.stem for each in path.parent.glob("*.parquet"))
         there = f"; {path.parent} holds {', '.join(known)}" if known else ""
         raise QuestionsMissing(
             f"there is no {path}{there}: `python -m repro.data prepare {path.stem} --out {path.parent}` makes it"

@@ -13,7 +13,7 @@ rollouts are orthogonal.
     cosine            Σ a_i A_i / √(Σ a_i² · Σ A_i²), of the arm's gradient with that of the whole batch
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,24 +36,24 @@ SIGNALS: dict[str, Callable[[Rollouts], np.ndarray]] = {
 
 
 class Batch(NamedTuple):
-    """The rollouts of one step, with the baseline's advantages. `progress`: share of the steps before it."""
+    """The rollouts of one step, with the baseline's advantages. `progress`: share of the steps before it. FLOPs:
+    `generation`, of generating them, and `training`, of training on every one once."""
 
     step: int
     progress: float
     rollouts: Rollouts
     lengths: Lengths
+    generation: float
+    training: float
 
 
-def whole(batches: Sequence[Batch], flops: FlopCounter) -> tuple[float, float]:
-    """FLOPs of generating the batches, and of training on every rollout once. A prompt is read once a group; the last
-    token of a response is sampled, and not read."""
-    generation = training = 0.0
-    for rollouts in (batch.rollouts for batch in batches):
-        first_Q = np.unique(rollouts.group_N, return_index=True)[1]
-        generation += flops.forward(rollouts.prompt_tokens_N[first_Q])
-        generation += flops.forward(rollouts.response_tokens_N - 1, rollouts.prompt_tokens_N)
-        training += flops.forward_backward(rollouts.costs_N)
-    return generation, training
+def whole(rollouts: Rollouts, flops: FlopCounter) -> tuple[float, float]:
+    """(generation, training) of a batch. A prompt is read once a group; the last token of a response is sampled, and
+    not read."""
+    first_Q = np.unique(rollouts.group_N, return_index=True)[1]
+    prompts = flops.forward(rollouts.prompt_tokens_N[first_Q])
+    responses = flops.forward(rollouts.response_tokens_N - 1, rollouts.prompt_tokens_N)
+    return prompts + responses, flops.forward_backward(rollouts.costs_N)
 
 
 def measured(
@@ -81,7 +81,7 @@ def measured(
     weight_N = np.bincount(row_M[has_gradient_M], chosen.weights_N[has_gradient_M], minlength=n)
     coefficient_N = np.bincount(row_M, chosen.weights_N * chosen.advantages_N, minlength=n)
     read, effective = times_N > 0, effective_sample_size(weight_N)
-    generation, training = whole([batch], flops)
+    generation, training = batch.generation, batch.training
     update = refill * flops.forward_backward(costs_N[read])
     paid = (weight * refill * generation + update) / (weight * generation + training)
     norms = np.linalg.norm(coefficient_N) * np.linalg.norm(advantages_N)

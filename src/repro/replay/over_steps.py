@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from repro.errors import Refused
+from repro.evaluation.model import without_weights
 from repro.methods.advantages import groups_without_signal
 from repro.methods.lengths import Lengths
 from repro.methods.rollouts import Rollouts
@@ -79,12 +80,12 @@ def replay(
     rows = dump.rows.iloc[np.concatenate([*dump.rows.groupby("step", sort=False).indices.values()])]
     group_size = int(rows.groupby("group").size().mode().iloc[0])
     which = replayable(settings, group_size)
-    batches = _batches(rows, which, settings.baseline)
+    flops = flop_counter(parameters)
+    batches = _batches(rows, which, settings.baseline, flops)
     advantage_N = np.concatenate([batch.rollouts.advantages_N for batch in batches])
     if not advantage_N.any():
         raise Refused("no group of any step has different rewards: there is nothing that an arm could learn from")
-    flops = flop_counter(parameters)
-    generation, training = whole(batches, flops)
+    generation, training = (sum(getattr(batch, name) for batch in batches) for name in ("generation", "training"))
     weight = weight_at(generation_share, generation, training) if generation_share else 1.0
     steps, times = _measured(batches, which, flops, weight, settings.engine.refill_rounds, seed)
     rows = pd.concat([rows.assign(advantage=advantage_N), pd.DataFrame(times, rows.index)], axis=1)
@@ -110,14 +111,10 @@ def flop_counter(parameters: float | str | Path) -> FlopCounter:
     except ValueError:
         if not Path(parameters).exists():
             raise Refused(f"{parameters} is neither a number of parameters, as 1.5e9, nor a config.json") from None
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        return FlopCounter.of(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(parameters)))
+    return FlopCounter.of(without_weights(parameters))
 
 
-def _batches(rows: pd.DataFrame, which: Arms, baseline: str) -> list[Batch]:
+def _batches(rows: pd.DataFrame, which: Arms, baseline: str, flops: FlopCounter) -> list[Batch]:
     found, longest, count = [], int(rows["response_tokens"].max()), rows["step"].nunique()
     for place, (step, own) in enumerate(rows.groupby("step", sort=False)):
         lengths = Lengths(own["response_tokens"].to_numpy(int), own["truncated"].fillna(False).to_numpy(bool), longest)
@@ -125,7 +122,8 @@ def _batches(rows: pd.DataFrame, which: Arms, baseline: str) -> list[Batch]:
         rewards_N, whole_N_T = own["reward"].to_numpy(), np.ones((len(own), 1), bool)  # tokens are not chosen from
         advantages_N = which.methods[baseline].advantages(place, rewards_N, same["group_N"], lengths)
         batch = {"rewards_N": rewards_N, "advantages_N": advantages_N, "response_mask_N_T": whole_N_T, **same}
-        found.append(Batch(int(step), place / count, Rollouts.from_batch(**batch), lengths))
+        rollouts = Rollouts.from_batch(**batch)
+        found.append(Batch(int(step), place / count, rollouts, lengths, *whole(rollouts, flops)))
     return found
 
 

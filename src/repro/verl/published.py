@@ -17,6 +17,7 @@ from repro.data.sources import SOURCES
 from repro.files import Unreadable
 from repro.paths import CONFIGS
 from repro.settings import SettingsError
+from repro.stats import tables
 
 FILES = sorted((CONFIGS / "papers" / "tables").glob("*.csv"))
 KEYS = ["table", "scale", "method", "arm", "metric"]
@@ -54,8 +55,8 @@ def compared(headlines: pd.DataFrame, scale: str, arm: str) -> pd.DataFrame:
 
 def interval(value: pd.Series, error: pd.Series) -> pd.Series:
     """`value [low, high]` of each, one decimal."""
-    low, high = value - WIDTH * error, value + WIDTH * error
-    return pd.Series([f"{v:.1f} [{a:.1f}, {b:.1f}]" for v, a, b in zip(value, low, high, strict=True)], value.index)
+    ends = zip(value, value - WIDTH * error, value + WIDTH * error, strict=True)
+    return pd.Series([tables.interval(*row, ".1f") for row in ends], value.index)
 
 
 def of_trl(folder: Path) -> pd.DataFrame | None:

@@ -191,12 +191,3 @@ def gather(runs: Sequence[Path], folder: Path) -> None:
         parts = [read_parquet(path, "the same command") for path in files if path.exists()]
         if parts:
             write_parquet(pd.concat(parts, ignore_index=True), folder / f"{name}.parquet")
-
-
-def flop_counter(model_path: str) -> FlopCounter:
-    """The FLOP counter of the model that verl trains, made without loading weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        return FlopCounter.of(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_path)))

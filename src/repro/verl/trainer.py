@@ -22,15 +22,17 @@ from verl.utils.py_functional import rename_dict
 
 from repro.engine.collect import join
 from repro.errors import Refused
+from repro.evaluation.model import without_weights
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
+from repro.policy.flops import FlopCounter
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.checkpoints import STATE, mend_latest
 from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import PREDICTED, with_samples
 from repro.verl.loss import own_loss
-from repro.verl.record import Record, describe, flop_counter
+from repro.verl.record import Record, describe
 from repro.verl.version import NAME
 
 TORCH_WRITES = "inline_container"  # in what torch says when it cannot write a file, without the system's reason
@@ -48,7 +50,8 @@ class ArmTrainer(ChoosingTrainer):
         super().__init__(config)
         self.diverged = False
         self.samples_of = dict(config.repro.get("validation_samples") or {})
-        flops, every = flop_counter(config.actor_rollout_ref.model.path), max(1, config.trainer.test_freq)
+        flops = FlopCounter.of(without_weights(config.actor_rollout_ref.model.path))
+        every = max(1, config.trainer.test_freq)
         kept, budget = self.run.settings.engine.kept_rollouts, self.run.settings.evaluation.budget_gflops
         self.record = Record(self.run.seed, every, kept, flops, budget)
 
