@@ -194,13 +194,14 @@ def test_the_ledger_adds_up(tables, project):
     assert paper.tolist() == steps["selected_tokens"].tolist()
     assert steps["updates"].tolist() == [2 * (step + 1) for step in range(STEPS)]
     kept, chosen = selection.groupby("step"), selection.query("times_trained > 0").groupby("step")
-    # The policy that sampled reads everything, since `top_tokens` reads entropies; the reference, what was chosen, but
-    # for rows of which no token was: each once, and an update reads a row at most once in each of two mini-batches.
+    # The policy that sampled reads everything, since `top_tokens` reads entropies. The reference and the updates read
+    # chosen rows, but for those of which no token was chosen: the one each once, the others at most once in each of two
+    # mini-batches.
     read = scored.to_numpy() - kept["cost"].sum().to_numpy()
     assert (read <= chosen["cost"].sum().to_numpy()).all()
     assert (read <= trained).all() and (trained <= 2 * read).all()
     assert (trained <= paper).all()
-    assert (chosen.size().to_numpy() <= steps["computed_rollouts"]).all()
+    assert (steps["computed_rollouts"] <= 2 * chosen.size().to_numpy()).all()
     # Copies are read once; by chance, a step may have none in any of its mini-batches.
     copies = steps["selected_rollouts"] - steps["computed_rollouts"]
     assert (copies >= 0).all() and ((copies > 0) == (trained < paper)).all()
