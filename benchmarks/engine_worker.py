@@ -23,8 +23,8 @@ from benchmarks.products import counted, named
 from benchmarks.worker import Requests
 from benchmarks.workload import FIXED, GROUP, RACE, pools, race_queries, section
 from repro import arms
-from repro.engine.ledger import Ledger
 from repro.policy.model import load_policy
+from repro.protocol.ledger import Ledger
 from repro.settings import Arm
 
 OLD = find_spec("repro.engine.embedded") is not None

@@ -25,9 +25,9 @@ from benchmarks.scoring_work import (
     work,
 )
 from benchmarks.worker import Requests
-from repro.engine.ledger import Ledger
 from repro.methods.objectives.aggregate import token_coefficients
 from repro.methods.rollouts import Rollouts
+from repro.protocol.ledger import Ledger
 from repro.settings import load
 from repro.trl import ArmTrainer
 from repro.trl.batch import OLD, REFERENCE, Batch

@@ -14,12 +14,12 @@ import torch
 from benchmarks.scoring_work import KL, LONGEST, SEED, UPDATES, Work, flat, policy_folder, reference_folder, work
 from benchmarks.worker import Requests
 from repro.arms import build
-from repro.engine.ledger import Ledger
-from repro.engine.train import stream_seed
 from repro.experiments.parity.replayed import be_the_only_rank
 from repro.methods.lengths import Lengths
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
+from repro.protocol.ledger import Ledger
+from repro.protocol.streams import stream_seed
 from repro.settings import load
 
 SLICE = 1024  # tokens of a micro-batch

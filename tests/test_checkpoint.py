@@ -4,7 +4,6 @@ import json
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,36 +11,28 @@ import torch
 from safetensors.torch import load_file
 
 from repro.engine.checkpoint import FINISHED, Checkpoints
-from repro.engine.ledger import Ledger
-from repro.engine.log import Log
-from repro.engine.memory import Memory
 from repro.errors import sentence
 from repro.files import Unreadable
-from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.methods.method import Method
+from repro.methods.plans import PlannedGroup, Queries
 from repro.policy.flops import FlopCounter
+from repro.protocol.ledger import Ledger
+from repro.protocol.log import Log
+from repro.protocol.running_arm import RunningArm
+
+
+def in_order(queries: Queries, rollouts_per_step: int, rng: np.random.Generator):
+    return (PlannedGroup(query, 2) for query in range(len(queries)))
 
 
 def trainer(seed: int = 0, updates: int = 0):
     """What a checkpoint reads and writes of a Trainer, on a model of six weights."""
     torch.manual_seed(seed)
     model = torch.nn.Linear(3, 2, bias=False)
-    state = SimpleNamespace(
-        known=Queries(np.ones(100, int), np.arange(100) % 3, np.full(100, 2)),
-        known_since=0,
-        model=model,
-        optimiser=torch.optim.AdamW(model.parameters()),
-        ledger=Ledger(),
-        log=Log(),
-        diverged=False,
-        memory=Memory(),
-    )
-
-    def make_plan(step: int, known: Queries) -> None:
-        state.known, state.known_since = known, step
-        state.plan = PlanStream(PlannedGroup(query, 2) for query in range(100))
-
-    state.make_plan = make_plan
-    make_plan(0, state.known)
+    known = Queries(np.ones(100, int), np.arange(100) % 3, np.full(100, 2))
+    state = RunningArm(Method(in_order, *[None] * 6, ""), 0, 4, known)
+    state.model, state.optimiser, state.diverged = model, torch.optim.AdamW(model.parameters()), False
+    state.ledger, state.log = Ledger(), Log()
     for step in range(updates):
         learn(state, step)
     return state

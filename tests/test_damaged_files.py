@@ -13,8 +13,6 @@ import pytest
 from repro import closure, paths
 from repro import settings as settings_module
 from repro.engine.checkpoint import FINISHED, Checkpoints
-from repro.engine.log import Log
-from repro.engine.profile import Profile, Source
 from repro.errors import sentence
 from repro.evaluation.questions import load_questions
 from repro.experiments.language_model import summary as language_model
@@ -22,6 +20,8 @@ from repro.experiments.profile import measure
 from repro.files import Unreadable, write_json, write_parquet
 from repro.pipeline import lock, stage
 from repro.policy.flops import FlopCounter
+from repro.protocol.log import Log
+from repro.protocol.profile import Profile, Source
 from repro.runs import make, store
 from repro.stats import panels
 from repro.verl import questions

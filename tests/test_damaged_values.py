@@ -13,9 +13,9 @@ from test_damaged_files import counted, panel, recorded, started
 
 from repro import paths
 from repro.engine.checkpoint import FINISHED, Checkpoints
-from repro.engine.log import Log
 from repro.errors import sentence
 from repro.files import Unreadable
+from repro.protocol.log import Log
 
 NAN = float("nan")
 

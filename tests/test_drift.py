@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from repro.engine import snapshots
 from repro.engine.measure import measure_profile
-from repro.engine.profile import ProfileError, Source, hash_policy, hash_queries
 from repro.engine.snapshots import BASE, list_checkpoints
 from repro.experiments.drift import measure as measuring
 from repro.experiments.drift import summary as study
 from repro.methods.sgpo_rule import Rule
 from repro.policy.model import build_qwen2, load_policy, save_policy
+from repro.protocol.profile import ProfileError, Source, hash_policy, hash_queries
 from repro.settings import load
 from repro.stats.correlation import spearman
 from repro.stats.intervals import over_seeds

@@ -13,7 +13,6 @@ from scipy import stats
 from repro.arms import build
 from repro.engine import log_probabilities as scoring
 from repro.engine.generate import generate
-from repro.engine.ledger import Ledger
 from repro.engine.log_probabilities import Batch, log_probabilities, response_log_probabilities, slices_of_like_length
 from repro.engine.update import UpdateSettings, accumulate_gradients, run_updates, silent_without_advantage
 from repro.methods.objectives.aggregate import TokenLoss
@@ -24,6 +23,7 @@ from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware, probabilities
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2
+from repro.protocol.ledger import Ledger
 from repro.settings import Arm
 from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
 

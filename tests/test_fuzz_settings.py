@@ -22,9 +22,9 @@ from tiny_run import new_trainer, parity, pools, reward_with
 from repro import arms
 from repro.engine.diverged import Diverged
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Profile, Source
 from repro.errors import Refused
 from repro.paths import PARAMS
+from repro.protocol.profile import Profile, Source
 from repro.settings import Arm, SettingsError, load, parse
 from repro.settings.schema import Engine
 from repro.settings.text import read_mapping

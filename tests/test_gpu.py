@@ -36,7 +36,7 @@ def step_on(device: str, arm: str) -> tuple[Trainer, Rollouts, torch.Tensor]:
         model.to(device)
     groups, _ = engine.collect(0)
     assert groups.responses.ids_N_T.device.type == device
-    chosen = engine.method.select(0, engine._rollouts(groups), 0.0, engine.rng(0, "sample"))
+    chosen = engine.select(0, engine._rollouts(groups), 0.0)
     batch = Batch([engine.prompts[query] for query in groups.query_N], groups.responses)
     how = engine.tokenizer.pad_token_id, engine.update_settings, engine.reference
     accumulate_gradients(engine.model, engine.method.objective, batch, chosen, *how)

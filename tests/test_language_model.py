@@ -9,11 +9,11 @@ import pytest
 from repro import settings as settings_module
 from repro.engine.backends import load as loading
 from repro.engine.backends.load import ModelMissing, fetch
-from repro.engine.profile import Profile, Source
 from repro.experiments.language_model import summary as study
 from repro.experiments.language_model.profile import profile_language_model
 from repro.experiments.language_model.queries import draw_queries, draw_sums, question, verify, word_prompt
 from repro.methods.sgpo_rule import fitted_population
+from repro.protocol.profile import Profile, Source
 from repro.runs import language_model
 from repro.settings import SettingsError
 from repro.settings.studies import LanguageModel

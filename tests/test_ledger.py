@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from repro.engine.ledger import Ledger
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2
+from repro.protocol.ledger import Ledger
 from repro.tasks.tokenizer import SYMBOLS
 
 TINY = FlopCounter(matmul_parameters=100, layers=2, width=8)

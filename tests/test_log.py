@@ -5,9 +5,9 @@ import pytest
 from tiny_run import new_trainer, parity, reward_with, run
 
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.log import describe_selection, rollout_rows, selection_rows
-from repro.engine.train import stream_seed
 from repro.methods.rollouts import Rollouts
+from repro.protocol.log import describe_selection, rollout_rows, selection_rows
+from repro.protocol.streams import stream_seed
 from repro.tasks.queries import Query
 
 QUERIES = [Query(f"{n}+1=", str(n + 1), f"family {n % 2}", {}) for n in range(5)]

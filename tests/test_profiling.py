@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.experiments.profile import cost, measure
 from repro.experiments.profile import summary as study
 from repro.methods.group_sizes.posterior import misfiled
@@ -19,6 +18,7 @@ from repro.methods.plans.uniform import uniform
 from repro.methods.sgpo_rule import CLASSES, Rule, classes, parameters
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2, save_policy
+from repro.protocol.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.settings import load
 from repro.tasks.queries import Query, make_pools
 from repro.tasks.tokenizer import build_tokenizer

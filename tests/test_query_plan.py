@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.engine.profile import Profile, Source
 from repro.engine.query_plan import by_class, by_size, plan_table, predicted, steps_of_epoch
 from repro.methods.group_sizes.posterior import beta_binomial, fit_population
 from repro.methods.plans import PlanStream
 from repro.methods.plans.sgpo import sgpo
+from repro.protocol.profile import Profile, Source
 from repro.tasks.queries import Query
 
 K, BUDGET, UNIFORM = 4, 16, 8

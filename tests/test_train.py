@@ -9,8 +9,8 @@ from tiny_run import ENGINE, EVALUATION, ROLLOUTS, STEPS, new_trainer, parity, p
 
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.evaluate import GREEDY, evaluate, summary
-from repro.engine.train import PURPOSES, stream_seed
 from repro.engine.update import Diverged
+from repro.protocol.streams import PURPOSES, stream_seed
 from repro.settings import Arm
 
 ARMS = ("grpo", "cost-aware", "random-subset")

@@ -7,10 +7,10 @@ import torch
 from tiny_run import GROUP, SETTINGS, new_trainer, parity, pools, reward_with, run, weights
 
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.log import SELECTED
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Source
 from repro.engine.update import UPDATED
+from repro.protocol.log import SELECTED
+from repro.protocol.profile import Source
 
 ROLLOUTS = 32
 LEDGER = (

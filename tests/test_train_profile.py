@@ -6,8 +6,8 @@ from tiny_run import new_trainer, parity, pools, reward_with, run, weights
 
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Source
 from repro.policy.flops import FlopCounter
+from repro.protocol.profile import Source
 from repro.settings import Arm
 
 SOURCE = Source("a policy", "queries", 1.0, 8, seed=3)
@@ -56,7 +56,7 @@ def test_a_plan_made_anew_is_of_what_the_policy_does_then(tmp_path):
     trainer = new_trainer(arm(again=1), profile=profile(), learning_rate=1e-2)
     before = trainer.known
     log = trainer.train(Checkpoints(tmp_path, "a"), lambda *_: None)
-    assert trainer.known_since == 2 and (trainer.known.samples_Q == K).all()
+    assert trainer.since == 2 and (trainer.known.samples_Q == K).all()
     assert (trainer.known.successes_Q != before.successes_Q).any()
     spent = [row["profile_tokens"] for row in log.steps]
     assert spent[0] == spent[1] < spent[2] == spent[-1]

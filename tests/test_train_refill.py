@@ -5,11 +5,12 @@ import pytest
 import torch
 from tiny_run import GROUP, ROLLOUTS, STEPS, new_trainer, parity, pools, reward_with, run, weights
 
+from repro.engine.batch import Groups
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.collect import Groups, join
 from repro.engine.generate import Responses
-from repro.engine.train import stream_seed
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
+from repro.protocol.collect import join
+from repro.protocol.streams import stream_seed
 
 BATCH = ROLLOUTS // GROUP  # groups that fill a batch
 QUERIES = [query.prompt for query in pools().train]

@@ -13,8 +13,8 @@ from test_trl_loss import Seen
 from tiny_run import ROLLOUTS
 
 from repro.engine.generate import generate
-from repro.engine.train import stream_seed
 from repro.policy.model import build_qwen2
+from repro.protocol.streams import stream_seed
 
 pytestmark = [
     pytest.mark.trl,

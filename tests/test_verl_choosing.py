@@ -15,11 +15,11 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from repro.arms import build
-from repro.engine.memory import Memory
 from repro.methods.memories import Remembered
 from repro.methods.plans import PlannedGroup
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
+from repro.protocol.running_arm import RunningArm
 from repro.settings import Arm
 from repro.verl.batch import Scored, nested
 from repro.verl.record import Record
@@ -90,7 +90,7 @@ class Verl:
         )
         made.record = Record(0, 1, 1, flops=FlopCounter(10, 1, 4))
         made.failed, made.ranks, made.global_steps, made.serial = 0, 3, 1, iter(range(1000))
-        made.plan = SimpleNamespace(memory=Memory())
+        made.arm = RunningArm(made.run.method, 0, 8, None)
         keys = [f"{uid}_{session}_0" for uid in "ab" for session in range(GROUP)]
         self.queue.kv_batch_put(keys, "train", self._fields())
         planned = [PlannedGroup(query, GROUP) for query in range(GROUPS)]
@@ -188,9 +188,9 @@ def test_a_memory_trains_again_with_the_probabilities_of_then_and_its_groups_out
     verl.step()
     assert [rows for _, rows in verl.passes] == [list(range(8)), list(range(8))] and made.replayed["age"] == 0
     saved = io.BytesIO()
-    torch.save(made.plan.memory, saved)
+    torch.save(made.arm.memory, saved)
     saved.seek(0)
-    made.plan.memory, made.scored, made.global_steps = torch.load(saved, weights_only=False), fresh, 2
+    made.arm.memory, made.scored, made.global_steps = torch.load(saved, weights_only=False), fresh, 2
     for row in verl.queue.rows["train"].values():  # the next batch
         row.pop("old_log_probs"), row.pop("entropy"), row.pop("ref_log_prob", None)
     verl.passes.clear()
@@ -199,7 +199,7 @@ def test_a_memory_trains_again_with_the_probabilities_of_then_and_its_groups_out
     assert verl.passes == [("old_log_prob", list(range(8))), ("ref_log_prob", [4, 5, 6, 7])]
     assert values(made.chosen["old_log_probs"]) == [4, 5, 6, 7]  # of then
     assert values(made.chosen["ref_log_prob"]) == [114, 115, 116, 117]
-    assert made.rollouts.response_tokens_N.tolist() == LENGTHS[4:].tolist() and made.plan.memory.drawn_Q == [1]
+    assert made.rollouts.response_tokens_N.tolist() == LENGTHS[4:].tolist() and made.arm.memory.drawn_Q == [1]
 
 
 def test_importance_ratios_are_those_of_the_chosen_rows(monkeypatch):

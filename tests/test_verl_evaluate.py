@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from test_verl_own import write_lines
 
 from repro.engine.backends.load import fetch
-from repro.engine.ledger import Ledger
 from repro.files import write_json, write_text
+from repro.protocol.ledger import Ledger
 from repro.settings import SettingsError
 from repro.verl import checkpoints, evaluate, evaluated, questions, ready
 from repro.verl.__main__ import main

@@ -20,12 +20,12 @@ import pytest
 from repro import paths, training
 from repro import settings as settings_module
 from repro.engine.backends.load import fetch
-from repro.engine.profile import Profile
 from repro.experiments.profile.cost import profile_ledger
 from repro.files import write_parquet
 from repro.pipeline.manifest import manifest
 from repro.pipeline.stage import all_stages, stage
 from repro.policy.flops import FlopCounter
+from repro.protocol.profile import Profile
 from repro.settings import SettingsError
 from repro.verl import launch, ready, seeds
 from repro.verl.__main__ import main

@@ -9,7 +9,7 @@ import pytest
 from test_verl_own import SMALL, write_lines
 
 from repro.engine.backends import why_not_vllm
-from repro.engine.profile import Profile
+from repro.protocol.profile import Profile
 from repro.settings import SettingsError
 from repro.verl import questions, ready
 from repro.verl.run import PROFILE, RunOnVerl

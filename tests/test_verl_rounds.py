@@ -65,7 +65,7 @@ class Step:
         settings = SimpleNamespace(engine_of=lambda arm: SimpleNamespace(refill_rounds=5))
         method = build("own", Arm(title="own", about="", group="", **parts))
         made.run = SimpleNamespace(method=method, arm="own", seed=0, rollouts_per_step=BUDGET, settings=settings)
-        made.plan, made.record = planned.Planned(made.run, self.known), Record(0, 1, 1, flops=FlopCounter(10, 1, 4))
+        made.arm, made.record = planned.Planned(made.run, self.known), Record(0, 1, 1, flops=FlopCounter(10, 1, 4))
         made.tokenizer, made.global_steps = SimpleNamespace(eos_token_id=0), 1
         made._submit, made.wait = self._submit, self._generated
         self.trainer = made
@@ -103,7 +103,7 @@ class Step:
 def test_a_filter_of_ones_own_refills_and_a_plan_is_told_of_all_that_is_paid_for(monkeypatch):
     run = Step(monkeypatch, plan=Curious, filter=some, reward="overlong")
     for _ in range(5):
-        before, taken = len(run.rounds), len(run.trainer.plan.stream.observed)
+        before, taken = len(run.rounds), len(run.trainer.arm.plan.observed)
         run.step()
         if len(run.rounds) > before + 1:
             break
@@ -118,7 +118,7 @@ def test_a_filter_of_ones_own_refills_and_a_plan_is_told_of_all_that_is_paid_for
     assert len(made.scored.rewards_N) == sum(n for _, n in kept)
     assert made.scored.index_N.tolist() == [100 + query for query, size in kept for _ in range(size)]
     assert set(made.scored.rewards_N) == {-0.5, 0.5}
-    told, ledger = made.plan.stream.observed, made.record.ledger
+    told, ledger = made.arm.plan.observed, made.record.ledger
     assert [(query, len(rewards)) for _, query, rewards, _ in told[taken:]] == drawn
     drawn = [group for part in run.rounds for group in part]
     assert (ledger.queries, ledger.rollouts) == (len(drawn), sum(size for _, size in drawn))
@@ -131,18 +131,18 @@ def test_a_resumed_plan_that_learns_draws_the_same_groups(monkeypatch):
         monkeypatch.setattr("repro.verl.planned.tq", each.queue)
         each.step()
     saved = io.BytesIO()
-    torch.save(cut.trainer.plan.state_dict(), saved)
+    torch.save(cut.trainer.arm.state_dict(), saved)
     saved.seek(0)
     again = Step(monkeypatch, plan=Curious, filter=some)
-    again.trainer.plan.load_state_dict(torch.load(saved, weights_only=False))
+    again.trainer.arm.load_state_dict(torch.load(saved, weights_only=False))
     again.trainer.global_steps = 3
     for each in (whole, again, whole, again):
         monkeypatch.setattr("repro.verl.planned.tq", each.queue)
         each.step()
     assert whole.rounds[-len(again.rounds) :] == again.rounds
-    assert again.trainer.plan.stream.observed == whole.trainer.plan.stream.observed
+    assert again.trainer.arm.plan.observed == whole.trainer.arm.plan.observed
     with pytest.raises(Refused, match="written by another version"):
-        again.trainer.plan.load_state_dict({"_snapshot": {}})
+        again.trainer.arm.load_state_dict({"_snapshot": {}})
 
 
 def test_groups_in_stages_are_drawn_on_where_the_plan_asks_and_stay_together(monkeypatch):

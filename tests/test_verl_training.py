@@ -17,13 +17,13 @@ from tiny_run import Arm, new_trainer, run
 from repro import settings as settings_module
 from repro.arms import build
 from repro.engine.checkpoint import Checkpoints
-from repro.engine.profile import Profile
-from repro.engine.train import stream_seed
 from repro.files import write_json
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware
 from repro.policy import shipped
 from repro.policy.model import ensure_tokenizer, save_policy
+from repro.protocol.profile import Profile
+from repro.protocol.streams import stream_seed
 from repro.verl.run import PROFILE
 from repro.verl.version import UnsupportedVerl, require_plugin, require_verl
 

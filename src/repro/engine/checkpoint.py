@@ -9,15 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock, Timeout
 
-from repro.engine.ledger import Ledger
-from repro.engine.log import Log
-from repro.engine.memory import Memory
-from repro.engine.saved import LOG
+from repro.engine.batch import Groups
 from repro.files import Unreadable, read_json, write_whole
-from repro.methods.plans import Queries
+from repro.protocol.ledger import Ledger
+from repro.protocol.log import Log
+from repro.protocol.memory import Memory
+from repro.protocol.saved import LOG
 from repro.stored import checked
 
 FINISHED = "run.json"  # the log of a run that has ended, and where and when it was made
@@ -42,10 +41,7 @@ class Checkpoints:
             "fingerprint": self.fingerprint,
             "step": step,
             "diverged": trainer.diverged,
-            "known": [None if part is None else part.tolist() for part in vars(trainer.known).values()],
-            "known_since": trainer.known_since,
-            "groups_taken": trainer.plan.taken,
-            "observed": trainer.plan.observed,
+            "plan": trainer.state(),
             "memory": trainer.memory.state(),
             "model": trainer.model.state_dict(),
             "optimiser": trainer.optimiser.state_dict(),
@@ -68,16 +64,14 @@ class Checkpoints:
                 f"{path} is cut, or no checkpoint ({type(error).__name__}): delete it, and the run starts from its "
                 "beginning"
             ) from error
-        if state is None or _fingerprint(state) != self.fingerprint:
+        if state is None or _fingerprint(state) != self.fingerprint or "plan" not in state:  # an earlier version's
             return 0
         trainer.model.load_state_dict(state["model"])
         trainer.optimiser.load_state_dict(state["optimiser"])
         trainer.ledger = Ledger.from_row(state["ledger"])
         trainer.diverged = state["diverged"]
-        known = Queries(*(None if part is None else np.array(part) for part in state["known"]))
-        trainer.make_plan(state["known_since"], known)
-        trainer.plan.skip(state["groups_taken"], state.get("observed", ()))
-        trainer.memory = Memory.of(state.get("memory"))
+        trainer.restore(state["plan"])
+        trainer.memory = Memory.of(state["memory"], Groups.of)
         trainer.log = Log(**state["log"])
         return state["step"]
 

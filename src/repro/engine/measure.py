@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.profile import Profile, ProfileError, Source
 from repro.engine.sample import sample
+from repro.protocol.profile import Profile, ProfileError, Source
 from repro.tasks.queries import Query
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from repro.engine.profile import Profile, ProfileError
 from repro.methods.group_sizes.allocation import allocate_profile
 from repro.methods.group_sizes.posterior import expected_informative, posterior
 from repro.methods.plans import PlanStream
 from repro.methods.plans.sgpo import sgpo
 from repro.methods.sgpo_rule import CLASSES, classes, fitted_population
+from repro.protocol.profile import Profile, ProfileError
 from repro.tasks.queries import Query
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repro.engine.log import Log
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.engine.train import Data, Trainer
 from repro.errors import Refused
 from repro.methods.method import Method
 from repro.policy.model import NoPolicy, load_policy
+from repro.protocol.log import Log
+from repro.protocol.profile import Profile, Source, hash_policy, hash_queries
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
 

@@ -10,9 +10,9 @@ import pandas as pd
 from repro.engine import live
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.crew import Crew, Event, Job
-from repro.engine.log import Log
 from repro.engine.progress import Lines, Watch, follow
 from repro.engine.run import Run
+from repro.protocol.log import Log
 
 
 def checkpoints_of(run: Run) -> Checkpoints:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
@@ -18,21 +17,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from repro.engine.collect import Groups, collect, join, lengths_of
+from repro.engine.batch import Groups, lengths_of
 from repro.engine.evaluate import both, examine, summary
 from repro.engine.generate import generate
-from repro.engine.ledger import Ledger
-from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.log_probabilities import Batch, log_probabilities
 from repro.engine.measure import measure_profile
-from repro.engine.memory import Memory, ages
-from repro.engine.profile import Profile, Source
 from repro.engine.sample import decode, score
-from repro.engine.update import UPDATED, Diverged, UpdateSettings, run_updates, silent_without_advantage
+from repro.engine.update import Diverged, UpdateSettings, run_updates, silent_without_advantage
 from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
+from repro.protocol.collect import join
+from repro.protocol.ledger import Ledger
+from repro.protocol.log import SELECTED, UPDATED, Log, describe_selection, rollout_rows, selection_rows
+from repro.protocol.profile import Profile, Source
+from repro.protocol.running_arm import RunningArm
+from repro.protocol.streams import stream_seed
 from repro.settings import Engine, Evaluation
 from repro.tasks.queries import Query
 from repro.tasks.tokenizer import encode
@@ -40,14 +41,7 @@ from repro.tasks.tokenizer import encode
 if TYPE_CHECKING:
     from repro.engine.checkpoint import Checkpoints
 
-PURPOSES = ("plan", "generate", "sample", "shuffle", "evaluate", "probe", "reward", "profile", "final", "memory")
 Progress = Callable[[int, float | None], None]
-
-
-def stream_seed(seed: int, step: int, purpose: str) -> int:
-    """A 63-bit seed for one purpose at one step of one run."""
-    words = np.random.SeedSequence([seed, step, PURPOSES.index(purpose)]).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Data:
     harder: Sequence[Query] = ()
 
 
-class Trainer:
+class Trainer(RunningArm):
     """The state of one run. `train()` runs it; the other methods are its phases, in order."""
 
     def __init__(
@@ -79,7 +73,7 @@ class Trainer:
         seed: int,
         snapshots: tuple[int, ...] = (),
     ):
-        self.method, self.engine, self.evaluation, self.seed = method, engine, evaluation, seed
+        self.engine, self.evaluation = engine, evaluation
         self.model, self.reference, self.tokenizer, self.data = model, reference, tokenizer, data
         self.snapshots, self.diverged = snapshots, False
         self.optimiser = torch.optim.AdamW(
@@ -94,20 +88,14 @@ class Trainer:
             engine.max_new_tokens,
             every_row=not silent_without_advantage(method),
         )
-        self.flops, self.ledger, self.log, self.memory = FlopCounter.of(model), Ledger(), Log(), Memory()
+        self.flops, self.ledger, self.log = FlopCounter.of(model), Ledger(), Log()
         self.phases: dict[str, float] = defaultdict(float)
         self.prompts = encode(tokenizer, [query.prompt for query in data.train])
         self.clock = process_time if engine.device == "cpu" else perf_counter  # CPU time excludes other processes
-        again, parts = method.profile_again, method.profile_again + 1
-        self.profile_steps = {round(part * engine.steps / parts) for part in range(1, again + 1)} - {0, engine.steps}
         prompt_tokens_Q = np.array([len(prompt) for prompt in self.prompts])
-        self.make_plan(0, data.profile.known() if data.profile else Queries(prompt_tokens_Q))
-
-    def make_plan(self, step: int, known: Queries) -> None:
-        """Make the plan from step `step` on, given what is `known` about the training queries at that point."""
-        rng = np.random.default_rng(stream_seed(self.seed, step, "plan"))
-        self.known, self.known_since = known, step
-        self.plan = self.method.made_plan(step, known, self.engine.rollouts_per_step, rng)
+        known = data.profile.known() if data.profile else Queries(prompt_tokens_Q)
+        super().__init__(method, seed, engine.rollouts_per_step, known)
+        self.profile_steps = self.profiled_before(engine.steps)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -117,9 +105,6 @@ class Trainer:
             yield
         finally:
             self.phases[phase] += self.clock() - started
-
-    def rng(self, step: int, purpose: str) -> np.random.Generator:
-        return np.random.default_rng(stream_seed(self.seed, step, purpose))
 
     def train(self, checkpoints: "Checkpoints", progress: Progress) -> Log:
         """Run (or resume) to the end. `progress(step, accuracy)` is called after every step."""
@@ -244,7 +229,7 @@ class Trainer:
     def step(self, step: int) -> None:
         """One batch of rollouts and the updates on it."""
         groups, metrics = self.collect(step)
-        groups, again = self.recall(step, groups) if self.method.memory is not None else (groups, {})
+        groups, again = self.recalled(step, groups)
         metrics |= again
         metrics |= dict.fromkeys((*SELECTED, *UPDATED), float("nan"))
         rollouts = selected = None
@@ -255,7 +240,7 @@ class Trainer:
                 fresh = len(batch.prompts_N) - again.get("replayed_rollouts", 0)
                 metrics["kl"] = self._kl_to_reference(step, batch, fresh)
             with self.timed("select"):
-                selected = self.method.select(step, rollouts, self.done(step), self.rng(step, "sample"))
+                selected = self.select(step, rollouts, self.done(step))
         if selected is not None:
             metrics |= describe_selection(selected)
             with self.timed("update"):
@@ -273,19 +258,13 @@ class Trainer:
     def collect(self, step: int) -> tuple[Groups | None, dict[str, float]]:
         """(the batch, None if no group passed; metrics over everything generated for it)."""
         generator = torch.Generator(device=self.model.device).manual_seed(stream_seed(self.seed, step, "generate"))
-        rng, engine = self.rng(step, "reward"), self.engine
+        rng = self.rng(step, "reward")
 
         def generate(planned: list[PlannedGroup]) -> Groups:
             return self._generate(planned, generator, rng, step)
 
-        batch, seen = collect(self.method, self.plan, step, engine.rollouts_per_step, engine.refill_rounds, generate)
+        batch, seen = self.collected(step, self.engine.refill_rounds, generate)
         return batch, {**join(seen).describe(), "refill_rounds": len(seen) - 1, "kl": float("nan")}
-
-    def recall(self, step: int, groups: Groups | None) -> tuple[Groups | None, dict[str, float]]:
-        """(what trains of the step's groups and of those that the arm's memory holds; how old it is)."""
-        choose = partial(self.method.remembered, step, rng=self.rng(step, "memory"))
-        groups, age_N = self.memory.recall(step, groups, choose)
-        return groups, ages(age_N)
 
     def _generate(
         self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int = 0
@@ -342,10 +321,8 @@ class Trainer:
         return float((gap.exp() - 1 - gap).mean())
 
     def _update(self, step: int, batch: Batch, selected: Rollouts) -> dict[str, float]:
-        """All mini-batches of one step; each row of `selected` trains once, in random order."""
-        count = selected.minibatches or self.engine.rollouts_per_step // self.engine.minibatch
-        order = self.rng(step, "shuffle").permutation(len(selected))
-        parts = [selected.take(rows) for rows in np.array_split(order, count) if len(rows)]
+        """All mini-batches of one step."""
+        parts = self.minibatches(step, selected, self.engine.rollouts_per_step // self.engine.minibatch)
         try:
             return run_updates(
                 self.model,

@@ -17,18 +17,15 @@ import numpy as np
 import torch
 
 from repro.engine.diverged import Diverged
-from repro.engine.ledger import Ledger
 from repro.engine.log_probabilities import Batch, log_probabilities, slices
 from repro.methods.method import Method
 from repro.methods.objectives.aggregate import Aggregation, TokenLoss, token_coefficients
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
+from repro.protocol.ledger import Ledger
+from repro.protocol.log import UPDATED
 
 Objective = Callable[..., TokenLoss]
-
-# Metrics of an update; NaN in a step that was skipped because its batch had no signal. computed_rollouts: distinct
-# rollouts of each mini-batch that were read, summed over mini-batches.
-UPDATED = ("loss", "gradient_norm", "gradient_clipped", "clipped", "computed_rollouts", "loss_tokens")
 
 
 @dataclass(frozen=True)

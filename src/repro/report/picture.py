@@ -24,7 +24,7 @@ SEED = 0
 
 def policy_hash() -> str:
     """Which weights made the picture, so that a test sees when they are no longer the shipped ones."""
-    from repro.engine.profile import hash_policy
+    from repro.protocol.profile import hash_policy
 
     return hash_policy(SHIPPED)[:16]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import t
 
 from repro import paths
-from repro.engine.log import Log
+from repro.protocol.log import Log
 from repro.runs import store
 from repro.runs.design import Cell, Design, cells
 from repro.runs.make import make

@@ -32,7 +32,6 @@ from filelock import FileLock
 
 from repro import arms, paths
 from repro.closure import closure, code_hash
-from repro.engine.log import Log
 from repro.errors import Refused
 from repro.files import read_json, write_json, write_text
 from repro.machine import hardware, packages, slug
@@ -42,6 +41,7 @@ from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import GOLDEN
+from repro.protocol.log import Log
 from repro.runs.key import Asked, digest, has_functions, parts_of
 from repro.settings import Settings
 from repro.settings.arm import EngineChanges

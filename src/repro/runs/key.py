@@ -14,8 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from repro.engine.profile import hash_policy, hash_queries
 from repro.experiments.language_model.queries import draw_pools
+from repro.protocol.profile import hash_policy, hash_queries
 from repro.settings import SCHEDULING, WORDS, Arm, Settings
 from repro.settings.studies import LanguageModel
 from repro.tasks.queries import QueryPools, make_pools

@@ -10,7 +10,6 @@ import torch
 from repro import arms, paths
 from repro.engine.evaluate import both, examine, likeliest, summary
 from repro.engine.groups import sample_groups
-from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.engine.progress import Watch
 from repro.engine.run import Run
 from repro.engine.runs import checkpoints_of, train_runs
@@ -20,6 +19,7 @@ from repro.experiments.profile.measure import list_jobs, measure_all, save
 from repro.files import Unreadable, write_json
 from repro.machine import commit, hardware, packages
 from repro.policy.model import load_policy
+from repro.protocol.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.runs import golden, store
 from repro.runs.key import Asked, digest
 from repro.runs.store import ANY, Found, Need

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from repro import paths
-from repro.engine.log import Log
 from repro.files import read_parquet, write_json, write_parquet
 from repro.machine import hardware
+from repro.protocol.log import Log
 from repro.runs import store
 from repro.runs.design import Cell, Design, Panel, settings_of
 from repro.runs.key import Asked

@@ -18,9 +18,9 @@ import pandas as pd
 
 from repro import paths
 from repro.engine.checkpoint import FINISHED, Checkpoints
-from repro.engine.log import Log
 from repro.files import Unreadable
 from repro.machine import hardware, slug
+from repro.protocol.log import Log
 from repro.runs import golden
 from repro.runs.key import Asked
 from repro.stats import panels

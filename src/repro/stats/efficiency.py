@@ -35,7 +35,7 @@ def summarise(
     pass_<k>*, pass_<k>_difference* for k = 1, 8, 16, unbiased; NaN when there are fewer samples than k
     <axis>_ratio_<level>*           cost to reach a level of the baseline's rise, relative to the baseline's: see
       …_reached, …_open             repro.stats.cost_ratios; axes: trained_tokens, as computed; paper_tokens, as papers
-                                    count (repro.engine.ledger); total_tokens = generated + trained, as computed
+                                    count (repro.protocol.ledger); total_tokens = generated + trained, as computed
                                     (prompts are read again in training and count there); flops; seconds, where known
     speedup_<level>*                time to accuracy: the baseline's seconds over the arm's, 1 / seconds_ratio; an
       …_reached, …_open             upper bound where the level was not reached

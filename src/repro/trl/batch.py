@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from repro.engine.collect import Drawn
 from repro.methods.lengths import Lengths
 from repro.methods.plans import PlannedGroup
 from repro.methods.rollouts import Rollouts
+from repro.protocol.collect import Drawn
 
 PROMPT = ("prompt_ids", "prompt_mask")  # padded on the left; the others, one entry per completion token, on the right
 OLD, REFERENCE, RATIO = "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio"
@@ -27,7 +27,8 @@ class Batch(Drawn):
     rewards_N (those used in training), lengths
     named_N (those that tell rollouts apart: repro.trl.named; by default rewards_N)
     parts_N_F (what each of F reward functions gave, NaN for nothing)
-    place_N (int, the place of a rollout among all that were generated for the step, those left out included)
+    place_N (int, the place of a rollout among all that were generated for the step, those left out included; -1 where
+    it was generated for an earlier one)
     """
 
     planned: list[PlannedGroup]
@@ -75,6 +76,23 @@ class Batch(Drawn):
         planned, lengths = [group for part in parts for group in part.planned], [part.lengths for part in parts]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
         return Batch(planned, tensors, Lengths.joined(lengths), **arrays)
+
+    def state(self) -> dict[str, Any]:
+        """In tensors and plain values, for a checkpoint."""
+        arrays = {name: torch.as_tensor(getattr(self, name)) for name in ARRAYS}
+        lengths = [torch.as_tensor(np.array(values)) for values in (self.lengths.tokens_N, self.lengths.truncated_N)]
+        planned = [(group.query, group.size) for group in self.planned]
+        tensors = {name: tensor.cpu() for name, tensor in self.tensors.items()}
+        return {"planned": planned, "tensors": tensors, "lengths": (*lengths, self.lengths.longest), "arrays": arrays}
+
+    @classmethod
+    def of(cls, state: dict[str, Any], device: Any) -> "Batch":
+        """The inverse of `state`."""
+        planned = [PlannedGroup(*group) for group in state["planned"]]
+        tensors = {name: tensor.to(device) for name, tensor in state["tensors"].items()}
+        tokens_N, truncated_N, longest = state["lengths"]
+        arrays = {name: values_N.numpy() for name, values_N in state["arrays"].items()}
+        return cls(planned, tensors, Lengths(tokens_N.numpy(), truncated_N.numpy(), longest), **arrays)
 
     def judged(self) -> "Batch":
         """Without the rollouts that no reward function judged; a group may be left with fewer, or with none."""

@@ -4,6 +4,7 @@ Each of several processes generates its share of the rows and has the batch of a
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count as numbers
 from typing import Any
@@ -12,9 +13,9 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 
-from repro.engine.collect import collect
 from repro.methods.advantages import groups_without_signal
 from repro.methods.plans import PlannedGroup, Queries
+from repro.protocol.memory import Memory
 from repro.trl.batch import OLD, REFERENCE, Batch, gathered, lengths_of
 from repro.trl.learner import Learner
 from repro.trl.refused import require_finite, require_text, warn_of_equal
@@ -28,31 +29,43 @@ def in_order(
 
 
 class Collector(Learner):
-    """`_collect` makes the batch of the step `_index`. A subclass sets plan (None where TRL's loader chooses the
-    queries), refill_rounds, _named (the reward function that tells rollouts apart, or None) and _can_wait (whether
-    TRL's scoring passes may wait for the selection)."""
+    """`_collect` makes the batch of the step `_index`. A subclass sets running (the arm, without a plan where TRL's
+    loader chooses the queries), refill_rounds, _named (the reward function that tells rollouts apart, or None) and
+    _can_wait (whether TRL's scoring passes may wait for the selection)."""
 
-    _before = _after = (0, 0)  # groups of the plan taken, and observed, around the last batch
+    _before = _after = (0, 0, Memory())  # around the last batch: groups of the plan taken, and observed; the memory
     _generated_rollouts = 0  # for the step
 
     def _collect(self, examples: list[dict[str, Any]]) -> Batch | None:
-        """The batch (repro.engine.collect); None if no group passed. With a plan, `examples` only give the pace."""
-        rng, self._generated_rollouts = self._rng("reward"), 0
-        if self.plan is None:
+        """The batch (repro.protocol.collect); None if no group passed. With a plan, `examples` only give the pace."""
+        rng, self._generated_rollouts, self._before = self._rng("reward"), 0, self._place
+        if self.running.plan is None:
             groups = range(len(examples) * self.accelerator.num_processes // self.num_generations)
             planned = [PlannedGroup(place, self.num_generations) for place in groups]
             batch = self._generate_groups(examples, planned, rng)
             return batch if len(batch) else None
-        self._before, generate = self._place, partial(self._planned, rng=rng)
-        how = self.args.generation_batch_size, self.refill_rounds
-        batch, seen = collect(self.method, self.plan, self._index, *how, generate)
-        self._after = self._place
+        generate = partial(self._planned, rng=rng)
+        batch, seen = self.running.collected(self._index, self.refill_rounds, generate)
         self._measure(refill_rounds=len(seen) - 1)
         return batch
 
     @property
-    def _place(self) -> tuple[int, int]:
-        return self.plan.taken, len(self.plan.observed)
+    def _place(self) -> tuple[int, int, Memory]:
+        plan = self.running.plan
+        taken, told = (0, 0) if plan is None else (plan.taken, len(plan.observed))
+        return taken, told, replace(self.running.memory)
+
+    def _recalled(self, fresh: Batch | None) -> Batch | None:
+        """What trains of the step's rollouts and of those in memory, which have the log-probabilities of then."""
+        if self.method.memory is None:
+            return fresh
+        if fresh is not None and OLD not in fresh.tensors:
+            fresh.tensors[OLD], _ = self._score(self.model, fresh, np.arange(len(fresh)))
+        if self.running.memory.held is not None:
+            self.running.memory.held.place_N[:] = -1
+        batch, age = self.running.recalled(self._index, fresh)
+        self._measure(**age)
+        return batch
 
     def _planned(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Batch:
         """Rollouts of the groups, of which this process generates its share; the last row fills up what is uneven."""

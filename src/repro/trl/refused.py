@@ -17,7 +17,8 @@ from repro.methods.plans import Queries
 from repro.settings import Arm, SettingsError
 from repro.trl.named import VARIED
 
-PARTS = ("plan", "reward", "filter", "advantage", "samplers", "aggregation")  # of an arm; `objective` beside them
+# Of an arm; `objective` beside them.
+PARTS = ("plan", "reward", "filter", "memory", "advantage", "samplers", "aggregation")
 # GRPOConfig's settings of the advantage and the loss, for which an arm has its own.
 ADVANTAGE = ("scale_rewards", "multi_objective_aggregation")
 LOSS = (
@@ -53,8 +54,8 @@ def in_its_words(given: Sequence[str]) -> Iterator[None]:
 
 
 def require_arm(arm: Arm, profile: Any) -> None:
-    """SettingsError if the arm needs a profile that is missing, to profile during training, or a memory; and
-    if a part of it is wrong."""
+    """SettingsError if the arm needs a profile that is missing, or to profile during training; and if a part of it
+    is wrong."""
     if arm.profile and arm.profile.again:
         raise SettingsError(
             f"repro.trl cannot profile the queries during training, as {arm.title} does {arm.profile.again} times; "
@@ -65,11 +66,7 @@ def require_arm(arm: Arm, profile: Any) -> None:
             f"{arm.title} plans from a profile of the queries: sample {arm.profile.samples} completions of each row of "
             "train_dataset beforehand, and pass profile=Queries(prompt_tokens_Q, successes_Q, samples_Q)"
         )
-    if build("own", arm).memory is not None:
-        raise SettingsError(
-            f"repro.trl cannot train {arm.title}, since it trains on rollouts of earlier steps again: train it with "
-            "repro.training.train"
-        )
+    build("own", arm)
 
 
 def takes_its_own(arm: Arm, given: Sequence[str], objective: Any) -> bool:

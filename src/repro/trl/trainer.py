@@ -19,15 +19,16 @@ from pydantic import Field
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from repro.arms import build, try_out, try_plan
-from repro.engine.ledger import Ledger
-from repro.engine.saved import LEDGER
-from repro.engine.train import stream_seed
 from repro.engine.update import UpdateSettings, silent_without_advantage
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
 from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
+from repro.protocol.ledger import Ledger
+from repro.protocol.memory import Memory
+from repro.protocol.running_arm import RunningArm
+from repro.protocol.saved import LEDGER
 from repro.settings import Arm, SettingsError, load
 from repro.stored import read_stored
 from repro.trl import advantage, refused
@@ -36,7 +37,7 @@ from repro.trl.collector import Collector, in_order
 from repro.trl.named import index_of, reading
 from repro.trl.slices import Cut, Slice, slices_of, wanted_rows
 
-STATE = "repro.json"  # in each of TRL's checkpoints
+STATE, HELD = "repro.json", "repro-memory.pt"  # in each of TRL's checkpoints
 EXTRA = ("arm/drawn", "arm/weight")  # columns of its table
 TAKEN = Annotated[int, Field(ge=0, le=10**7)]  # groups, which a resumed run takes again: more than any run has
 OBSERVED = list[Annotated[list[Any], Field(min_length=4, max_length=4)]]  # as PlanStream.observed
@@ -111,27 +112,27 @@ class ArmTrainer(Collector):
         else:
             samplers = [reading(sampler, self) for sampler in self.method.samplers]
             self.method = replace(self.method, samplers=samplers)
-        self.plan, planned = None, not uniform or self.method.filter is not None
+        planned = not uniform or self.method.filter is not None
         refused.require_setting(self, planned, uniform)
-        if planned:
-            self._make_plan()
+        known = self._known() if planned else None
+        with refused.in_its_words(self.given):
+            if planned and self.method.learns:
+                try_plan(self.method, known, self.args.generation_batch_size)
+            self.running = RunningArm(self.method, self.args.seed, self.args.generation_batch_size, known)
         how = self.method.aggregation, self.temperature, self.beta, self.args.max_grad_norm
         no_slices = 0  # of tokens: TRL's micro-batches are the slices
         every_row = self._by_micro_batch or not (self.own_loss or silent_without_advantage(self.method))
         self.update_settings = UpdateSettings(*how, no_slices, self.max_completion_length, every_row)
 
-    def _make_plan(self) -> None:
+    def _known(self) -> Queries:
+        """What the plan may know of the questions."""
         queries = self.profile or Queries(np.ones(len(self.train_dataset), int))
         if len(queries) != len(self.train_dataset):
             raise SettingsError(
                 f"profile has {len(queries)} queries and train_dataset {len(self.train_dataset)} rows: they must "
                 "be the same, in the same order"
             )
-        rng = np.random.default_rng(stream_seed(self.args.seed, 0, "plan"))
-        with refused.in_its_words(self.given):
-            if self.method.learns:
-                try_plan(self.method, queries, self.args.generation_batch_size)
-            self.plan = self.method.made_plan(0, queries, self.args.generation_batch_size, rng)
+        return queries
 
     # one batch: generated, filtered, selected, scored, sliced
 
@@ -162,11 +163,12 @@ class ArmTrainer(Collector):
         return self.state.global_step // self._steps_per_batch
 
     def _rng(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng(stream_seed(self.args.seed, self._index, purpose))
+        return self.running.rng(self._index, purpose)
 
     def _slices(self, examples: list[dict[str, Any]]) -> list[Slice]:
         self._clear_log()
-        batch = self._collect(examples)
+        batch = self._recalled(self._collect(examples))
+        self._after = self._place
         selected = None if batch is None else self._select(batch)
         parts = self._parts(selected)
         if selected is not None:
@@ -207,7 +209,7 @@ class ArmTrainer(Collector):
                 rollouts if live_N.all() else rollouts.take(live_N), cache(partial(self._scores, batch))
             )
             progress = self._index * self._steps_per_batch / max(1, self.state.max_steps)
-            chosen = self.method.select(self._index, promised, progress, self._rng("sample"))
+            chosen = self.running.select(self._index, promised, progress)
         if chosen is not None and self.own_loss and self.method.aggregation == "group-mean":
             chosen = replace(chosen, weights_N=chosen.weights_N * chosen.group_weight_N)
         return chosen.plain if isinstance(chosen, Unscored) else chosen
@@ -229,17 +231,16 @@ class ArmTrainer(Collector):
                 f"the sampler asks for {count} optimiser steps on the batch, and TRL makes {self.updates}: raise "
                 "steps_per_generation, or lower gradient_accumulation_steps"
             )
-        order = self._rng("shuffle").permutation(len(selected))
-        if self.own_loss:  # as TRL shuffles, so that the same seed gives the same mini-batches
-            order = broadcast_object_list([torch.randperm(len(selected)).numpy()])[0]
-        parts = [selected.take(rows) if len(rows) else None for rows in np.array_split(order, count)]
-        return parts + [None] * (self.updates - count)
+        # As TRL shuffles, so that the same seed gives the same mini-batches.
+        order = broadcast_object_list([torch.randperm(len(selected)).numpy()])[0] if self.own_loss else None
+        parts = self.running.minibatches(self._index, selected, count, order)
+        return [*parts, *[None] * (self.updates - len(parts))]
 
     # log and checkpoints
 
     def _clear_log(self) -> None:
         """TRL's table of completions has those of the last batch, of all its rounds."""
-        rounds = self.refill_rounds if self.plan is not None else 1
+        rounds = self.refill_rounds if self.running.plan is not None else 1
         self._column = partial(deque, maxlen=self.args.generation_batch_size * rounds)
         for name, kept in self._logs.items():
             self._logs[name] = defaultdict(self._column) if isinstance(kept, dict) else self._column()
@@ -249,12 +250,14 @@ class ArmTrainer(Collector):
         drawn, and the sum of its weights."""
         advantages, drawn, weight = np.full(self._generated_rollouts, np.nan), *np.zeros((2, self._generated_rollouts))
         if batch is not None:
-            advantages[batch.place_N] = self._advantages_N
+            fresh_N = batch.place_N >= 0
+            advantages[batch.place_N[fresh_N]] = self._advantages_N[fresh_N]
         if selected is not None:
-            rows_M = batch.place_N[selected.row_N]
-            advantages[rows_M] = selected.advantages_N
+            fresh_M = batch.place_N[selected.row_N] >= 0
+            rows_M = batch.place_N[selected.row_N][fresh_M]
+            advantages[rows_M] = selected.advantages_N[fresh_M]
             np.add.at(drawn, rows_M, 1)
-            np.add.at(weight, rows_M, selected.weights_N)
+            np.add.at(weight, rows_M, selected.weights_N[fresh_M])
         self._logs["advantages"] = self._column(advantages)
         self._logs["extra"] |= {
             name: self._column(values.tolist()) for name, values in zip(EXTRA, (drawn, weight), strict=True)
@@ -270,11 +273,13 @@ class ArmTrainer(Collector):
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             unfinished = self.state.global_step % self._steps_per_batch > 0  # then a resumed run makes the batch again
-            taken, told = self._before if unfinished else self._after
-            observed = [] if self.plan is None else self.plan.observed[:told]
+            taken, told, memory = self._before if unfinished else self._after
+            observed = [] if self.running.plan is None else self.running.plan.observed[:told]
             state = {"taken": taken, "observed": observed, "ledger": self.ledger.row()}
             folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             (folder / STATE).write_text(json.dumps(state))
+            if memory.held is not None:
+                torch.save(memory.state(), folder / HELD)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -284,6 +289,9 @@ class ArmTrainer(Collector):
             remedy = f"delete {file.parent}, and resume from the checkpoint before it"
             state = read_stored(file, remedy, {"ledger": LEDGER, "taken": TAKEN, "observed": OBSERVED})
             self.ledger = Ledger.from_row(state["ledger"])
-            if self.plan is not None:
-                self.plan.skip(state["taken"], state["observed"])
-                self._before = self._after = self._place
+            if self.running.plan is not None:
+                self.running.plan.skip(state["taken"], state["observed"])
+            if (held := file.with_name(HELD)).exists():
+                of_device = partial(Batch.of, device=self.accelerator.device)
+                self.running.memory = Memory.of(torch.load(held, weights_only=True), of_device)
+            self._before = self._after = self._place

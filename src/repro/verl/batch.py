@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from repro.engine.collect import Drawn
 from repro.methods.lengths import Lengths
 from repro.methods.objectives.aggregate import Aggregation
 from repro.methods.plans import PlannedGroup
 from repro.methods.rollouts import Rollouts
+from repro.protocol.collect import Drawn
 from repro.verl.loss import COPIES
 
 # Fields of a rollout that an update reads, besides those set by samplers; others (texts, tool calls) are not copied.

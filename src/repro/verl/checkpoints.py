@@ -19,9 +19,9 @@ from typing import Any
 
 import pandas as pd
 
-from repro.engine.ledger import Ledger
-from repro.engine.saved import LEDGER
 from repro.files import read_parquet, write_parquet, write_text
+from repro.protocol.ledger import Ledger
+from repro.protocol.saved import LEDGER
 from repro.settings import SettingsError
 from repro.settings.fields import COLDEST
 from repro.stored import read_stored

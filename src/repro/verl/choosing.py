@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_to_nested
 
-from repro.engine.memory import ages
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
 from repro.verl.batch import (
@@ -91,12 +89,8 @@ class ChoosingTrainer(PlannedTrainer):
         method, step = self.run.method, self.global_steps - 1
         self.metrics["training/rollouts_failed"] = self.failed
         self.fields = self._fetched(sorted({"response_mask", "entropy", *TRAINED, *OPTIONAL}))
-        self.replayed = {}
-        if method.memory is not None:
-            choose = partial(method.remembered, step, rng=self._rng("memory"))
-            fresh = replace(self.scored, queued=self.fields)
-            self.scored, age_N = self.plan.memory.recall(step, fresh, choose)
-            self.fields, self.replayed = self.scored and self.scored.queued, ages(age_N)
+        self.scored, self.replayed = self.arm.recalled(step, replace(self.scored, queued=self.fields))
+        self.fields = self.scored and self.scored.queued
         if self.scored is None:
             self.rollouts = None
             return
@@ -116,20 +110,15 @@ class ChoosingTrainer(PlannedTrainer):
         step = self.global_steps - 1
         progress = step / self.run.settings.steps_of(self.run.arm)  # a shortened run keeps its schedule
         offered = self.rollouts if "entropy" in self.fields else Unscored.of(self.rollouts, self._signals)
-        selected = self.run.method.select(step, offered, progress, self._rng("sample"))
+        selected = self.arm.select(step, offered, progress)
         if "entropy" in self.fields:
             self.rollouts = replace(self.rollouts, **self._signals())
         return selected.plain if isinstance(selected, Unscored) else selected
 
     def _minibatches(self, selected: Rollouts) -> list[MiniBatch]:
-        """Each row of `selected` trains once, in random order."""
-        order = self._rng("shuffle").permutation(len(selected))
-        parts = [selected.take(rows) for rows in np.array_split(order, self._updates_of(selected)) if len(rows)]
+        parts = self.arm.minibatches(self.global_steps - 1, selected, self.run.updates)
         every_row = has_terms(self.config.actor_rollout_ref.actor)
         return [merged(part, self.run.method.aggregation, every_row=every_row) for part in parts]
-
-    def _updates_of(self, selected: Rollouts) -> int:
-        return selected.minibatches or self.run.updates
 
     # scoring
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.engine.profile import Profile
 from repro.evaluation.model import WEIGHTS
+from repro.protocol.profile import Profile
 from repro.settings.arm import ProfileUse
 
 DIGITS = 16

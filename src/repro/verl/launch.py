@@ -6,8 +6,8 @@ from pathlib import Path
 
 from repro.engine.backends import why_not_vllm
 from repro.engine.backends.load import SMOLLM2, TINY
-from repro.engine.profile import Profile
 from repro.evaluation.model import file_of, longest_of, require_known, stops_of, tokenizer_of
+from repro.protocol.profile import Profile
 from repro.settings import Settings, SettingsError
 from repro.verl import prepare as preparing
 from repro.verl import questions, ready, start

@@ -18,12 +18,11 @@ from verl.utils import tensordict_utils
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.debug import marked_timer
 
-from repro.engine.collect import collect, join
-from repro.engine.memory import Memory
-from repro.engine.train import stream_seed
 from repro.errors import Refused
 from repro.evaluation.model import ends_of
 from repro.methods.plans import PlannedGroup, Queries
+from repro.protocol.collect import join
+from repro.protocol.running_arm import RunningArm
 from repro.verl.batch import Scored, in_plan_order
 from repro.verl.compose import template_of
 from repro.verl.data import SIZE, QueryInfo, query_name, with_samples
@@ -40,48 +39,41 @@ TRAIN = "train"  # the queue's partition
 SCORED = ("index", "prompts", "responses", "rm_scores")
 
 
-class Planned:
-    """The arm's plan and its memory, in the place of verl's data loader: verl saves the state of that in its
-    checkpoints. A resumed run takes the plan through the same groups and observations again."""
+class Planned(RunningArm):
+    """The arm, in the place of verl's data loader: verl saves the state of that in its checkpoints."""
 
     def __init__(self, run: RunOnVerl, known: Queries):
-        self.run, self.memory = run, Memory()
-        self.make(0, known)
+        super().__init__(run.method, run.seed, run.rollouts_per_step, known)
 
-    def make(self, step: int, known: Queries) -> None:
-        """Make the plan from step `step` on, given what is `known` about the training queries at that point."""
-        rng = np.random.default_rng(stream_seed(self.run.seed, step, "plan"))
-        self.since, self.known = step, known
-        self.stream = self.run.method.made_plan(step, known, self.run.rollouts_per_step, rng)
-
-    def generous(self) -> Any:
-        """The plan for an arm with a filter: it gives twice what a step still lacks, at most a batch, as verl's own
-        dynamic sampling does, since a round takes as long as its longest response."""
-        stream, most = self.stream, self.run.rollouts_per_step
+    @property
+    def offered(self) -> Any:
+        """For an arm with a filter the plan gives twice what a step still lacks, at most a batch, as verl's own dynamic
+        sampling does, since a round takes as long as its longest response."""
+        plan, most = self.plan, self.rollouts_per_step
+        if self.method.filter is None:
+            return plan
 
         def fill_step(budget: int) -> list[PlannedGroup]:
-            return stream.fill_step(min(2 * budget, most))
+            return plan.fill_step(min(2 * budget, most))
 
-        return SimpleNamespace(fill_step=fill_step, fits=stream.fits, observe=stream.observe, more=stream.more)
+        return SimpleNamespace(fill_step=fill_step, fits=plan.fits, observe=plan.observe, more=plan.more)
 
     def state_dict(self) -> dict[str, Any]:
-        told = {"taken": self.stream.taken, "observed": self.stream.observed}
-        return {"since": self.since, "known": self.known, **told, "memory": self.memory}
+        return {**self.state(), "memory": self.memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if "taken" not in state:
+        if "taken" not in state or isinstance(state["known"], Queries):
             raise Refused(
                 "the checkpoint was written by another version of this project: begin again in another folder"
             )
-        self.make(state["since"], state["known"])
-        self.stream.skip(state["taken"], state["observed"])
+        self.restore(state)
         self.memory = state["memory"]
 
 
 class PlannedTrainer(PPOTrainerSync):
     """A step has the groups of the plan, in order, that fit `repro.rollouts_per_step`; in verl it would have
     `data.train_batch_size`, whatever their sizes. verl generates each round as a batch of its own; what the arm's
-    filter drops is replaced by further groups in the next one (`repro.engine.collect`), and charged.
+    filter drops is replaced by further groups in the next one (`repro.protocol.collect`), and charged.
 
     seen, scored     everything generated in this step, a part for each round, and what of it passed the filter
     profile_infos    the reward manager's output for the samples of a profile that is being measured; else None
@@ -95,9 +87,6 @@ class PlannedTrainer(PPOTrainerSync):
         require_verl()
         self.run = RunOnVerl.of(config)
         check_config(config, self.run.method)
-        total, again = self.run.settings.steps_of(self.run.arm), self.run.method.profile_again
-        # The same steps as in the embedded engine (repro.engine.train.Trainer).
-        self.profile_steps = {round(part * total / (again + 1)) for part in range(1, again + 1)} - {0, total}
         self.profile_infos: dict[str, list[Any]] | None = None
         super().__init__(config)
 
@@ -128,7 +117,8 @@ class PlannedTrainer(PPOTrainerSync):
         rows, profile = self.train_dataset.dataframe, self.run.profile
         if profile is None:
             known = Queries(np.array([len(ids) for ids in prompts_of(self.tokenizer, rows, template_of(self.config))]))
-        self.train_dataloader = self.plan = Planned(self.run, profile.known() if profile else known)
+        self.train_dataloader = self.arm = Planned(self.run, profile.known() if profile else known)
+        self.profile_steps = self.arm.profiled_before(self.run.settings.steps_of(self.run.arm))
         self.steps_per_epoch = max(1, self.steps_per_epoch)  # few questions may be less than one of verl's batches
         self.queries, self.held_out = QueryInfo.by_index(rows), QueryInfo.by_name(self.val_dataset.dataframe)
         optim = self.config.actor_rollout_ref.actor.optim
@@ -138,7 +128,7 @@ class PlannedTrainer(PPOTrainerSync):
                 optim.lr_warmup_steps *= self.run.updates
 
     def _rng(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng(stream_seed(self.run.seed, self.global_steps - 1, purpose))
+        return self.arm.rng(self.global_steps - 1, purpose)
 
     # a profile in the middle of a run
 
@@ -150,7 +140,7 @@ class PlannedTrainer(PPOTrainerSync):
             with marked_timer("profile", self.timing_raw):
                 known, tokens_Q_K = self._profile()
             self.record.ledger.charge_profile(self.record.flops, known.prompt_tokens_Q, tokens_Q_K)
-            self.plan.make(step, known)
+            self.arm.make_plan(step, known)
         return {}
 
     def _profile(self) -> tuple[Queries, np.ndarray]:
@@ -185,8 +175,7 @@ class PlannedTrainer(PPOTrainerSync):
         rounds = run.settings.engine_of(run.arm).refill_rounds
         rounds = self.config.algorithm.filter_groups.max_num_gen_batches or rounds
         drawn = partial(self._drawn, rng=self._rng("reward"))
-        stream = self.plan.generous() if run.method.filter else self.plan.stream
-        self.scored, self.seen = collect(run.method, stream, step, run.rollouts_per_step, rounds, drawn)
+        self.scored, self.seen = self.arm.collected(step, rounds, drawn)
         everything = join(self.seen)
         if step == 0 and (why := doubt(everything.verdicts_N)):
             log.warning(why)

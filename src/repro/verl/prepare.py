@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from repro.arms import build
-from repro.engine.profile import Profile
-from repro.engine.train import stream_seed
 from repro.files import read_parquet, write_json, write_parquet, write_text
 from repro.methods.method import Method
 from repro.methods.plans import Queries
+from repro.protocol.profile import Profile
+from repro.protocol.streams import stream_seed
 from repro.settings import ON_VERL, Arm, Settings, SettingsError, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.fields import COLDEST

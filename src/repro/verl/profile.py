@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 
 from repro.engine.backends import BackendError, open_backend
-from repro.engine.profile import Profile, Source, hash_queries
 from repro.errors import brief
 from repro.evaluation.model import stops_of
 from repro.files import Unreadable, read_parquet, write_json, write_parquet
+from repro.protocol.profile import Profile, Source, hash_queries
 from repro.settings.errors import SettingsError
 from repro.stored import read_stored
 from repro.tasks.queries import Query

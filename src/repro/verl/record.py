@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from repro.engine.ledger import Ledger
-from repro.engine.log import SELECTED, Log, describe_selection, rollout_rows, selection_rows
 from repro.engine.runs import tables_of
-from repro.engine.saved import LEDGER, LOG, ROWS
-from repro.engine.update import UPDATED
 from repro.files import read_parquet, write_parquet, write_text
 from repro.methods.advantages import groups_without_signal
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
+from repro.protocol.ledger import Ledger
+from repro.protocol.log import SELECTED, UPDATED, Log, describe_selection, rollout_rows, selection_rows
+from repro.protocol.saved import LEDGER, LOG, ROWS
 from repro.stored import read_stored
 from repro.verl.batch import Scored
 from repro.verl.data import QueryInfo

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from repro.arms import build
-from repro.engine.profile import Profile
 from repro.files import read_parquet
 from repro.methods.guard import name_of
 from repro.methods.method import Method
+from repro.protocol.profile import Profile
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, load, stored
 from repro.verl.loss import actor_settings
 from repro.verl.version import NAME

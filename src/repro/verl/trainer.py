@@ -20,12 +20,12 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from repro.engine.collect import join
 from repro.errors import Refused
 from repro.evaluation.model import without_weights
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers import effective_sample_size
 from repro.policy.flops import FlopCounter
+from repro.protocol.collect import join
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.checkpoints import STATE, mend_latest

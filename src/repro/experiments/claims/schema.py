@@ -86,7 +86,7 @@ def load(folder: Path = CLAIMS) -> tuple[Claim, ...]:
 
 def in_each_count(claim: Claim) -> list[Claim]:
     """The claim; if its measure names `tokens`, twice: as the papers count them, under its own id, and as computed
-    (rollouts without a gradient left out, repeats once), under its id and `-computed`. See repro.engine.ledger."""
+    (rollouts without a gradient left out, repeats once), under its id and `-computed`. See repro.protocol.ledger."""
     parts = {count: _replaced(claim.measure, column) for count, column in COUNTS.items()}
     if claim.measure is None or parts["papers"] == claim.measure:
         return [claim]

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.engine.snapshots import Checkpoint, load_checkpoint, require_weights
 from repro.engine.workers import map_in_workers
+from repro.protocol.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.settings import Settings
 from repro.tasks.queries import Query, make_pools
 

@@ -11,9 +11,9 @@ import pandas as pd
 
 from repro.engine.backends import open_backend, open_best
 from repro.engine.backends.load import fetch
-from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.experiments.language_model.queries import STOP, question, verify
 from repro.files import write_json, write_parquet
+from repro.protocol.profile import Profile, Source, hash_policy, hash_queries
 from repro.settings.studies import LanguageModel
 from repro.tasks.queries import Query
 

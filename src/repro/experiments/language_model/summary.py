@@ -11,11 +11,11 @@ import pandas as pd
 from scipy.stats import beta as beta_distribution
 
 from repro import paths
-from repro.engine.profile import Profile
 from repro.engine.query_plan import plan_table
 from repro.files import read_parquet
 from repro.methods.group_sizes.posterior import posterior
 from repro.methods.sgpo_rule import fitted_population
+from repro.protocol.profile import Profile
 from repro.settings import SettingsError
 from repro.settings.studies import LanguageModel
 from repro.stored import Amount, Size, read_stored

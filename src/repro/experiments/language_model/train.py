@@ -10,7 +10,6 @@ from typing import Any
 import cloudpickle
 
 from repro.engine.backends.load import fetch
-from repro.engine.log import Log
 from repro.engine.run import Run, check_device
 from repro.engine.runs import checkpoints_of
 from repro.engine.train import Data, Trainer
@@ -18,6 +17,7 @@ from repro.engine.workers import map_in_workers
 from repro.experiments.language_model.profile import newline_token
 from repro.experiments.language_model.queries import draw_pools
 from repro.policy.model import load_policy
+from repro.protocol.log import Log
 from repro.settings import Settings
 
 

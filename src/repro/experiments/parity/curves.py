@@ -21,10 +21,10 @@ from typing import Any
 import pandas as pd
 
 from repro import paths
-from repro.engine.profile import hash_policy
-from repro.engine.train import stream_seed
 from repro.engine.workers import map_in_workers
 from repro.files import read_parquet, write_parquet, write_text
+from repro.protocol.profile import hash_policy
+from repro.protocol.streams import stream_seed
 from repro.settings import Settings
 
 DONE = "done"  # an empty file beside a finished run's tables

@@ -14,13 +14,13 @@ from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from repro.engine.generate import generate
-from repro.engine.profile import Profile
 from repro.engine.run import Run, profile_for
-from repro.engine.train import stream_seed
 from repro.experiments.parity.compared import nothing_drawn, selections, steps
 from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
 from repro.methods.plans import PlannedGroup
 from repro.policy.model import load_policy
+from repro.protocol.profile import Profile
+from repro.protocol.streams import stream_seed
 from repro.settings import Arm, Engine, Settings
 from repro.tasks.queries import Query, make_pools, verify
 from repro.trl import ArmTrainer

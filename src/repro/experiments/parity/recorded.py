@@ -48,7 +48,7 @@ def record(arm: str, seed: int, settings: Settings, policy: Path, profiles: Path
     trainer = make_trainer(Run(arm, seed, method, settings, policy, None, Path(), "", profiles))
     groups, _ = trainer.collect(0)
     rollouts = trainer._rollouts(groups) if groups is not None else None
-    selected = None if rollouts is None else method.select(0, rollouts, trainer.done(0), trainer.rng(0, "sample"))
+    selected = None if rollouts is None else trainer.select(0, rollouts, trainer.done(0))
     trainer.make_plan(0, trainer.known)  # from its beginning
     plan = [(group.query, group.size) for group in trainer.plan.fill_step(settings.engine_of(arm).rollouts_per_step)]
     if groups is None:

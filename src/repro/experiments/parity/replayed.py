@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from repro.engine.train import stream_seed
 from repro.experiments.parity.compared import nothing_drawn, selections, steps
 from repro.experiments.parity.recorded import Recorded, flat, flat_gradient
 from repro.methods.plans import PlannedGroup, Queries
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import load_policy
+from repro.protocol.streams import stream_seed
 from repro.settings import Settings
 from repro.tasks.queries import make_pools
 from repro.verl.data import query_rows

@@ -14,7 +14,6 @@ from itertools import count, islice
 import numpy as np
 
 from repro.arms import Method, build
-from repro.engine.ledger import Ledger
 from repro.experiments.planner.measured import Measured
 from repro.experiments.planner.models import ARCHITECTURES
 from repro.methods.guard import MethodError, call, name_of
@@ -22,6 +21,7 @@ from repro.methods.lengths import Lengths
 from repro.methods.plans import PlannedGroup, PlanStream, Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
+from repro.protocol.ledger import Ledger
 from repro.settings import Arm, Settings
 from repro.settings.planner import Assumptions
 from repro.verl.papers import PaperScale, arm_at

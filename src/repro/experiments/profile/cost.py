@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from repro.engine.ledger import Ledger
-from repro.engine.profile import Profile
 from repro.policy.flops import FlopCounter
+from repro.protocol.ledger import Ledger
+from repro.protocol.profile import Profile
 
 
 def profile_ledger(profile: Profile, flops: FlopCounter) -> Ledger:

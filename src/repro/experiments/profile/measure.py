@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from repro.engine.measure import measure_profile
-from repro.engine.profile import Profile, Source, hash_policy, hash_queries
 from repro.engine.workers import map_in_workers
 from repro.files import write_json
 from repro.policy.flops import FlopCounter
 from repro.policy.model import load_policy
+from repro.protocol.profile import Profile, Source, hash_policy, hash_queries
 from repro.settings import Settings
 from repro.stored import Amount, Size, read_stored
 from repro.tasks.queries import Query

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import betaincinv
 
-from repro.engine.profile import Profile, ProfileError, hash_queries
 from repro.methods.group_sizes.posterior import beta_binomial, posterior
 from repro.methods.sgpo_rule import CLASSES, Rule, classes, fitted_population
+from repro.protocol.profile import Profile, ProfileError, hash_queries
 from repro.settings import Statistics
 from repro.stats.intervals import over_seeds
 from repro.tasks.queries import Query

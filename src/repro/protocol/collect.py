@@ -1,14 +1,10 @@
 """One batch of scored rollouts: the plan's groups, generated and verified, and refilled if the arm filters groups."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 import numpy as np
-import torch
 
-from repro.engine.generate import Responses
-from repro.methods.advantages import groups_without_signal
-from repro.methods.lengths import Lengths
 from repro.methods.method import Method
 from repro.methods.plans import PlannedGroup, PlanStream
 
@@ -32,7 +28,7 @@ class Drawn:
 
     @property
     def signal_N(self) -> np.ndarray:
-        """What a filter sees: the rewards, unless an engine tells rollouts apart by another number."""
+        """What filters and memories see: the rewards, unless an engine tells rollouts apart by another number."""
         return self.rewards_N
 
     @property
@@ -58,66 +54,6 @@ class Drawn:
         sizes_Q = np.bincount(owner_N, minlength=len(self.planned)).tolist()
         planned = [replace(group, size=size) for group, size in zip(self.planned, sizes_Q, strict=True)]
         return join([self, further]).taken(np.argsort(owner_N, kind="stable"), planned)
-
-
-@dataclass
-class Groups(Drawn):
-    """The embedded engine's: texts, and verdicts_N (the verifier's)."""
-
-    planned: list[PlannedGroup]
-    responses: Responses
-    texts: list[str]
-    verdicts_N: np.ndarray
-    rewards_N: np.ndarray
-
-    @property
-    def costs_N(self) -> np.ndarray:
-        return (self.responses.prompt_tokens_N + self.responses.mask_N_T.sum(1)).cpu().numpy()
-
-    def taken(self, rows: np.ndarray, planned: list[PlannedGroup]) -> "Groups":
-        index = torch.as_tensor(rows, device=self.responses.ids_N_T.device)
-        return Groups(
-            planned,
-            Responses(*(getattr(self.responses, part.name)[index] for part in fields(Responses))),
-            [self.texts[row] for row in rows],
-            self.verdicts_N[rows],
-            self.rewards_N[rows],
-        )
-
-    def joined(self, others: Sequence["Groups"]) -> "Groups":
-        """Padded to the widest."""
-        parts = [self, *others]
-        width = max(part.responses.mask_N_T.shape[1] for part in parts)
-        columns = {}
-        for field in fields(Responses):
-            arrays = [getattr(part.responses, field.name) for part in parts]
-            if field.name.endswith("_N_T"):
-                arrays = [torch.nn.functional.pad(array, (0, width - array.shape[1])) for array in arrays]
-            columns[field.name] = torch.cat(arrays)
-        return Groups(
-            [group for part in parts for group in part.planned],
-            Responses(**columns),
-            [text for part in parts for text in part.texts],
-            np.concatenate([part.verdicts_N for part in parts]),
-            np.concatenate([part.rewards_N for part in parts]),
-        )
-
-    def describe(self) -> dict[str, float]:
-        """Metrics over everything generated, kept or not."""
-        mask_N_T = self.responses.mask_N_T
-        return {
-            "reward": float(self.rewards_N.mean()),
-            "accuracy": float((self.verdicts_N == 1.0).mean()),
-            "groups_without_signal": groups_without_signal(self.rewards_N, self.group_N),
-            "entropy": float(self.responses.entropy_N_T[mask_N_T].mean()),
-            "response_tokens": float(mask_N_T.sum(1).float().mean()),
-            "truncated": float(1.0 - self.responses.finished_N.float().mean()),
-        }
-
-
-def lengths_of(responses: Responses, longest: int) -> Lengths:
-    """What rewards and advantages may know of responses of at most `longest` tokens."""
-    return Lengths(responses.mask_N_T.sum(1).cpu().numpy(), ~responses.finished_N.cpu().numpy(), longest)
 
 
 def join(parts: Sequence[Drawn]) -> Drawn:

@@ -35,6 +35,9 @@ SELECTED = (
     "effective_sample_size",
     "largest_weight",
 )
+# Metrics of an update; NaN in a step that was skipped because its batch had no signal. computed_rollouts: distinct
+# rollouts of each mini-batch that were read, summed over mini-batches.
+UPDATED = ("loss", "gradient_norm", "gradient_clipped", "clipped", "computed_rollouts", "loss_tokens")
 
 
 def describe_selection(selected: Rollouts) -> dict[str, float]:

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 
-from repro.engine.ledger import Ledger
-from repro.engine.log import Log
+from repro.protocol.ledger import Ledger
+from repro.protocol.log import Log
 from repro.stored import Amount, Share
 
 
