@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl reports readme lint lock gpu-check runs language-model bench bench-scoring clean
+.PHONY: help setup tour docs paper repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl reports readme lint lock gpu-check runs language-model bench bench-scoring clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -67,6 +67,9 @@ tour: setup ## a sampler of your own beside GRPO and ZVF, in a minute or two; SA
 
 docs: extra-docs ## the documentation site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict && echo build/site/index.html
+
+paper: setup ## the project as a paper, build/paper.pdf, from the tables and reports of this checkout
+	@exec python docs/paper/make.py
 
 readme: setup ## put the measured tables into README.md and docs/, and draw README's pictures
 	python -m repro.runs again another-cpu
