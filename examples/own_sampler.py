@@ -1,4 +1,4 @@
-"""The sampler that `make tour` trains beside GRPO and ZVF: edit it, and run `make tour` again."""
+"""The sampler that `make tour` trains next to GRPO and ZVF: edit it, and run `make tour` again."""
 
 import numpy as np
 

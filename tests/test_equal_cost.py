@@ -41,7 +41,7 @@ def test_answers_follow_the_interval_and_the_corrected_p():
     table = front.on_every_policy(pd.concat([table, begun], ignore_index=True), "grpo")
     found = answered(table, "at_1", FAMILIES, "grpo", STATISTICS)
     assert list(found.index) == ["up", "level", "down", "wild"]  # `absent` is not on every base policy
-    assert list(found["answer"]) == ["higher", "equal", "lower", "open"]
+    assert list(found["answer"]) == ["higher", "equal", "lower", "inconclusive"]
     fit = compare(table, "at_1", list(found.index), "grpo")
     p_A = fit.p_values()
     assert found["adjusted"].to_numpy() == pytest.approx([*holm(p_A[:2]), *false_discovery_control(p_A[2:])])

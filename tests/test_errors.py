@@ -79,7 +79,7 @@ def test_outside_a_project_the_root_is_the_checkout_that_is_installed(tmp_path):
     shutil.copytree(ROOT / "src/repro", copied, ignore=lambda folder, names: [n for n in names if "." not in n])
     alone = asked(PYTHONPATH=str(copied.parent))
     assert alone.returncode == 1 and alone.stderr.count("\n") == 1
-    assert alone.stderr.startswith("repro: no params.yaml beside a dvc.yaml in")
+    assert alone.stderr.startswith("repro: no params.yaml next to a dvc.yaml in")
 
 
 def test_a_wheel_names_pips_command(monkeypatch):

@@ -1,4 +1,4 @@
-"""Sentences beside assertions: what a check shows, and that a report names one that no longer holds."""
+"""Sentences with assertions: what a check shows, and that a report names one that no longer holds."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_a_check_holds_fails_or_cannot_be_checked(shown):
     assert words == [
         "✓ checked: it-holds",
         "✗ no longer holds: it-fails. The text above needs rewriting.",
-        "– not checked: an-arm-is-missing, for lack of 'zvf'",
+        "– not checked: an-arm-is-missing, since 'zvf' is missing",
     ]
 
 
@@ -74,5 +74,5 @@ def test_a_report_warns_of_the_checks_that_fail(tmp_path):
     source.write_text(json.dumps(executed(*CHECKS)))
     render(source, tmp_path / "page.html", "A question?", PROVENANCE)
     page = (tmp_path / "page.html").read_text()
-    assert "no longer holds: it-fails" in page and "not checked: nor-this, for lack of an arm" in page
+    assert "no longer holds: it-fails" in page and "not checked: nor-this, since an arm is missing" in page
     assert page.count('class="check fails"') == 1 and CHECK not in page

@@ -247,5 +247,5 @@ def test_a_plan_that_could_not_be_resumed_is_refused_before_it_trains():
     with pytest.raises(SettingsError, match=r"plan Broken\.observe: ValueError: .*it must not write to what"):
         arms.check(smoke.with_arms({"own": {"plan": Broken}}))
     hidden = Arm(title="own", about="", group="", plan=lambda queries, budget, rng: Global(queries, budget, rng))
-    with pytest.raises(MethodError, match="step 3: plan <lambda> returns what is told of outcomes: give the"):
+    with pytest.raises(MethodError, match="step 3: plan <lambda> returns what observes outcomes: give the"):
         build("own", hidden).made_plan(3, pool(4), 8, rng())

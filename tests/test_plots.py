@@ -80,7 +80,9 @@ def test_a_panel_reaches_as_far_as_the_usual_and_not_to_an_outlier():
 def test_answers_are_filled_where_told_and_an_outlier_is_an_arrow():
     table = pd.DataFrame({"difference": [0.01, 0.02, -0.01, -0.02, 0.0, -0.4]}, list("abcdef"))
     table = table.assign(difference_low=table["difference"] - 0.005, difference_high=table["difference"] + 0.005)
-    table = table.assign(family=[*["One"] * 5, "Two"], answer=["higher", *["open"] * 4, "lower"], each=[[0.1]] * 6)
+    table = table.assign(
+        family=[*["One"] * 5, "Two"], answer=["higher", *["inconclusive"] * 4, "lower"], each=[[0.1]] * 6
+    )
     figure = answers.answers(
         {"all": table, "few": table.iloc[:2]}, dict(zip("abcdef", "ABCDEF", strict=True)), "Which?"
     )
@@ -89,7 +91,7 @@ def test_answers_are_filled_where_told_and_an_outlier_is_an_arrow():
     assert [line.get_markerfacecolor() for line in points] == [COLORS[0], *["white"] * 4]
     assert [text.get_text() for text in left.texts] == ["◀ -0.4"] and len(right.lines) == 1 + 2 * 3
     assert [label.get_text() for label in left.get_yticklabels()] == [*"ABCDEF", "One", "Two"]
-    assert figure.finding == "all: A higher, F lower, 4 open; few: A higher, 1 open"
+    assert figure.finding == "all: A higher, F lower, 4 inconclusive; few: A higher, 1 inconclusive"
     assert figure.interactive["columns"]["shape"]["words"] == ["circle", "triangle-left"]
 
 
@@ -105,14 +107,14 @@ def test_a_large_figure_is_a_png_in_the_projects_own_colours():
 
 
 def test_estimates_of_two_panels_have_a_reference_and_a_reach_each_and_open_ones_are_white():
-    rows = [("zvf", "gain", 0.1, 0.0, 0.2, "open"), ("zvf", "factor", 2.0, 1.5, 4.0, "higher")]
+    rows = [("zvf", "gain", 0.1, 0.0, 0.2, "inconclusive"), ("zvf", "factor", 2.0, 1.5, 4.0, "higher")]
     table = pd.DataFrame(rows, columns=["arm", "panel", "at", "at_low", "at_high", "answer"])
     options = {"spec": {"gain": "+.1f", "factor": ".2f"}, "reference": {"gain": 0.0, "factor": 1.0}}
     choices = {"panel": {"gain": "gain", "factor": "factor"}}
     figure = interactive.estimates(new_figure(3.0)[0], table, by="arm", value="at", choices=choices, **options)
     drawn = figure.interactive["columns"]
     assert drawn["reference"] == [0, 1] and drawn["said"]["words"] == [
-        "+0.1 [+0.0, +0.2], open",
+        "+0.1 [+0.0, +0.2], inconclusive",
         "2.00 [1.50, 4.00], higher",
     ]
     assert drawn["fill"]["words"][0] == "#ffffff" and drawn["fill"]["words"][1] != "#ffffff"

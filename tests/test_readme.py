@@ -1,6 +1,8 @@
 """README and docs/: tables are the generated files' text, paths exist, the examples run."""
 
+import json
 import re
+import runpy
 import subprocess
 import tomllib
 
@@ -146,3 +148,14 @@ def test_the_example_cell_trains(monkeypatch):
     assert list(names["shown"].columns) == ["grpo", "shortest"] and names["shown"].notna().all(axis=None)
     steps = names["tables"]["steps"].query("arm == 'shortest' and not skipped")
     assert (steps["selected_rollouts"] == 16).all() and len(steps)
+
+
+def test_a_retired_word_is_found_where_a_reader_meets_it():
+    """In prose, a cell's string and a docstring, outside code, comments and names."""
+    words = runpy.run_path(str(ROOT / "docs/site/words.py"))
+    retired = words["retired"]((ROOT / "docs/style.md").read_text())
+    code = '# beside\nbeside = 1\n\ndef f():\n    """Told\n    from it."""\n    return "`beside`", f"{f} is open"\n'
+    cells = [{"cell_type": "markdown", "source": ["One\n", "`dear` thing"]}, {"cell_type": "code", "source": [code]}]
+    assert words["found"](words["strings"](code), retired) == [(5, "Told from"), (7, "is open")]
+    assert words["found"](words["cells"](json.dumps({"cells": cells})), retired) == [(2, "Told from"), (2, "is open")]
+    assert words["found"](words["values"]("a: dear  # dear\n# dear\n"), retired) == [(1, "dear")]

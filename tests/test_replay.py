@@ -348,7 +348,7 @@ def test_own_scores_are_compared_over_policies_and_seeds():
     found = compare(pd.DataFrame(rows), "grpo").set_index("arm")
     wide = pd.DataFrame(rows).pivot_table(index=["policy", "seed"], columns="arm", values="score")
     assert found["difference"].tolist() == pytest.approx([(wide[arm] - wide["grpo"]).mean() for arm in found.index])
-    assert found["answer"].to_dict() == {"better": "higher", "same": "open"}
+    assert found["answer"].to_dict() == {"better": "higher", "same": "inconclusive"}
     assert found.loc["better", "difference_low"] < 0.1 < found.loc["better", "difference_high"]
     with pytest.raises(Refused, match="two seeds"):
         compare(pd.DataFrame(rows[:3]), "grpo")

@@ -252,7 +252,7 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
             r"^trainer\.test_freq=10 is no multiple of trainer\.save_freq=4, .*=null$",
         ),
         (["data.train_files=a.parquet"], r"^data\.train_files=a\.parquet: .* name the questions, or .* as --data"),
-        (["++data.val_files=[a.parquet]"], "--validation, beside --data"),
+        (["++data.val_files=[a.parquet]"], "--validation, next to --data"),
         (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
         (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
         (["actor_rollout_ref.rollout.top_p=2"], r"top_p=2: it should be a number above 0, and at most 1$"),

@@ -80,7 +80,7 @@ def _some_queries(count: int, arm: Arm) -> Queries:
 
 
 def try_plan(method: Method, queries: Queries, budget: int) -> None:
-    """Fill a step of its plan. One that learns is told what the step earned, and fills another, twice, since a run is
+    """Fill a step of its plan. One that learns is given what the step earned, and fills another, twice, since a run is
     resumed by taking it through the same again."""
     if (first := _two_steps(method, queries, budget)) and first != _two_steps(method, queries, budget):
         raise MethodError(

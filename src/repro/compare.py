@@ -11,7 +11,8 @@ KEYS = ("policy", "arm", "seed")
 def compare(scores: pd.DataFrame, baseline: str, *, confidence: float = 0.95, corrected: str = "holm") -> pd.DataFrame:
     """A row per measure and arm: its difference from `baseline`, over base policies and the seeds nested in them
     (repro.stats.nested), paired by both, with its interval; `adjusted`, p of no difference, corrected over the arms by
-    "holm" or for their false discovery rate ("fdr"); answer: higher, lower or open; by_policy, the differences on each.
+    "holm" or for their false discovery rate ("fdr"); answer: higher, lower or inconclusive; by_policy, the
+    differences on each.
 
     `scores`: a row per run, with `arm`, `seed`, `policy` (the model it starts from; may be absent) and a column for
     each measure. Refused without two arms of two seeds.

@@ -2,8 +2,8 @@
 
 An exception whose text is written for the user is a `Refused`. Where nothing catches one, Python prints its sentence
 alone, and so does Jupyter under a cell: that is what a script around `repro.trl`, or a notebook run by hand, shows. A
-command line's `main` is a `command`, which also finds words for the system's own errors. Anything else is a fault of
-ours, and keeps its traceback.
+command line's `main` is a `command`, which also finds words for the system's own errors. Anything else is our own
+fault, and keeps its traceback.
 """
 
 import argparse

@@ -21,7 +21,7 @@ class NotThere(Refused, FileNotFoundError):
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
-    """Let `write` write a temporary file beside `path`, then rename it: readers never see a partial file."""
+    """Let `write` write a temporary file next to `path`, then rename it: readers never see a partial file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

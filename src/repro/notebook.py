@@ -24,7 +24,7 @@ class Check:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         if self.holds is None:
-            mark, kind, text = "–", "open", f"not checked: {self.name}, for lack of {self.missing}"
+            mark, kind, text = "–", "open", f"not checked: {self.name}, since {self.missing} is missing"
         elif self.holds:
             mark, kind, text = "✓", "holds", f"checked: {self.name}"
         else:
@@ -34,7 +34,7 @@ class Check:
 
 
 def check(name: str, holds: bool | Callable[[], bool]) -> None:
-    """Assert what the text beside this cell says. `name`: lower-case words joined by hyphens, unique in the notebook.
+    """Assert what the text next to this cell says. `name`: lower-case words joined by hyphens, unique in the notebook.
 
     ValueError for another name, or for a condition that is an array: reduce it with .all() or .any() first.
     """

@@ -31,7 +31,7 @@ def find_root() -> Path:
     if SHIPPED.is_dir():
         return here
     raise NoProject(
-        f"no params.yaml beside a dvc.yaml in {here} or above it: run from inside the project, or set REPRO_ROOT to it"
+        f"no params.yaml next to a dvc.yaml in {here} or above it: run from inside the project, or set REPRO_ROOT to it"
     )
 
 

@@ -57,7 +57,7 @@ def train(
 
     tables: of steps, evaluations, questions, rollouts, selection, seconds. snapshots: weights during training, too, of
     the arms that a study of them names (repro.engine.snapshots). here: runs of this machine alone, in full precision.
-    policy: the folder of the base policy; by default that of the settings. say, watch: are told of progress, in lines
+    policy: the folder of the base policy; by default that of the settings. say, watch: are given progress, in lines
     and in events (`repro.engine.runs.train_runs`). SettingsError before the first step if an arm cannot be built.
     """
     names = list(settings.arms if names is None else names)

@@ -134,7 +134,7 @@ def cleaned(answer: str) -> str:
 
 def alike(truth: str, answer: str) -> tuple[str, str]:
     """Both in one form: with a product for the letter after a number, as in 5t, where the truth has one; a choice, as
-    (C), without what stands beside it; without the names of values, as in a = 2, b = 3, where the truth has none."""
+    (C), without what stands next to it; without the names of values, as in a = 2, b = 3, where the truth has none."""
     if "=" not in truth:
         answer = NAMED.sub("", answer)
     if right := CHOICE.fullmatch(WRAP.sub(r"\1", truth)):

@@ -59,7 +59,7 @@ class Checkpoints:
         path = self.folder / "state.pt"
         try:
             state = torch.load(path, weights_only=True) if path.exists() else None
-        except Exception as error:  # cut, or no checkpoint of ours; torch's words tell how to load it all the same
+        except Exception as error:  # cut, or not our checkpoint; torch's words tell how to load it all the same
             raise Unreadable(
                 f"{path} is cut, or no checkpoint ({type(error).__name__}): delete it, and the run starts from its "
                 "beginning"
@@ -134,5 +134,5 @@ class Checkpoints:
 
 
 def _fingerprint(state: Any) -> str | None:
-    """Which experiment a file is of; None if it is no state of ours."""
+    """Which experiment a file is of; None if it is not our state."""
     return state.get("fingerprint") if isinstance(state, dict) else None

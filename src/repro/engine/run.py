@@ -95,7 +95,7 @@ def check_device(device: str, dtype: str = "float32") -> None:
     if dtype != "float32":
         raise NoDevice(
             f"engine.dtype is {dtype!r}, and this engine trains the weights as they are: AdamW's steps vanish in eight "
-            "bits; set it to 'float32', or train on verl, which keeps float32 weights beside"
+            "bits; set it to 'float32', or train on verl, which keeps float32 weights as well"
         )
 
     if device == "cuda" and not torch.cuda.is_available():

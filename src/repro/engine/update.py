@@ -30,8 +30,8 @@ Objective = Callable[..., TokenLoss]
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """Parameters of the update beside the objective: the arm's aggregation, and `engine` in params.yaml. `every_row`:
-    read also rollouts whose advantage is zero, for an objective that gives them a gradient."""
+    """Parameters of the update apart from the objective: the arm's aggregation, and `engine` in params.yaml.
+    `every_row`: read also rollouts whose advantage is zero, for an objective that gives them a gradient."""
 
     aggregation: Aggregation
     temperature: float

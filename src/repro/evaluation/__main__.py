@@ -92,7 +92,7 @@ def run(
     chosen: argparse.Namespace, folder: Path, tokenizer: Any, sets: dict[str, Prompted], judge: Judge, **more: Any
 ) -> None:
     """Evaluate every data set with one engine, write OUT/NAME/, and print one line each. `more`: facts on which the
-    responses or their verdicts depend, beside those of `chosen`."""
+    responses or their verdicts depend, next to those of `chosen`."""
     length = fitting(sets, chosen.max_new_tokens, longest_of(folder))
     stops = stops_of(folder, tokenizer)
     sampling = Sampling(

@@ -58,7 +58,7 @@ class Evaluation:
     seconds: dict[str, float]
 
     def save(self, folder: Path, timings: Path) -> None:
-        """Write questions.parquet and summary.json, beside the responses.parquet of `Store`, and the seconds to
+        """Write questions.parquet and summary.json, next to the responses.parquet of `Store`, and the seconds to
         `timings`."""
         write_parquet(self.questions, Path(folder) / "questions.parquet")
         write_json(self.summary, Path(folder) / "summary.json")
@@ -95,7 +95,7 @@ def evaluate(
             parts.append(judged.result())
             report(min(step * len(parts), len(questions)))
 
-        with ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as another:
             waiting = None  # one chunk at most, so that memory stays bounded
             for start in range(0, len(questions), step):
                 chosen = slice(start, start + step)
@@ -107,7 +107,7 @@ def evaluate(
                     task = partial(tuple, part)
                 if waiting:
                     take(waiting)
-                waiting = beside.submit(task)
+                waiting = another.submit(task)
             take(waiting)
         responses = pd.concat([frame for frame, _ in parts], ignore_index=True)
         seconds = {name: sum(times[name] for _, times in parts) for name in ("sample", "verify")}

@@ -21,8 +21,10 @@ PANELS = {ALIKE: ["budget"], OWN: ["tuned", "tuned-objectives"], AGAIN: ["answer
 # Headings of the groups in the design.
 FAMILIES = {"Primaries": "primaries", "Controls": "controls-to-tune", "Objectives": "objectives"}
 SHOWN = ("Primaries", "Controls")  # on the front page
-ALSO = ("grpo-token-mean",)  # there too: what D³S changes beside its choice
-FAR = 1.5  # times the usual distance: tokens and rewards by chance are so far that the others could not be told apart
+ALSO = ("grpo-token-mean",)  # there too: what D³S changes apart from its choice
+FAR = (
+    1.5  # times the usual distance: tokens and rewards by chance are so far that the others could not be distinguished
+)
 MEASURE = "at_1"  # accuracy when the budget is spent, by the question of panel `budget`
 
 
@@ -105,7 +107,7 @@ def _on_front_page(answers: pd.DataFrame) -> pd.Series:
 
 def figure(comparison: Comparison, baseline: str, front_page: bool = False) -> Figure:
     """The latest answers and those at one rate, base policies as dots: of the arms of the front page, or of all, with
-    the first answers beside them."""
+    the first answers next to them."""
     drawn = {OWN: latest(comparison.answers), ALIKE: comparison.answers[ALIKE]}
     if front_page:
         drawn = {name: of[_on_front_page(of)] for name, of in drawn.items()}

@@ -42,7 +42,7 @@ def judged(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Data
 
     holds, opposite   p is significant, on the side that the claim says or on the other
     holds             also a *not lower* whose interval lies above −MARGIN
-    not seen          neither
+    inconclusive      neither
     """
     parts = []
     for price, own in runs.groupby("price", sort=True):
@@ -83,6 +83,6 @@ def _verdict(row: Any, level: float) -> str:
     if row.says == "not lower" and row.low > -MARGIN:
         return "holds"
     if row.p >= level:
-        return "not seen"
+        return "inconclusive"
     above = row.effect > (1 if row.ratio else 0)
     return "holds" if above == (row.says != "lower") else "opposite"

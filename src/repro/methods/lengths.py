@@ -1,4 +1,4 @@
-"""How long responses are: what a reward or an advantage may know of them beside the verdicts."""
+"""How long responses are: what a reward or an advantage may know of them apart from the verdicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

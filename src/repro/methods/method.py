@@ -59,7 +59,7 @@ class Method:
             groups, name = call("plan", self.plan, known, budget, rng, rng=rng), name_of(self.plan)
             tell, ask = (getattr(groups, part, None) for part in ("observe", "more"))
             if (tell or ask) and not self.learns:
-                raise MethodError(f"plan {name} returns what is told of outcomes: give the class itself as the plan")
+                raise MethodError(f"plan {name} returns what observes outcomes: give the class itself as the plan")
             tell, ask = tell and partial(self._told, step, tell), ask and partial(self._asked, step, ask)
             return PlanStream(self._groups(step, groups, len(known), budget), tell, ask)
 

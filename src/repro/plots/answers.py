@@ -1,4 +1,4 @@
-"""Answers as a forest plot: differences from the baseline, and whether each is higher, lower, equal or open.
+"""Answers as a forest plot: differences from the baseline, and whether each is higher, lower, equal or inconclusive.
 
 A difference far outside the range of the others would compress their scale: it is drawn as an arrow at the edge, with
 its value.
@@ -58,14 +58,14 @@ def answers(panels: Mapping[str, pd.DataFrame], titles: Mapping[str, str], title
         choices={"panel": {label: label for label in panels}},
         group="family",
         limits=limits,
-        note="Filled: higher or lower after correction; white: open.",
+        note="Filled: higher or lower after correction; white: inconclusive.",
     )
 
 
 def _found(answer: pd.Series, titles: Mapping[str, str]) -> str:
-    told = answer[answer != "open"]
+    told = answer[answer != "inconclusive"]
     named = [f"{titles[arm]} {word}" for arm, word in told.items()] if len(told) <= FEW else []
-    counted = answer[answer == "open"] if named else answer
+    counted = answer[answer == "inconclusive"] if named else answer
     counts = counted.value_counts().reindex(ANSWERS, fill_value=0)
     return ", ".join([*named, *(f"{count} {word}" for word, count in counts.items() if count)])
 
@@ -135,6 +135,6 @@ def _legend(figure: Figure, given: pd.Series) -> None:
             **look,
         )
         for answer, (color, inside) in ANSWERS.items()
-        if answer in {*given, "open"}
+        if answer in {*given, "inconclusive"}
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.5, columnspacing=1.2)

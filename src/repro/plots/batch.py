@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 TEMPLATE = Path(__file__).with_name("batch.svg.j2")
-LONGEST = 15  # characters of a response that fit beside the bars
+LONGEST = 15  # characters of a response that fit next to the bars
 
 
 def batch_svg(group: pd.DataFrame, title: str, source: str = "") -> str:

@@ -21,7 +21,7 @@ from repro.plots.style import ANSWERS, COLORS
 from repro.stats.tables import interval
 
 BASE = "#1a1a1a"  # the baseline's line
-FEW = 3  # lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
+FEW = 3  # lines, whose bands can be distinguished; of more, the band of the one under the pointer is shown
 HEIGHT, ROW = 340, 17  # pixels, of a drawing of lines and of a row
 DIGITS = 4  # significant ones, so that a page of many curves stays small
 Choices = Mapping[str, Mapping[str, str]]

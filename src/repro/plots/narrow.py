@@ -21,13 +21,13 @@ ENTRY = 0.24  # inches of height
 
 def stacked(figure: "Figure") -> "Figure | None":
     """A copy of `figure` with its panels in one column; None where it has one column already, would be too tall, has
-    names beside its panels, or cannot be copied."""
+    names next to its panels, or cannot be copied."""
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
     columns = max((ax.get_subplotspec().get_gridspec().ncols for ax in axes), default=1)
     rows = len(axes) / columns
     each = max(PANEL, figure.get_figheight() / max(1, rows))
     height = each * sum(map(_is_shown, axes))
-    if columns < 2 or height > TALLEST or any(map(_has_names_beside, axes)):
+    if columns < 2 or height > TALLEST or any(map(_has_names_at_the_side, axes)):
         return None
     import cloudpickle  # pickle takes no lambda, as ticks and second axes have
 
@@ -84,7 +84,7 @@ def _is_shown(ax: "Axes") -> bool:
     return ax.axison or ax.get_legend() is not None
 
 
-def _has_names_beside(ax: "Axes") -> bool:
+def _has_names_at_the_side(ax: "Axes") -> bool:
     """Whether its legend stands outside of it, to the right."""
     legend = ax.get_legend()
     if legend is None:

@@ -21,7 +21,7 @@ ANSWERS = {  # colours of a point: of its edge, and inside
     "higher": (COLORS[0], COLORS[0]),
     "lower": (COLORS[1], COLORS[1]),
     "equal": ("0.35", "0.75"),
-    "open": ("0.35", "white"),
+    "inconclusive": ("0.35", "white"),
 }
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2.5)))
 
@@ -71,7 +71,7 @@ RC = {
 }
 # Neither the date nor matplotlib's version belongs in a file that is compared from run to run.
 METADATA = {"Date": None, "Creator": None}
-FIGURE = "application/vnd.repro.figure+json"  # beside the picture among a notebook's outputs, for reports
+FIGURE = "application/vnd.repro.figure+json"  # next to the picture among a notebook's outputs, for reports
 PHONE_DPI = 150  # of the picture for phones: 1.7 pixels for one of CSS, so that a page of many stays below the limit
 
 
@@ -192,7 +192,7 @@ def new_figure(height: float, rows: int = 1, columns: int = 1, width: float = WI
 
 
 def save(figure: "Figure", path: Path) -> tuple[Path, Path]:
-    """Write `figure` beside `path` as .svg and as .png, each whole or not at all; returns the two paths.
+    """Write `figure` next to `path` as .svg and as .png, each whole or not at all; returns the two paths.
 
     The same figure gives the same bytes. A suffix of `path` that is neither is kept as part of the name.
     """

@@ -69,7 +69,7 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
 
     Left: the mean over seeds at equal shares of the budget (repro.stats.runs.at_budgets), at the seeds' mean cost.
     Right: the difference from the baseline at the same cost, which separates arms that overlap on the left; cut at
-    ±`CUT`. Bars: t intervals, on the right of paired differences. The names beside a row are in the order of final
+    ±`CUT`. Bars: t intervals, on the right of paired differences. The names next to a row are in the order of final
     accuracy.
     """
     charged, evaluations = evaluations, at_budgets(with_axis(evaluations, axis))
@@ -89,7 +89,7 @@ def accuracy_by_group(evaluations: pd.DataFrame, settings: Settings, axis: str, 
         low, high = right.get_ylim()
         right.set_ylim(max(-CUT, low), min(CUT, high))
         right.yaxis.set_major_locator(MaxNLocator(5))
-        _names_beside(left, right)
+        _names_at_the_side(left, right)
     axes[0, 1].set_title("minus the baseline's, same cost", loc="left", fontsize=13)
     for ax in axes[-1]:
         _cost_axis(ax, axis)
@@ -338,7 +338,7 @@ def _short(value: float, _: int) -> str:
     return EngFormatter(sep="")(value) if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _names_beside(drawn: Axes, ax: Axes) -> None:
+def _names_at_the_side(drawn: Axes, ax: Axes) -> None:
     """The arms of `drawn` to the right of the panel `ax`, from the highest end to the lowest."""
     handles, labels = drawn.get_legend_handles_labels()
     ends = [handle.get_ydata()[-1] if len(handle.get_ydata()) else -np.inf for handle in handles]

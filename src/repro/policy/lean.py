@@ -93,7 +93,7 @@ class Lean:
         self.shared, self.eps = self.key_heads < self.heads, config.rms_norm_eps
         self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         half = torch.arange(self.width // 2)
-        pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i beside its partner x_{i + width/2}
+        pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i next to its partner x_{i + width/2}
         qk = (torch.arange(self.heads + self.key_heads)[:, None] * self.width + pairs).flatten()
         self.order = torch.cat([qk, torch.arange(len(qk), len(qk) + self.key_heads * self.width)])
         self.rotation_L_W = self._rotation(config.max_position_embeddings)

@@ -2,7 +2,7 @@
 
 DUMP is a file or a folder: verl's rollout_data_dir, TRL's completions, slime's debug rollouts, prime-rl's traces,
 open-instruct's rollouts, or a table (csv, jsonl, parquet) with the columns step, group, reward, prompt_tokens and
-response_tokens. The page is the notebook your_rollouts, executed on DUMP, which is left beside it.
+response_tokens. The page is the notebook your_rollouts, executed on DUMP, which is left next to it.
 """
 
 import argparse

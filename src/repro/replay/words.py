@@ -14,7 +14,7 @@ def say(id: str, **values: Any) -> str:
 
 
 def template(name: str, **values: Any) -> str:
-    """The text of a template beside this file."""
+    """The text of a template next to this file."""
     import jinja2
 
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)

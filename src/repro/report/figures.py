@@ -1,7 +1,7 @@
 """Figures of an executed notebook that come with more than a picture: one for phones, and rows that a script draws.
 
-`repro.plots` puts both beside the picture, under a kind of output of its own. The drawing library is Vega, one file
-beside the reports, out of the package vl-convert; a page's script asks for it when its reader scrolls to such a figure
+`repro.plots` puts both next to the picture, under a kind of output of its own. The drawing library is Vega, one file
+next to the reports, out of the package vl-convert; a page's script asks for it when its reader scrolls to such a figure
 (template/figures.js).
 """
 

@@ -1,7 +1,7 @@
 """An executed notebook as self-contained HTML: no network, nothing that a cell could run.
 
 One file, or one for each part that the notebook sets apart (`repro.report.parts`); figures that answer need the drawing
-library, which is a file beside them.
+library, which is a file next to them.
 
 nbconvert renders the notebook with the template in `template/`; formulas become MathML. What cells printed may quote a
 model, a data set or params.yaml: it is cleaned, piece by piece and at the end as a whole (`repro.report.safe`). A
@@ -52,7 +52,7 @@ def render(
     neighbours: Mapping[str, tuple[str, str]] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write the executed notebook as the report `html`, with a page beside it for each part that it sets apart; return
+    """Write the executed notebook as the report `html`, with a page next to it for each part that it sets apart; return
     the pages' paths. Each is written whole or not at all, none if one cannot be made.
 
     `title` replaces the notebook's first heading. `provenance`: the result of `provenance.collect`, shown as the
@@ -84,7 +84,7 @@ def render(
                 "links": {words: file for words, file in (links or {}).items() if file != html.name},
                 "of": files[""] if part.name else None,
                 "parts": [file for name, file in files.items() if name and not part.name],
-                "beside": [file for name, file in files.items() if name != part.name and part.name],
+                "others": [file for name, file in files.items() if name != part.name and part.name],
             }
             texts[_file(html, part)] = text = _export(notebook, page, executed_notebook.parent)
             if (size := len(text.encode())) > LIMIT:

@@ -1,7 +1,7 @@
 """What keeps a page inert: nh3 cleans every piece of HTML, and a policy in the page's head forbids the rest.
 
 The policy allows the page's own styles and scripts by their hashes, pictures and fonts inside the page, and no request
-but that of a page's own script for the drawing library, a file beside the page.
+but that of a page's own script for the drawing library, a file next to the page.
 """
 
 import base64
@@ -82,7 +82,7 @@ def with_policy(page: str) -> str:
     """`page`, whose head has the only styles and scripts that may run, with the policy that says so.
 
     It is the head's first entry but for the character set, since a policy concerns only what follows it. On a page with
-    figures that answer, its own script may start another, the drawing library beside the page; nothing else may.
+    figures that answer, its own script may start another, the drawing library next to the page; nothing else may.
     """
     hashes: dict[str, list[str]] = {"style": [], "script": []}
     head = page.partition("</head>")[0]

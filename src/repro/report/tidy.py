@@ -178,7 +178,7 @@ def _list_contents(soup: "BeautifulSoup") -> None:
 
 def _answer_first(soup: "BeautifulSoup") -> None:
     """What the notebook marks as its answer goes to the top of the page, its code and messages below what it made, and
-    below that the links to the report's other pages. A table before a figure stands beside it."""
+    below that the links to the report's other pages. A table before a figure stands next to it."""
     found = soup.main.select("section.first")
     found.sort(key=lambda section: "summary" not in section["class"])
     answer = soup.new_tag("section", attrs={"class": "answer", "aria-label": "The answer"})
@@ -191,7 +191,7 @@ def _answer_first(soup: "BeautifulSoup") -> None:
         soup.main.insert(0, answer)
         drawn = [section.find(["table", "img"]) for section in found if "summary" not in section["class"]]
         if [element.name for element in drawn if element] == ["table", "img"]:  # a wide figure stands above its table
-            answer["class"] = "answer beside"
+            answer["class"] = "answer pair"
     if parts := soup.body.find("nav", class_="parts"):
         answer.insert_after(parts.extract()) if found else soup.main.insert(0, parts.extract())
 

@@ -3,7 +3,7 @@
 Code counts by what it does, not by how it is written. For each arm a fraction of a second of training is done on
 small sizes: batches, updates, evaluations, a second profile where the arm has one; its plan is drawn from, its samplers
 choose from one batch at every point of a schedule, its objective is asked for losses and gradients on a grid. The
-digest of all figures is kept in runs/golden.csv beside the hash of the code that gave it, a row per arm, code and kind
+digest of all figures is kept in runs/golden.csv next to the hash of the code that gave it, a row per arm, code and kind
 of CPU:
 
     case      what an arm and the settings of its engine make of the golden steps: arms of equal parts share one
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
 
 class NoGoldenSteps(Refused):
-    """One sentence: an arm whose golden steps fail, so that its runs cannot be told apart from others'."""
+    """One sentence: an arm whose golden steps fail, so that its runs cannot be distinguished from others'."""
 
 
 def case_settings(asked: Asked) -> Settings:

@@ -27,7 +27,7 @@ from repro.stored import read_stored
 
 TABLES = {name: name for name in ("steps", "questions", "harder", "seconds")} | {"curves": "evaluations"}  # of the log
 CHUNK = 24  # runs between two looks at the clock
-# What a panel's runs depend on, as stored beside them to say in words what an edit has changed.
+# What a panel's runs depend on, as stored next to them to say in words what an edit has changed.
 SECTIONS = {
     "task": {"pretraining_queries"},
     "policy": {"shipped"},
@@ -262,7 +262,7 @@ def append(frame: pd.DataFrame, panel: str, table: str, part: str = "", root: Pa
 
 
 def describe(design: Design, panel: str) -> None:
-    """Store what the panel's runs were made with beside them; an arm that is there already stays as it was made."""
+    """Store what the panel's runs were made with next to them; an arm that is there already stays as it was made."""
     path = paths.PANELS / panel / "settings.json"
     now = made_with(settings_of(design, Cell(panel, design.panels[panel].policies[0], "", 0)))
     stored = read_stored(path, "git checkout it", panels.MADE_WITH) if path.exists() else now
@@ -271,7 +271,7 @@ def describe(design: Design, panel: str) -> None:
 
 
 def made_with(settings: Settings) -> dict[str, Any]:
-    """{"sections": {name: values}, "arms": {name: parts}} of settings, as stored beside a panel's runs."""
+    """{"sections": {name: values}, "arms": {name: parts}} of settings, as stored next to a panel's runs."""
     sections = {name: getattr(settings, name).model_dump(mode="json", exclude=out) for name, out in SECTIONS.items()}
     arms = {name: arm.model_dump(mode="json", exclude=WORDS) for name, arm in settings.all_arms.items()}
     return json.loads(json.dumps({"sections": sections, "arms": arms}))

@@ -35,7 +35,7 @@ def settle(design: Design, names: Sequence[str], say: Callable[[str], Any] = pri
 
 
 def state(names: Sequence[str]) -> dict[str, str]:
-    """What the pages of these panels depend on, beside the files in git: what they say, and which runs they show."""
+    """What the pages of these panels depend on apart from the files in git: what they say, and which runs they show."""
     asks = {name: paths.BUILD / "panels" / name / "asks.json" for name in names}
     return {name: panels.says([name]) + (path.read_text() if path.exists() else "") for name, path in asks.items()}
 

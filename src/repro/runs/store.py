@@ -2,7 +2,7 @@
 
 First layer: runs/panels, in git, tables by panel of the design (repro.stats.panels). Second: runs/here, a folder for
 each run that this machine made, or that was copied from another: its name begins with arm and seed and ends with the
-key; `run.json` has its log and where and when it was made; and weights lie beside where a study of the policy in
+key; `run.json` has its log and where and when it was made; and weights lie next to where a study of the policy in
 training asked for them. A run is found by what it asks for (repro.runs.key) and what its code computes
 (repro.runs.golden), on whatever kind of CPU it was made.
 """
@@ -50,8 +50,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Need:
-    """What a run must have, to count as there. tables: of the log, beside PLAIN; snapshots: the weights during training
-    that a study of its arm wants; here: made on this machine, or on one of its kind of CPU, in full precision."""
+    """What a run must have, to count as there. tables: of the log, besides PLAIN; snapshots: the weights during
+    training that a study of its arm wants; here: made on this machine, or on one of its kind of CPU, in full
+    precision."""
 
     tables: tuple[str, ...] = ()
     snapshots: bool = False

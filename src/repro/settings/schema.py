@@ -38,7 +38,7 @@ OPTIONS = {"chain_sum": _SUMS, "products": _PRODUCTS, "gcd": _DIVISORS}
 
 
 def _unset(value: Any) -> bool:
-    """Whether a setting that has joined is as if it had not: it is then left out of what runs are told apart by, and
+    """Whether a setting that has joined is as if it had not: it is then left out of what distinguishes runs, and
     those made before keep their keys."""
     return not value
 

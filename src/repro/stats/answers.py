@@ -1,5 +1,5 @@
 """Differences from the baseline over base policies and seeds, and whether each is an answer: higher, lower, equal or
-open."""
+inconclusive."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,13 +27,13 @@ def answered(
     adjusted                          p of no difference, corrected within the family
     predicted_low, predicted_high     where a study of REPEATED seeds on another base policy will find it
     detectable                        the least difference found four times in five, uncorrected
-    seeds                             on each base policy, at which the answer would not be open, were estimates and
-                                      variances to stay; inf where no number of seeds would do. Corrected for as many
-                                      tests as the family has arms
+    seeds                             on each base policy, at which the answer would not be inconclusive, were estimates
+                                      and variances to stay; inf where no number of seeds would do. Corrected for as
+                                      many tests as the family has arms
     by_policy                         list of the differences on each base policy, in alphabetical order
     agree                             base policies on which the difference has the sign of the mean
     answer                            higher or lower, where `adjusted` says so; equal, where the interval lies within
-                                      ±MARGIN; else open
+                                      ±MARGIN; else inconclusive
     """
     return together([({}, table, measure)], families, baseline, statistics)
 
@@ -81,8 +81,8 @@ def _row(fit: Nested, labels: pd.DataFrame, tests: pd.Series, confidence: float)
 
 def told(fit: Nested, confidence: float, corrected: str = "fdr") -> pd.DataFrame:
     """A row per arm of `fit`: difference, difference_low, difference_high; adjusted, p of no difference, `corrected`
-    over all of them for their false discovery rate or by "holm"; answer, higher, lower or open; by_policy, the list of
-    its differences."""
+    over all of them for their false discovery rate or by "holm"; answer, higher, lower or inconclusive;
+    by_policy, the list of its differences."""
     from scipy.stats import false_discovery_control  # a second of imports
 
     low_A, high_A = fit.interval(confidence)
@@ -94,7 +94,7 @@ def told(fit: Nested, confidence: float, corrected: str = "fdr") -> pd.DataFrame
             "difference_low": low_A,
             "difference_high": high_A,
             "adjusted": adjusted_A,
-            "answer": np.where(adjusted_A < 1 - confidence, sign_A, "open"),
+            "answer": np.where(adjusted_A < 1 - confidence, sign_A, "inconclusive"),
             "by_policy": list(map(list, fit.own_A_P)),
         }
     )
@@ -113,4 +113,4 @@ def _adjusted(p_A: np.ndarray, family_A: np.ndarray) -> np.ndarray:
 def _answer(row, confidence: float) -> str:
     if row.adjusted < 1 - confidence:
         return "higher" if row.difference > 0 else "lower"
-    return "equal" if row.difference_low >= -MARGIN and row.difference_high <= MARGIN else "open"
+    return "equal" if row.difference_low >= -MARGIN and row.difference_high <= MARGIN else "inconclusive"

@@ -17,7 +17,7 @@ ONE = ("one policy, predicted", "one policy, mean")
 def calibration(differences_A_P_S: np.ndarray, confidence: float) -> pd.DataFrame:
     """A row per kind of interval (the index): cases, arms times cuts; `contained`, the share of them in which the
     interval from one part contains the mean difference of the other; and how sharp it is, since a wide interval
-    contains much: `half`, half its width, median over cases, and `signed`, the share that leaves out 0.
+    contains much: `half`, half its width, median over cases, and `signed`, the share that excludes 0.
 
     other seeds          prediction, from more than half of a base policy's seeds: its other seeds; of three or more
     other policy         prediction, from all base policies but one: the one left out
@@ -86,11 +86,11 @@ def foretold(
 
 
 def one_policy_foretells(differences_A_P_S: np.ndarray, family_A: Sequence[str]) -> pd.DataFrame:
-    """A row per number of seeds: how well the arms' differences with as many seeds on one base policy foretell those
+    """A row per number of seeds: how well the arms' differences with as many seeds on one base policy predict those
     with all seeds on another; over both directions and every choice of seeds:
 
     raw, pooled, family, nothing   root mean square error of the raw difference, the partially pooled one, the family's
-                                   mean, and of foretelling no difference for all
+                                   mean, and of predicting no difference for all
     correlation                    mean rank correlation of the raw differences
     """
     d_A_P_S = np.asarray(differences_A_P_S, float)
@@ -119,7 +119,7 @@ def _missed(d_A_P_S: np.ndarray, there_A: np.ndarray, family_A: Sequence[str]) -
 
 
 def _case(ends: tuple[np.ndarray, np.ndarray], mean_A: np.ndarray) -> np.ndarray:
-    """Of each interval whether it contains the mean, half its width, and whether it leaves out 0."""
+    """Of each interval whether it contains the mean, half its width, and whether it excludes 0."""
     low_A, high_A = ends
     inside_A = (low_A <= mean_A) & (mean_A <= high_A)
     return np.array([inside_A, (high_A - low_A) / 2, (low_A > 0) | (high_A < 0)], float)

@@ -25,10 +25,10 @@ def cost_ratios(
 
     Curves are fitted to means over seeds. Where the arm's curve is not at the level when its runs end, `_reached` is
     False and the ratio what it spent, a lower bound. The interval is Fieller's: the ratios at which the arm's curve is
-    not told from the level, by Student's t with an error that leaves out each seed in turn, of arm and baseline
-    together. So an arm that never gets there may have an interval, from where it might have been there. Where it is not
-    told from the level when its runs end, `_open` is True, and `_high`, what it spent, a lower bound. All is NaN where
-    the baseline's curve does not rise, bounds also with a single seed. The baseline's own is 1, without scatter.
+    not distinguishable from the level, by Student's t with an error that leaves out each seed in turn, of arm and
+    baseline together. So an arm that never gets there may have an interval, from where it might have been there. Where
+    it is not distinguishable when its runs end, `_open` is True, and `_high`, what it spent, a lower bound. All is NaN
+    where the baseline's curve does not rise, bounds also with a single seed. The baseline's own is 1, without scatter.
     """
     leave_J_S = leave_one_out(accuracies_A_S_E.shape[1])
     costs_A_J_E, accuracies_A_J_E = leave_J_S @ costs_A_S_E, leave_J_S @ accuracies_A_S_E

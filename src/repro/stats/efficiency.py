@@ -13,7 +13,7 @@ from repro.stats.multiplicity import significance
 from repro.stats.pass_at_k import KS, run_means
 from repro.stats.runs import at_budgets, compared, last_of
 
-MEASURES = ("greedy", "harder", "harder_greedy")  # of the last evaluation, beside accuracy at temperature 1
+MEASURES = ("greedy", "harder", "harder_greedy")  # of the last evaluation, next to accuracy at temperature 1
 AXES = ("trained_tokens", "paper_tokens", "total_tokens", "flops", "seconds")
 TOTALS = {"tokens": "trained_tokens", "paper": "paper_tokens", "generated": "generated_tokens", "compute": "flops"}
 

@@ -13,8 +13,8 @@ A tolerance or margin widens the region, so it protects a claim from *out* exact
 within the margin never speaks against a claim of equality.
 
 **A theorem** (`at_most`, `at_least`, `within`) *holds*, is *refuted*, or is *not shown*. **A saving that rests on
-assumptions of ours** (`reaches`), such as a population of queries, is *reached*, *not reached* or *not shown* under
-them: no assumption of ours refutes a paper.
+our assumptions** (`reaches`), such as a population of queries, is *reached*, *not reached* or *not shown* under
+them: none of our assumptions refutes a paper.
 
 **An experiment of a paper** (`Expectation`, `verdict`) claims a direction, perhaps a size. The figure is first turned
 into an effect: value − reference, or log(value / reference) for a ratio. The reference is the value of no effect: 0, or
@@ -120,7 +120,7 @@ def within(id: str, expected: float, value: float, interval: Interval, tolerance
 
 
 def reaches(id: str, target: float, value: float, interval: Interval) -> Verdict:
-    """Says whether the figure reaches `target` under assumptions of ours, which its words name."""
+    """Says whether the figure reaches `target` under our assumptions, which its words name."""
     rule = "interval >= expected, as assumed"
     return _verdict(id, Region(least=target), target, value, interval, rule, outcomes=AS_ASSUMED)
 

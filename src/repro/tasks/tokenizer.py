@@ -28,7 +28,7 @@ def check_symbols(texts: Iterable[str], known: frozenset[str] = WRITTEN) -> None
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text. UnknownSymbol as above, by the tokenizer's own vocabulary, if it is one of ours, made here
+    """The ids of each text. UnknownSymbol as above, by the tokenizer's own vocabulary, if it is our own, made here
     or loaded with a policy; the tokenizer of a language model knows what to do with any text."""
     if tuple(getattr(tokenizer, f"{mark}_token", None) for mark in ("pad", "bos", "eos")) == MARKS:
         check_symbols(texts, frozenset(tokenizer.get_vocab()).difference(MARKS))

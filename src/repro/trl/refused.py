@@ -71,7 +71,7 @@ def require_arm(arm: Arm, profile: Any) -> None:
 
 def takes_its_own(arm: Arm, given: Sequence[str], objective: Any) -> bool:
     """Whether the advantage is the arm's and not TRL's. SettingsError where TRL's loss is asked for, or by default,
-    beside a loss of the arm's own."""
+    next to a loss of the arm's own."""
     if objective not in (None, "trl"):
         return True
     if "aggregation" in given:

@@ -1,4 +1,4 @@
-"""A mini-batch as TRL's micro-batches: each rollout that has a gradient once, its copies beside it.
+"""A mini-batch as TRL's micro-batches: each rollout that has a gradient once, its copies next to it.
 
 The arm's loss is Σ coefficient · token loss as in repro.engine.update; coefficients are those of the whole mini-batch,
 so a rollout that is not read keeps its place in the divisor, and the losses of the slices add up to the mini-batch's.

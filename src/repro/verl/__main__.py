@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=COUNT, help="of each node")
     parser.add_argument("--ranks", type=COUNT, default=1, help="data-parallel processes on a CPU")
     parser.add_argument("--check", action="store_true", help="compose, let verl check it, print it, and stop")
-    parser.add_argument("--profiles", type=Path, help="folder of the profile; default: measured, beside the runs")
+    parser.add_argument("--profiles", type=Path, help="folder of the profile; default: measured, next to the runs")
     parser.add_argument("--measure", action="store_true", help="measure the profile of the model alone")
     parser.add_argument("--evaluate", type=Path, metavar="RUN", help="every checkpoint of a run")
     parser.add_argument("--samples", type=COUNT, help="of a question, for --evaluate; default: 32")

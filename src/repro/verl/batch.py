@@ -143,8 +143,8 @@ def rows_joined(parts: Sequence[TensorDict]) -> TensorDict:
 
 
 def rollouts_of(scored: Scored, fields: TensorDict, advantages_N: np.ndarray) -> Rollouts:
-    """The samplers' input. Entropy and log-probability come from verl's scoring pass; who reads them where it did not
-    compute them (`bypass_mode` gives no entropy) is told so."""
+    """The samplers' input. Entropy and log-probability come from verl's scoring pass; reading them where it did not
+    compute them (`bypass_mode` gives no entropy) is an error."""
     mask_N_T = padded(rows_of(fields["response_mask"]), bool)
     return Rollouts.from_batch(
         group_N=scored.group_N,

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run, kept beside the last ones, which verl deletes as it writes new ones."""
+"""The best checkpoint of a run, kept next to the last ones, which verl deletes as it writes new ones."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from repro.files import write_json
 from repro.settings import SettingsError
 from repro.stored import Count, Share, read_stored
 
-FOLDER = "best"  # beside verl's folder of checkpoints; holds one of them, and:
+FOLDER = "best"  # next to verl's folder of checkpoints; holds one of them, and:
 FILE = "best.json"
 KEPT = {"source": str, "accuracy": Share, "step": Count}
 

@@ -30,7 +30,7 @@ from repro.verl.judged import OURS
 from repro.verl.peaks import SOURCES, by_source
 
 STEP = re.compile(r"global_step_(\d+)$")
-STATE = "repro.json"  # beside each of verl's checkpoints
+STATE = "repro.json"  # next to each of verl's checkpoints
 LATEST = "latest_checkpointed_iteration.txt"  # verl's, written when a checkpoint is whole
 LAST = "data.pt"  # of a checkpoint's files, verl's last
 AGAIN = "the same command"
@@ -208,7 +208,7 @@ def _responses(evaluated: Path) -> pd.DataFrame:
 
 
 def _spent(folder: Path, step: int) -> dict[str, float]:
-    """The ledger after `step` steps, from what lies beside the checkpoint, else from the table of steps; NaN where
+    """The ledger after `step` steps, from what lies next to the checkpoint, else from the table of steps; NaN where
     neither is there."""
     for place in ("checkpoints", "best"):
         path = folder / place / f"global_step_{step}" / STATE

@@ -1,4 +1,4 @@
-"""What a run is begun with beside its settings: its data, its model and the profile that its plan is made from, as
+"""What a run is begun with apart from its settings: its data, its model and the profile that its plan is made from, as
 hashes in section `repro`.
 
 A file or a folder of another name may hold the same, and one of the same name another; so a resumed run compares these

@@ -13,7 +13,7 @@ import numpy as np
 from repro.data.verify import Verifier
 from repro.settings import SettingsError
 
-VERIFIERS = 4  # child processes beside each engine
+VERIFIERS = 4  # child processes next to each engine
 OURS = "pkg://repro.data.verify"  # configs/verl/repro_trainer.yaml names it
 
 Verdicts = Callable[[Sequence[str], Sequence[Mapping[str, Any]]], list[bool]]
@@ -90,7 +90,7 @@ def doubt(scores_N: np.ndarray) -> str | None:
         return f"every score of the first batch is {scores_N[0]:g}: while no score differs, nothing is learnt"
     if not (scores_N == 1.0).any():
         return (
-            "no score of the first batch is 1, which is what counts as correct: if none ever is, return `acc` beside "
+            "no score of the first batch is 1, which is what counts as correct: if none ever is, return `acc` next to "
             "`score`, or accuracies, best checkpoints and peaks are of nothing"
         )
     return None

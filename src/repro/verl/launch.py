@@ -111,8 +111,8 @@ def _data(chosen: argparse.Namespace, preset: Preset) -> tuple[str, list[str]]:
 
 
 def _profile_folder(chosen: argparse.Namespace, output: Path, data: str, sets: list[str]) -> Path:
-    """--profiles; else that of the run being resumed, else one for all arms and seeds beside them; no arm's name begins
-    so."""
+    """--profiles; else that of the run being resumed, else one for all arms and seeds next to them; no arm's name
+    begins so."""
     if chosen.profiles is None and not chosen.measure and (output / "profile" / f"{PROFILE}.json").exists():
         return output / "profile"
     return chosen.profiles or output.parents[1] / ("_profile" if sets else f"_profile-{Path(data).stem}")

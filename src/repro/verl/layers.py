@@ -30,7 +30,7 @@ CPU = CONFIGS / "verl" / "cpu.yaml"
 class Asked:
     """What the command line names. `data`, `validation`: files, or the word `sums`; where `sets` names prepared data
     sets, for training and then for evaluation, `data` is their folder. `model`: a folder; `told`: a hub id that verl is
-    told in its place, since each node fetches its own. `output`: the folder of the run; `gpus`: nodes, and GPUs on
+    given in its place, since each node fetches its own. `output`: the folder of the run; `gpus`: nodes, and GPUs on
     each, or one node's processes on a CPU."""
 
     arm: str

@@ -35,7 +35,7 @@ from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_config
 TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
 INSTEAD = {  # keys whose files this module writes
     "data.train_files": "the run's questions are there: name the questions, or the data sets' folder, as --data",
-    "data.val_files": "the held-out questions are written there: name them as --validation, beside --data",
+    "data.val_files": "the held-out questions are written there: name them as --validation, next to --data",
     "actor_rollout_ref.model.path": "name the model as --model",
 }
 Rows = list[dict[str, Any]]

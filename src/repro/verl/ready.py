@@ -126,7 +126,7 @@ def on_cluster(config: Any) -> Any:
 
 def loggers_of(config: Any) -> None:
     """A resumed run goes on in its own Weights & Biases run, and verl's logger `file` writes metrics.jsonl in the run's
-    folder, beside those of the parts before it, metrics-1.jsonl and so on. Ray hands these variables to verl's
+    folder, next to those of the parts before it, metrics-1.jsonl and so on. Ray hands these variables to verl's
     processes."""
     from omegaconf import OmegaConf
 

@@ -145,7 +145,7 @@ class Record:
             write_parquet(pd.DataFrame(self.sources), folder / f"{SOURCES}.parquet")
 
     def save(self, path: Path, **more: Any) -> None:
-        """Save the state beside a verl checkpoint; `more`: anything else a resumed run needs."""
+        """Save the state next to a verl checkpoint; `more`: anything else a resumed run needs."""
         state = {"log": asdict(self.log), "ledger": self.ledger.row(), SOURCES: self.sources}
         write_text(json.dumps({**state, **more}, default=float), path)
 

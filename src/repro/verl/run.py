@@ -5,7 +5,7 @@
       seed: 0
       scale: paper-qwen3-4b       # null: the scale set in params.yaml
       settings: settings.json     # instead of params.yaml: a dump of the settings (`Settings.model_dump_json`)
-      output: folder              # of the run's tables; null: `tables` beside verl's checkpoints
+      output: folder              # of the run's tables; null: `tables` next to verl's checkpoints
       profile: folder             # the plan's profile, written by `Profile.save`; null: none
       rollouts_per_step: 160      # null: data.train_batch_size × rollout.n
       minibatch: 40               # null: actor.ppo_mini_batch_size × rollout.n, as in verl

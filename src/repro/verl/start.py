@@ -24,7 +24,7 @@ RAY_STARTS = 6  # Ray gives a node 30 s to start, which cannot be changed; a bus
 
 
 class NoRoom(Refused, MemoryError):
-    """One sentence: Ray has ended a process for lack of memory, and the remedy."""
+    """One sentence: Ray has ended a process because memory ran out, and the remedy."""
 
 
 class Lost(Refused, RuntimeError):

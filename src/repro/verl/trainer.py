@@ -221,7 +221,7 @@ class ArmTrainer(ChoosingTrainer):
             self._validate()
         self.record.write(self.run.output)
 
-    # checkpoints: verl's, and beside them the ledger and log
+    # checkpoints: verl's, and next to them the ledger and log
 
     @property
     def _folder(self) -> Path:

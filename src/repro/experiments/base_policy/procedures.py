@@ -25,7 +25,7 @@ def steps_of(response: str) -> list[tuple[str, str]]:
     ("12,8", "#4") where it ended. Steps that restate or undo another are left out."""
     worked, end, answer = response.partition(END_OF_STEPS)
     pieces = worked.split(";")
-    for pattern in (WORDY, PLAIN):  # beside wordy steps, plain ones undo them
+    for pattern in (WORDY, PLAIN):  # next to wordy steps, plain ones undo them
         if sums := [found.groups() for piece in pieces if (found := pattern.fullmatch(piece))]:
             return sums
     pairs = [piece for piece in pieces if (found := PAIR.fullmatch(piece)) and int(found[1]) > int(found[2])]

@@ -27,7 +27,7 @@ from repro.protocol.profile import hash_policy
 from repro.protocol.streams import stream_seed
 from repro.settings import Settings
 
-DONE = "done"  # an empty file beside a finished run's tables
+DONE = "done"  # an empty file next to a finished run's tables
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def to_target(plan: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def papers_savings(plan: pd.DataFrame, scales: Mapping[str, PaperScale] = SCALES) -> pd.DataFrame:
-    """The papers' savings beside the predictions for the same two arms, where `plan` (from `to_target`) has both:
+    """The papers' savings next to the predictions for the same two arms, where `plan` (from `to_target`) has both:
 
     scale, arm, against, unit, benchmark, paper (the share of `unit` that is still spent), run (predicted, for equally
     many steps), target (predicted to the target, with the embedded study's ratio of steps), reached (whether `arm` got

@@ -12,7 +12,7 @@ def noise_floor(evaluations: pd.DataFrame, settings: Settings, here: pd.DataFram
     """One row, from the baseline, the same arm trained again as `<baseline>-again`, and the other arms. `here`: the two
     as trained on one machine, where `evaluations` has the baseline from another.
 
-    same_seeds, identical, largest    seeds that both have; whether every measured figure of theirs is the same;
+    same_seeds, identical, largest    seeds that both have; whether each of their measured figures is the same;
                                       the largest |difference| in accuracy at any evaluation
     runs, sd                          final accuracy over all distinct seeds: their number, the standard deviation
     mean_difference, _low, _high      mean of the seeds that only `again` has, less the mean of the baseline's: two

@@ -1,8 +1,8 @@
 "use strict";
 // Figures that answer: as the reader scrolls to one, Vega draws its rows in the place of the picture, which print and a
-// reader without scripts keep, and so does everyone if the drawing library is not beside the page.
+// reader without scripts keep, and so does everyone if the drawing library is not next to the page.
 document.addEventListener("DOMContentLoaded", () => {
-  const FEW = 3; // lines, whose bands can be told apart; of more, the band of the one under the pointer is shown
+  const FEW = 3; // lines, whose bands can be distinguished; of more, the band of the one under the pointer is shown
   const LABEL = 170; // pixels of a row's name at least, whatever the width
   const { script, figures } = JSON.parse(document.getElementById("figures").textContent);
   const made = (name, properties, ...inside) => {
