@@ -134,19 +134,16 @@ def test_the_example_works_as_a_file_with_its_entry():
 
 @pytest.mark.slow
 def test_the_example_cell_trains(monkeypatch):
-    """As printed, on one seed and two steps of scale `smoke`, in this process."""
-    cell, small = (
-        re.search(r"```python\n(.*?)```", README, re.DOTALL)[1],
-        settings_module.load(scale="smoke", seeds=[0]),
-    )
+    """As printed, on two seeds and two steps of scale `smoke`, in this process."""
+    small = settings_module.load(scale="smoke", seeds=[0, 1])
     small = small.model_copy(update={"engine": small.engine.model_copy(update={"steps": 2, "workers": 1})})
-    monkeypatch.setattr(settings_module, "load", {"tutorial": small}.__getitem__)
+    monkeypatch.setattr(settings_module, "load", lambda scale, seeds: {"tutorial": small}[scale])
     monkeypatch.setattr(make, "train_runs", trained_here)
     names: dict = {}
-    lines = cell.replace("load(scale=", "load(").strip().splitlines()
+    lines = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1].strip().splitlines()
     exec("\n".join([*lines[:-1], "shown = " + lines[-1]]), names)
-    assert list(names["shown"].columns) == ["grpo", "shortest"] and names["shown"].notna().all(axis=None)
-    steps = names["tables"]["steps"].query("arm == 'shortest' and not skipped")
+    assert names["shown"].table.index.tolist() == ["GRPO", "ZVF", "Shortest"]
+    steps = names["shown"].tables["steps"].query("arm == 'mine' and not skipped")
     assert (steps["selected_rollouts"] == 16).all() and len(steps)
 
 

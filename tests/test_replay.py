@@ -11,7 +11,6 @@ import pytest
 from conftest import ROOT
 
 from repro import settings as settings_module
-from repro.compare import compare
 from repro.errors import Refused
 from repro.replay import NoRollouts, read, replay
 from repro.replay import __main__ as command
@@ -333,24 +332,3 @@ def test_the_command_ends_in_a_page_whose_answer_comes_first(tmp_path, capsys, m
     assert text.count("<svg") + text.count("image/svg+xml") >= 3 and not re.search(r'src="https?:', text)
     assert command.main([str(tmp_path / "absent.csv")]) == 1
     assert "no file of rollouts" in capsys.readouterr().err
-
-
-def test_own_scores_are_compared_over_policies_and_seeds():
-    """Paired: what policy and seed add to every arm does not count. One arm is higher, one is not told from noise."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for policy in "abcd":
-        for seed in range(3):
-            shared = rng.normal(0, 0.2)
-            for arm, gain in (("grpo", 0.0), ("better", 0.1), ("same", 0.0)):
-                score = 0.5 + shared + gain + rng.normal(0, 0.01) * (arm != "grpo")
-                rows.append({"arm": arm, "seed": seed, "policy": policy, "score": score})
-    found = compare(pd.DataFrame(rows), "grpo").set_index("arm")
-    wide = pd.DataFrame(rows).pivot_table(index=["policy", "seed"], columns="arm", values="score")
-    assert found["difference"].tolist() == pytest.approx([(wide[arm] - wide["grpo"]).mean() for arm in found.index])
-    assert found["answer"].to_dict() == {"better": "higher", "same": "inconclusive"}
-    assert found.loc["better", "difference_low"] < 0.1 < found.loc["better", "difference_high"]
-    with pytest.raises(Refused, match="two seeds"):
-        compare(pd.DataFrame(rows[:3]), "grpo")
-    with pytest.raises(Refused, match="'mine'"):
-        compare(pd.DataFrame(rows), "mine")

@@ -37,7 +37,11 @@ ELSEWHERE = {
 }
 # The API pages: title, what it is for, and the modules (a package stands for all of its modules).
 API = {
-    "training": ("Training", "One call that trains arms: for stages, tutorials and cells.", ["training", "arms"]),
+    "training": (
+        "Training",
+        "Calls that train and compare arms: for stages, tutorials and cells.",
+        ["front", "training", "arms"],
+    ),
     "settings": ("Settings", "The schema of params.yaml.", ["settings"]),
     "methods": (
         "Methods: the batch",
@@ -52,7 +56,7 @@ API = {
     ),
     "samplers": ("Methods: samplers", "Which rollouts, with what weight.", ["methods.samplers", "methods.selection"]),
     "objectives": ("Methods: objectives", "The loss, and how it adds up.", ["methods.objectives"]),
-    "replay": ("Your own rollouts", "Read from files, and put through the arms.", ["replay", "compare"]),
+    "replay": ("Your own rollouts", "Read from files, and put through the arms.", ["replay"]),
     "trl": ("TRL", "The arms in TRL's trainer.", ["trl"]),
     "verl": (
         "verl",

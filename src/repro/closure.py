@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from repro import DOORS
 from repro.files import Unreadable, read_json
 from repro.paths import SOURCE
 
-APART = ("settings", "errors.py", "stops.py")  # a manifest has the values of the settings; the others word endings
+APART = ("settings", "errors.py", "stops.py", "__init__.py")  # whose values a manifest has; wording; what only finds
 # What trains is named by the keys of runs (repro.runs.key), so a stage that asks for runs need not name its code too.
 LEAVES = ("runs", "training.py")
 
@@ -35,7 +36,7 @@ def imported_modules(code: str) -> frozenset[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    ours = {name for name in names if name.split(".")[0] == "repro"}
+    ours = {DOORS.get(name.removeprefix("repro."), name) for name in names if name.split(".")[0] == "repro"}
     return frozenset(".".join(name.split(".")[:depth]) for name in ours for depth in range(1, name.count(".") + 2))
 
 
