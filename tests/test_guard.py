@@ -172,7 +172,7 @@ def test_a_selection_that_is_another_each_time_is_found_before_training():
         return rollouts.take(generator.choice(len(rollouts), 8))
 
     settings = load(scale="smoke").with_arms({"mine": {"samplers": [unrepeatable]}})
-    with pytest.raises(SettingsError, match=r"arms\.mine: the same batch and generator give another selection"):
+    with pytest.raises(SettingsError, match=r"^arm mine: the same batch and generator give another selection"):
         arms.check(settings)
 
 

@@ -191,3 +191,15 @@ def test_settings_survive_the_round_trip_of_a_notebook_parameter():
 
 def test_an_arm_that_is_no_longer_there_goes_by_its_name():
     assert load().titles_of(["sgpo", "gone"]) == {"sgpo": "sGPO", "gone": "gone"}
+
+
+def test_settings_are_shown_by_what_differs_from_the_defaults():
+    """The whole has 57,000 characters, most of them of arms."""
+    small = load(scale="smoke", seeds=[7]).with_arms({"grpo": "grpo", "mine": {"samplers": ["d3s"]}})
+    first, named, changed, sections = repr(small).splitlines()
+    assert first == "Settings at scale smoke, seeds 7" and named == "arms: grpo (baseline), mine"
+    steps = load(scale="cpu").engine.steps
+    assert f"engine.steps 4 ({steps}), " in changed and len(repr(load())) < 2000
+    assert sections.startswith("sections: task, policy, engine, ")
+    assert repr(small.arms["mine"]) == "OwnArm(title='mine', about='', group='Own', samplers=[('d3s', {})])"
+    assert "<summary>engine</summary><pre>Engine(device=&#x27;cpu&#x27;, " in small._repr_html_()

@@ -1,5 +1,8 @@
 """What the settings say of arms: groups, own seeds, snapshots, mixes; and that every arm is tried beforehand."""
 
+import subprocess
+import sys
+
 import pytest
 from test_settings import raw, refusal
 
@@ -170,3 +173,29 @@ def test_advantages_are_tried_on_the_rewards_that_training_sees(monkeypatch):
     settings = parse(raw({"arms.dr-grpo.reward": {"coin_flip": {"probability": 0.01}}}))
     arms.try_out(arms.build("dr-grpo", settings.arms["dr-grpo"]), 0.0)
     assert seen[0].sum() <= 1  # eight of the sixteen verdicts are right
+
+
+CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+from repro import arms
+from repro.settings import load
+
+shell = InteractiveShell.instance()
+shell.run_cell("1", store_history=True)
+shell.run_cell("def mine(rollouts, progress, rng):\\n    return rollouts.absent", store_history=True)
+for sampler in (shell.user_ns["mine"], "cost_awar", {"cost_aware": {"bet": 1.0}}):
+    try:
+        arms.check(load(scale="smoke").with_arms({"own": {"samplers": [sampler]}}))
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_an_error_about_an_arm_of_a_cell_names_the_cell_and_the_arm():
+    done = subprocess.run([sys.executable, "-c", CELLS], capture_output=True, text=True, check=True, timeout=120)
+    failed, unknown, wrong = done.stdout.splitlines()[-3:]
+    assert failed.startswith("arm own (Cell In[2]): sampler mine: AttributeError: ")
+    assert failed.endswith(" (in mine, Cell In[2]:2)")
+    assert unknown.endswith("has no module 'cost_awar'; did you mean 'cost_aware'?") and unknown.startswith("arm own: ")
+    assert wrong == "arm own: cost_aware takes no parameter 'bet'; did you mean 'beta'?"
+    assert "params.yaml" not in done.stdout

@@ -39,7 +39,7 @@ def test_a_sampler_that_cannot_work_is_one_sentence_before_training(tmp_path, ca
     file.write_text("def broken(rollouts, progress, rng):\n    return rollouts.absent\n")
     assert command.main(["tour", str(file)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("repro: ") and "arms.mine: sampler broken: " in error and error.count("\n") == 1
+    assert error.startswith("repro: ") and "arm mine: sampler broken: " in error and error.count("\n") == 1
 
 
 def test_the_picture_is_of_the_shipped_policy_and_its_numbers_agree():

@@ -28,7 +28,7 @@ from repro.settings import Arm, Settings, SettingsError, nearest
 
 def build(name: str, arm: Arm) -> Method:
     """The functions of an arm; SettingsError if a name or a parameter is wrong."""
-    bound = [(package, bind(name, package, call, parameters)) for package, call, parameters in arm.calls]
+    bound = [(package, bind(arm.defined(name), package, call, parameters)) for package, call, parameters in arm.calls]
     one = {package: function for package, function in bound if package != "samplers"}
     samplers = [function for package, function in bound if package == "samplers"]
     filter = one.get("filters")
@@ -56,7 +56,7 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
         queries, engine = _some_queries(settings.task.train_queries, arm), settings.engine_of(name)
         if arm.profile and arm.profile.again >= engine.steps:
             raise SettingsError(
-                f"params.yaml: {settings.place_of(name)}.profile.again {arm.profile.again} is not below its "
+                f"{settings.where(name)}.profile.again {arm.profile.again} is not below its "
                 f"{engine.steps} steps; lower it"
             )
         try:
@@ -64,10 +64,10 @@ def check(settings: Settings, names: Iterable[str] | None = None) -> None:
             for progress in (0.0, 1.0 - 1.0 / engine.steps):
                 try_out(method, progress)
         except MethodError as error:
-            raise SettingsError(f"params.yaml: {settings.place_of(name)}: {error.said}") from error
+            raise SettingsError(f"{settings.where(name)}: {error.said}") from error
         except Exception as error:
             kind = "" if isinstance(error, (ValueError, RuntimeError)) else f"{type(error).__name__}: "
-            raise SettingsError(f"params.yaml: {settings.place_of(name)}: {kind}{error}") from error
+            raise SettingsError(f"{settings.where(name)}: {kind}{error}") from error
 
 
 def _some_queries(count: int, arm: Arm) -> Queries:
@@ -147,10 +147,9 @@ def _outcome(method: Method, progress: float) -> list:
     return found + ([] if chosen is None else [np.asarray(values).tolist() for values in vars(chosen).values()])
 
 
-def bind(arm: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:
+def bind(where: str, package: str, part: str | Callable, parameters: dict[str, Any]) -> Callable:
     """`repro.methods.<package>.<name>.<name>`, or the given function, with its parameters checked against its signature
-    and bound."""
-    where = f"params.yaml: arms.{arm}" if isinstance(part, str) else f"arm {arm}"
+    and bound. `where`: what defines the arm, for errors (`Arm.defined`)."""
     function = _find(where, package, part) if isinstance(part, str) else part
     name = getattr(function, "__name__", type(function).__name__)
     if isinstance(part, partial) and not parameters:

@@ -247,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
             for part, name, own in settings.arm(arm).calls:
                 states = [word for word, names in STATED.items() if name in names and own.get("recentre") != "mean"]
                 shown = ", ".join([name, *(f"{key}={value}" for key, value in own.items())])
-                functions[part, shown] = arms.bind(arm, part, name, own), states
+                functions[part, shown] = arms.bind(settings.where(arm), part, name, own), states
     found = pd.DataFrame([(*key, *each) for key, own in functions.items() for each in examine(key[0], *own).items()])
     for part, of_it in found.assign(word=found[3].str.partition(":")[0]).groupby(0, sort=False):
         print(part, markdown(of_it.pivot(index=1, columns=2, values="word").reset_index(names="function")), sep="\n\n")

@@ -142,6 +142,18 @@ def brief(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def cell(path: str) -> str:
+    """`Cell In[3]`, as in tracebacks, if the code at `path` is a cell that ran as the third; `a cell` where that is not
+    known, as in a worker; else "".
+
+    >>> cell("/tmp/ipykernel_7/1234.py"), cell("src/repro/arms.py")
+    ('a cell', '')
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    known = shell and shell.compile.format_code_name(path)
+    return " ".join(known) if known else "a cell" * ("ipykernel_" in path)
+
+
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     ours = spec is not None and spec.name.startswith("repro.")  # python -m repro.…

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.errors import Refused, brief
+from repro.errors import Refused, brief, cell
 from repro.methods.rollouts import NoSignal
 
 _NUMPYS = np.random.MT19937()  # numpy's global generator during a call
@@ -70,8 +70,8 @@ def _told(error: BaseException) -> str:
 
 
 def _short(path: str) -> str:
-    """The end of a path, enough to find the file."""
-    return "/".join(path.replace("\\", "/").split("/")[-3:])
+    """The cell of a notebook; else the end of a path, enough to find the file."""
+    return cell(path) or "/".join(path.replace("\\", "/").split("/")[-3:])
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from repro.errors import brief
+from repro.errors import brief, cell
 from repro.settings.fields import Count, CountFrom0, LearningRate, NonNegative, Positive, Section, Seeds, Title
 
 LONGEST_NAME = 64  # characters, of a module
@@ -90,6 +90,10 @@ class Arm(Section):
             )
         return [_call(entry) for entry in value]
 
+    def defined(self, name: str) -> str:
+        """What defines the arm, for errors."""
+        return f"params.yaml: arms.{name}"
+
     @property
     def calls(self) -> list[tuple[str, str | Callable[..., Any], dict[str, Any]]]:
         """(package, module or function, parameters) of each of this arm's parts."""
@@ -99,6 +103,16 @@ class Arm(Section):
         parts += [("advantages", self.advantage), *(("samplers", call) for call in self.samplers)]
         parts += [("objectives", self.objective)]
         return [(package, name, parameters) for package, (name, parameters) in parts]
+
+
+class OwnArm(Arm):
+    """An arm that code defines, such as a cell of a notebook (`Settings.with_arms`)."""
+
+    def defined(self, name: str) -> str:
+        functions = [getattr(part, "func", part) for _, part, _ in self.calls if callable(part)]
+        cells = dict.fromkeys(cell(of.__code__.co_filename) for of in functions if hasattr(of, "__code__"))
+        known = ", ".join(filter(None, cells))
+        return f"arm {name} ({known})" if known else f"arm {name}"
 
 
 def _call(value: Any) -> Call:

@@ -3,6 +3,7 @@
 Every number has bounds: what lies beyond them is a slip, cannot be allocated, or is no seed to numpy.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -43,3 +44,8 @@ ArmNames = Annotated[list[str], Distinct]
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Without what is as by default."""
+        default = {name: of.get_default(call_default_factory=True) for name, of in type(self).model_fields.items()}
+        return ((name, value) for name, value in super().__repr_args__() if value != default[name])

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from repro.errors import brief
-from repro.settings.arm import Arm
+from repro.settings import shown
+from repro.settings.arm import Arm, OwnArm
 from repro.settings.errors import SettingsError, nearest
 from repro.settings.fields import (
     ArmNames,
@@ -296,6 +297,12 @@ class Settings(Section):
     parity: Parity
     planner: Assumptions
 
+    def __repr__(self) -> str:
+        return "\n".join(shown.lines(self))
+
+    def _repr_html_(self) -> str:
+        return shown.html(self)
+
     @model_validator(mode="after")
     def consistent(self):
         named = {"baseline": [self.baseline], "fidelity.arms": self.fidelity.arms}
@@ -366,8 +373,12 @@ class Settings(Section):
         return [name for name in self.all_arms if self.arm(name).seeds is None]
 
     def place_of(self, name: str) -> str:
-        """Where params.yaml has the arm, for errors."""
+        """Where params.yaml has the arm, for errors of the file."""
         return f"arms.{name}" if name in self.arms else f"more_arms.{name}"
+
+    def where(self, name: str) -> str:
+        """What defines the arm, for other errors: params.yaml, or a cell."""
+        return self.arm(name).defined(name).replace(f" arms.{name}", f" {self.place_of(name)}")
 
     def titles_of(self, names: Iterable[str]) -> dict[str, str]:
         """{arm: its title}; its name where a run's arm is no longer in params.yaml."""
@@ -424,7 +435,7 @@ class Settings(Section):
         for name, parts in arms.items():
             if isinstance(parts, Mapping):
                 try:
-                    parts = Arm.model_validate({"title": name, "about": "", "group": "Own", **parts})
+                    parts = OwnArm.model_validate({"title": name, "about": "", "group": "Own", **parts})
                 except ValidationError as error:
                     first = error.errors()[0]
                     raise SettingsError(

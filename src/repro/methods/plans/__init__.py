@@ -84,7 +84,7 @@ class Queries:
         if self.successes_Q is None:
             raise ValueError(
                 "this plan needs a profile of the training queries (successes and samples of each), and there is none: "
-                "give the arm `profile: {samples: 8}` in params.yaml, or the plan `uniform`"
+                "give the arm `profile: {samples: 8}`, or the plan `uniform`"
             )
         return np.asarray(self.successes_Q) / np.asarray(self.samples_Q)
 
