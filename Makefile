@@ -116,11 +116,17 @@ clean: ## remove scratch and caches; keeps .venv, runs, results and reports
 
 # pip installs torch, because pip's configuration selects its build (environments/README.md), and uv the rest, in
 # seconds. If only pip can reach the package registry, pip installs everything.
-.venv/.ready: environments/cpu.txt pyproject.toml | .venv/bin/python
+.venv/.ready: environments/cpu.txt environments/jupyter_server_config.py pyproject.toml | .venv/bin/python
 	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
 	$(call install,--requirement environments/cpu.txt)
 	$(call install,--editable .)
+	@git config filter.notebooks.clean '$(STRIPPED)' || true
+	@mkdir -p .venv/etc/jupyter && cp environments/jupyter_server_config.py .venv/etc/jupyter/
 	@touch $@
+
+# What git keeps of a notebook (.gitattributes): no outputs, no counts, nothing of the kernel that ran it.
+STRIPPED = if test -x .venv/bin/nbstripout; then exec .venv/bin/nbstripout --keep-id --extra-keys "$(OF_A_KERNEL)"; else cat; fi
+OF_A_KERNEL = $(addprefix metadata.language_info.,codemirror_mode file_extension mimetype nbconvert_exporter pygments_lexer version)
 
 .venv/.extra-%: environments/extras-%.txt .venv/.ready
 	$(call install,--requirement $<)

@@ -4,10 +4,14 @@ import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 from conftest import ROOT
+from jupyter_server.services.contents.filemanager import FileContentsManager
+from traitlets.config import Config
 
 from repro import settings as settings_module
 from repro.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash
@@ -44,7 +48,7 @@ print(*(sys.modules[name].__file__ for name in done), sep="\\n")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_cells_are_short_and_only_tutorials_hold_outputs(name):
+def test_cells_are_short_and_tutorials_show_what_they_print(name):
     notebook = json.loads(NOTEBOOKS[name].read_text())
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert max(len("".join(cell["source"]).splitlines()) for cell in cells) <= LONGEST_CELL
@@ -53,8 +57,41 @@ def test_cells_are_short_and_only_tutorials_hold_outputs(name):
         errors = [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
         assert not errors
     else:
-        assert not any(cell["outputs"] or cell["execution_count"] for cell in cells), "clear the outputs"
         assert sum("parameters" in cell["metadata"].get("tags", []) for cell in cells) == 1
+
+
+def test_a_notebook_that_was_only_run_is_no_change_to_git(tmp_path):
+    """By the filter of `make setup`, which leaves what git has of every notebook but the tutorials as it is."""
+    clone, strip = tmp_path / "clone", Path(sys.executable).with_name("nbstripout")
+    if subprocess.run(["git", "clone", "-q", ROOT, clone], capture_output=True).returncode:
+        pytest.skip("these files are not in git")
+
+    def of(*command, **options) -> str:
+        return subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True, **options).stdout
+
+    others = [path for path in (clone / "notebooks").glob("*/*.ipynb") if path.parent.name != "tutorials"]
+    of(strip, "--verify", "--keep-id", *others)
+    (clone / ".venv/bin").mkdir(parents=True)
+    (clone / ".venv/bin/nbstripout").symlink_to(strip)
+    [setting] = [line for line in of("make", "-n", ".venv/.ready").splitlines() if line.startswith("git config")]
+    of("sh", "-c", setting)
+    path = clone / "notebooks/theory/subset.ipynb"
+    own = {"c": Config(), "__name__": "jupyter_server_config"}
+    exec((ROOT / "environments/jupyter_server_config.py").read_text(), own)
+    jupyter = FileContentsManager(root_dir=str(clone), config=own["c"])
+    model = jupyter.get(str(path.relative_to(clone)))
+    run = nbformat.from_dict(model["content"])
+    for cell in run.cells:
+        if cell.cell_type == "code":
+            cell |= {"execution_count": 3, "outputs": [nbformat.v4.new_output("stream", text="0.5")]}
+            cell.metadata["execution"] = {"iopub.execute_input": "2026-01-01T00:00:00Z"}
+    run.metadata["language_info"] |= {"version": "3.13.1", "codemirror_mode": {"name": "ipython", "version": 3}}
+    jupyter.save(model | {"content": run}, model["path"])
+    assert of("git", "status", "--porcelain") == "" and '"0.5"' in path.read_text()
+    run.cells[0].source += "!"
+    jupyter.save(model | {"content": run}, model["path"])
+    assert of("git", "status", "--porcelain") == f" M {model['path']}\n"
+    assert of("git", "diff", "--numstat").split()[:2] == ["1", "1"]
 
 
 @pytest.mark.parametrize(
