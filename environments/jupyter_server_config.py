@@ -1,5 +1,7 @@
-"""Jupyter of .venv reads this (`make setup`): git tells a changed file by its size, before it leaves out what a run has
-left in a notebook (.gitattributes). So git is asked after each save, and takes note of one in which nothing else changed.
+"""Jupyter of .venv reads this (`make setup`).
+
+Git tells a changed file by its size, before it leaves out what a run has left in a notebook (.gitattributes). So git is
+asked after each save, and takes note of one in which nothing else changed.
 """
 
 import subprocess
