@@ -5,6 +5,7 @@ import importlib.util
 import json
 import runpy
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -39,9 +40,10 @@ def even(completion_ids, **_):
     return parity(TOKENIZER.batch_decode(ends)).tolist()
 
 
-def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), objective="arm", **parts):
+def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), objective="arm", plain=False, **parts):
+    """An ArmTrainer; `plain`: TRL's own trainer."""
     from datasets import Dataset
-    from trl import GRPOConfig
+    from trl import GRPOConfig, GRPOTrainer
 
     from repro.trl import ArmTrainer
 
@@ -65,15 +67,13 @@ def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), objective="arm"
         report_to=[],
         disable_tqdm=True,
     )
-    return ArmTrainer(
+    kind = GRPOTrainer if plain else partial(ArmTrainer, arm=arm, objective=objective, **parts)
+    return kind(
         model=model,
         reward_funcs=reward,
         args=GRPOConfig(**{**config, **dict(changes)}),
         train_dataset=Dataset.from_list([{"prompt": query.prompt} for query in pools().train]),
         processing_class=build_tokenizer(),
-        arm=arm,
-        objective=objective,
-        **parts,
     )
 
 
@@ -199,8 +199,8 @@ def test_trains_refills_and_resumes(tmp_path):
     before = weights(trainer)
     trainer.train()
     assert (weights(trainer) != before).any()
-    logs = [entry for entry in trainer.state.log_history if "arm/kept" in entry]
-    assert len(logs) == 2 and all(0 < entry["arm/kept"] < 1 for entry in logs)
+    logs = [entry for entry in trainer.state.log_history if "arm/drawn" in entry]
+    assert len(logs) == 2 and all(0 < entry["arm/distinct"] < entry["arm/drawn"] == 1 for entry in logs)
     row = trainer.ledger.row()
     assert row["updates"] == 4 and 0 < row["trained_tokens"] <= row["paper_tokens"]
     assert 0 < row["scored_tokens"] <= row["trained_tokens"]  # the old pass, of what is trained on

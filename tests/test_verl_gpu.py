@@ -16,7 +16,7 @@ GRPO = {
     "actor/loss": 0.01,
     "arm/trained_tokens": 400,
 }
-D3S = {"training/global_step": 1, "arm/kept_share": 0.25, "actor/entropy": 0.4, "arm/trained_tokens": 100}
+D3S = {"training/global_step": 1, "arm/drawn": 0.25, "actor/entropy": 0.4, "arm/trained_tokens": 100}
 RUNS = {
     "evaluation": [],
     "grpo": [GRPO, GRPO],
@@ -27,7 +27,7 @@ RUNS = {
 }
 WRONG = {
     "grpo": [GRPO, GRPO | {"training/rollout_probs_diff_mean": 0.3}],  # weights that were not sent to vLLM
-    "d3s": [D3S | {"arm/kept_share": 1.0}],
+    "d3s": [D3S | {"arm/drawn": 1.0}],
     "resume": [{"training/global_step": 3, "arm/generated_tokens": 11}],
     "zvf": [{"rollout_corr/rollout_is_mean": 1.3, "arm/refill_rounds": 1}],
     "flash": [GRPO | {"training/rollout_actor_probs_pearson_corr": 0.6}],  # another attention

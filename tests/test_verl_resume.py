@@ -247,11 +247,14 @@ def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):
     trainer = new_trainer(modules, Path(), 1)
     whole = {"group_N": [0] * 4, "rewards_N": [1, 0, 0, 0], "advantages_N": [1.7, -0.6, -0.6, -0.6]}
     trainer.rollouts = Rollouts.from_batch(**whole, prompt_tokens_N=[8] * 4, response_tokens_N=[9] * 4)
-    trainer.seen, trainer.record.ledger.trained_tokens = [None] * 3, 51
-    told = trainer._measured(trainer.rollouts.take(np.array([0, 0, 2]), np.array([1.0, 1.0, 2.0])))
-    expected = {"arm/kept_share": 0.5, "arm/effective_sample_size": 16 / 6, "arm/refill_rounds": 2}
+    trainer.record.ledger.trained_tokens = 51
+    trainer.selected = trainer.rollouts.take(np.array([0, 0, 2]), np.array([1.0, 1.0, 2.0]))
+    of_step = {"reward": 0.25, "groups_without_signal": 0.0, "refill_rounds": 2}
+    told = trainer._measured(of_step)
+    expected = {"arm/drawn": 0.75, "arm/distinct": 0.5, "arm/per_distinct": 1.0, "arm/refill_rounds": 2}
     assert expected.items() <= told.items() and told["arm/trained_tokens"] == 51 and told["arm/flops"] == 0
-    assert trainer._measured(None)["arm/kept_share"] == 0.0
+    trainer.selected, trainer.rollouts = None, None
+    assert trainer._measured(of_step)["arm/drawn"] == 0.0
     renamed = modules.trainer._for_verl([{"mfu": 0.4, "loss": 1.0}, {"mfu": 0.6, "loss": 3.0}])
     assert renamed == {"perf/mfu/actor": 0.5, "actor/loss": 2.0}
 

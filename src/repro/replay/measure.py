@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from repro.methods.choice import shares
 from repro.methods.guard import name_of
 from repro.methods.lengths import Lengths
 from repro.methods.method import Method
 from repro.methods.rollouts import Rollouts
-from repro.methods.samplers import effective_sample_size
 from repro.methods.selection.importance import distribution
 from repro.policy.flops import FlopCounter
 
@@ -62,12 +62,10 @@ def measured(
     """The arm's measures on the batch, and times_N, how often it draws each rollout that it trains on; None where
     nothing is left to train on. `weight`: what a FLOP of generation costs, in others.
 
-    drawn, distinct, effective    draws, different rollouts with an advantage, and Kish's (Σw)²/Σw² of these, the
-                                  weights of one added up first: over N
-    per_distinct, silent          effective over distinct; share of draws without an advantage
+    drawn, …, largest_weight      of `repro.methods.choice`, the first three times the refill
     trained_tokens, paper_tokens  tokens that have to be read, each rollout once, and those of every draw, as papers
                                   count: over the batch's
-    largest_weight, refill        of a draw; rollouts generated for one of the batch
+    refill                        rollouts generated for one of the batch
     flops, bill                   relative to training on every rollout once; the bill has generation at its weight
     signal                        refill · cosine² / bill: gradient for the money, relative to the same
     """
@@ -78,23 +76,18 @@ def measured(
         return None
     refill, row_M, has_gradient_M = min(n / len(offered), refill_rounds), chosen.row_N, chosen.advantages_N != 0
     times_N = np.bincount(row_M[has_gradient_M], minlength=n)
-    weight_N = np.bincount(row_M[has_gradient_M], chosen.weights_N[has_gradient_M], minlength=n)
     coefficient_N = np.bincount(row_M, chosen.weights_N * chosen.advantages_N, minlength=n)
-    read, effective = times_N > 0, effective_sample_size(weight_N)
+    read, choice = times_N > 0, shares(chosen, n)
     generation, training = batch.generation, batch.training
     update = refill * flops.forward_backward(costs_N[read])
     paid = (weight * refill * generation + update) / (weight * generation + training)
     norms = np.linalg.norm(coefficient_N) * np.linalg.norm(advantages_N)
     cosine = float(coefficient_N @ advantages_N / norms) if norms else np.nan
     return {
-        "drawn": refill * len(row_M) / n,
-        "distinct": refill * read.mean(),
-        "effective": refill * effective / n,
-        "per_distinct": effective / read.sum(),
-        "silent": 1 - has_gradient_M.mean(),
+        **choice,
+        **{name: refill * choice[name] for name in ("drawn", "distinct", "effective")},
         "trained_tokens": refill * costs_N[read].sum() / costs_N.sum(),
         "paper_tokens": refill * costs_N[row_M].sum() / costs_N.sum(),
-        "largest_weight": chosen.weights_N.max(),
         "refill": refill,
         "flops": (refill * generation + update) / (generation + training),
         "bill": paid,

@@ -20,9 +20,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from repro.arms import build, try_out, try_plan
 from repro.engine.update import UpdateSettings, silent_without_advantage
+from repro.methods.choice import shares
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
-from repro.methods.samplers import effective_sample_size
 from repro.methods.unscored import Unscored
 from repro.policy.flops import FlopCounter
 from repro.protocol.ledger import Ledger
@@ -173,8 +173,8 @@ class ArmTrainer(Collector):
         parts = self._parts(selected)
         if selected is not None:
             self._score_selected(batch, wanted_rows([part for part in parts if part is not None], self.update_settings))
-            weights_N, drawn = np.bincount(selected.row_N, selected.weights_N), len(np.unique(selected.row_N))
-            self._measure(kept=drawn / len(batch), effective_sample_size=effective_sample_size(weights_N))
+        if batch is not None:
+            self._measure(**shares(selected, len(batch)))
         self._log_selected(batch, selected)
         cut = self._cut(parts)
         return [slice for part in parts for slice in slices_of(batch, part, self.update_settings, cut)]

@@ -96,7 +96,7 @@ def _probabilities(rows: Metrics) -> Verdict:
 
 def selects(runs: Mapping[str, Metrics]) -> Verdict:
     rows = runs["d3s"]
-    kept, entropy = rows[0]["arm/kept_share"], rows[0]["actor/entropy"]
+    kept, entropy = rows[0]["arm/drawn"], rows[0]["actor/entropy"]
     mine, grpo = (runs[name][0]["arm/trained_tokens"] for name in ("d3s", "grpo"))
     held = 0.15 <= kept <= 0.4 and entropy > 0 and mine < grpo
     return held, f"kept {kept:.2f}, entropy {entropy:.2f}, {mine:.0f} tokens trained, GRPO {grpo:.0f}"

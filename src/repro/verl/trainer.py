@@ -22,8 +22,8 @@ from verl.utils.py_functional import rename_dict
 
 from repro.errors import Refused
 from repro.evaluation.model import without_weights
+from repro.methods.choice import shares
 from repro.methods.rollouts import Rollouts
-from repro.methods.samplers import effective_sample_size
 from repro.policy.flops import FlopCounter
 from repro.protocol.collect import join
 from repro.verl import best
@@ -71,17 +71,15 @@ class ArmTrainer(ChoosingTrainer):
             for part in self.parts:
                 if not self.diverged:
                     updates.append(self._update(part, options))
-        self._write_step(self.global_steps - 1, self.selected, updates)
-        metrics.update(_for_verl(updates) | self._measured(self.selected))
+        of_step = self._write_step(self.global_steps - 1, self.selected, updates)
+        metrics.update(_for_verl(updates) | self._measured(of_step))
         return batch  # all of it: verl measures it, then clears exactly its keys
 
-    def _measured(self, selected: Rollouts | None) -> dict[str, float]:
-        """For verl's loggers: what was kept of this batch, and the cost so far."""
-        kept = {"kept_share": 0.0, "effective_sample_size": 0.0, "refill_rounds": len(self.seen) - 1}
-        if selected is not None:
-            kept["kept_share"] = len(np.unique(selected.row_N)) / len(self.rollouts)
-            kept["effective_sample_size"] = effective_sample_size(selected.weights_N)
-        return {f"arm/{name}": value for name, value in {**kept, **self.record.ledger.row()}.items()}
+    def _measured(self, of_step: Mapping[str, float]) -> dict[str, float]:
+        """For verl's loggers: what the arm made of this batch, and the cost so far."""
+        named = {name: of_step[name] for name in ("groups_without_signal", "refill_rounds")}
+        choice = shares(self.selected, len(self.rollouts or [0]))
+        return {f"arm/{name}": value for name, value in {**named, **choice, **self.record.ledger.row()}.items()}
 
     @contextmanager
     def _states_on_the_device(self) -> Iterator[dict[str, bool]]:
@@ -128,7 +126,10 @@ class ArmTrainer(ChoosingTrainer):
 
     # log and evaluation
 
-    def _write_step(self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]) -> None:
+    def _write_step(
+        self, step: int, selected: Rollouts | None, updates: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        """Into the record; what was measured of everything that the step generated."""
         measured = describe(join(self.seen)) | {"entropy": self._entropy(), "kl": self._kl()}
         measured |= {"refill_rounds": len(self.seen) - 1, **self.replayed}
         self.record.add_step(step, measured, selected, [] if self.diverged else updates)
@@ -137,6 +138,7 @@ class ArmTrainer(ChoosingTrainer):
             ends = [row[:-1] if done else row for row, done in zip(responses, self.scored.finished_N, strict=False)]
             texts = self.tokenizer.batch_decode([row.tolist() for row in ends])
             self.record.add_rollouts(step, self.scored, self.queries, self.rollouts, selected, texts)
+        return measured
 
     def _entropy(self) -> float:
         """Mean entropy of the response tokens in nats. Where no sampler asked verl for it, the mean of −log π of the
