@@ -124,20 +124,14 @@ def vllm(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["colocate", "server"])
-def test_vllm_is_opened_asked_and_sent_weights_as_by_trl_itself(mode, vllm, tmp_path, monkeypatch):
+def test_vllm_is_opened_asked_and_sent_weights_as_by_trl_itself(mode, vllm, tmp_path):
     """The same calls in the same order on two batches, with and without an arm between rewards and loss; and the same
     gradients, with TRL's importance ratios."""
-    from trl import GRPOTrainer
-
-    import repro.trl
 
     def calls(folder, of_trl):
         fake = vllm()
-        with monkeypatch.context() as patch:
-            if of_trl:
-                patch.setattr(repro.trl, "ArmTrainer", lambda arm, objective, **given: GRPOTrainer(**given))
-            changes = {"use_vllm": True, "vllm_mode": mode, "generation_kwargs": {"stop": ["x"]}, "top_p": 0.9}
-            fake.trainer = trainer_on_trl(folder, "grpo", changes=changes, objective=None)
+        changes = {"use_vllm": True, "vllm_mode": mode, "generation_kwargs": {"stop": ["x"]}, "top_p": 0.9}
+        fake.trainer = trainer_on_trl(folder, "grpo", changes=changes, objective=None, plain=of_trl)
         fake.trainer.add_callback(seen := Seen())
         fake.trainer.train()
         assert fake.up_to_date == [True, True]  # each batch is drawn from the trainer's weights

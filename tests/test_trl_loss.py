@@ -54,18 +54,13 @@ class Seen(TrainerCallback):
 
 def trained(folder, monkeypatch, of_trl, changes, arm="grpo", reward=even, **parts):
     """(gradients, logs) of each optimiser step."""
-    import trl
-
-    import repro.trl
-
     with monkeypatch.context() as patch:
-        if of_trl:
-            patch.setattr(repro.trl, "ArmTrainer", lambda arm, objective, **given: trl.GRPOTrainer(**given))
         if "router_aux_loss_coef" in changes:
             patch.setattr("test_trl.build_qwen2", experts)
         if dict(changes).get("beta"):
             patch.setattr("trl.trainer.grpo_trainer.create_model_from_path", lambda *_, **__: reference())
-        trainer = trainer_on_trl(folder, arm, reward=reward, changes=changes, objective=None, **parts)
+        parts |= {"reward": reward, "changes": changes, "objective": None, "plain": of_trl}
+        trainer = trainer_on_trl(folder, arm, **parts)
     trainer.add_callback(seen := Seen())
     trainer.train()
     return seen.gradients, [log for log in trainer.state.log_history if "grad_norm" in log]

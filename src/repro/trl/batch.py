@@ -138,3 +138,9 @@ def lengths_of(completions_N: Sequence[Sequence[int]], ends: Sequence[int], long
     """Of completions in token ids: one of `longest` that does not end in one of `ends`, the model's, was cut."""
     truncated_N = np.array([len(ids) >= longest and ids[-1] not in ends for ids in completions_N])
     return Lengths(np.array([max(1, len(ids)) for ids in completions_N]), truncated_N, longest)
+
+
+def summed(rewards_N_F: torch.Tensor, weights_F: torch.Tensor) -> np.ndarray:
+    """rewards_N (float64) of TRL's F reward functions, their weighted sum; NaN where none judged."""
+    total_N = (rewards_N_F * weights_F.to(rewards_N_F.device)).nansum(1)
+    return total_N.masked_fill(rewards_N_F.isnan().all(1), float("nan")).double().cpu().numpy()

@@ -16,7 +16,7 @@ from accelerate.utils import gather_object
 from repro.methods.advantages import groups_without_signal
 from repro.methods.plans import PlannedGroup, Queries
 from repro.protocol.memory import Memory
-from repro.trl.batch import OLD, REFERENCE, Batch, gathered, lengths_of
+from repro.trl.batch import OLD, REFERENCE, Batch, gathered, lengths_of, summed
 from repro.trl.learner import Learner
 from repro.trl.refused import require_finite, require_text, warn_of_equal
 
@@ -116,9 +116,8 @@ class Collector(Learner):
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         """TRL's, of all processes; kept with the weighted sums, NaN where no function judged, and the lengths."""
         rewards_N_F = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        total_N = (rewards_N_F * self.reward_weights.to(rewards_N_F.device)).nansum(1)
-        total_N = total_N.masked_fill(rewards_N_F.isnan().all(1), float("nan"))
         ends, longest = self.eos_token_ids, self.max_completion_length
         self._lengths = lengths_of(gather_object(completion_ids_list), ends, longest)
-        self._rewards_N, self._parts_N_F = (given.double().cpu().numpy() for given in (total_N, rewards_N_F))
+        self._rewards_N = summed(rewards_N_F, self.reward_weights)
+        self._parts_N_F = rewards_N_F.double().cpu().numpy()
         return rewards_N_F
