@@ -13,6 +13,7 @@ from typing import Any
 
 from repro import paths
 from repro.errors import command, number
+from repro.evaluation.model import model_folder
 from repro.replay.over_steps import replay
 from repro.replay.reading import files_of
 
@@ -28,16 +29,25 @@ def main(arguments: list[str] | None = None) -> int:
     add("--tokenizer", help="for files without lengths: a hub id or a folder")
     add("--rewards", help="which of them count: score=1, or correct=1 format=0.2", **pairs)
     add("--columns", help="of a table of your own: group=problem reward=correct", **pairs)
-    add("--parameters", default="1.5e9", help="of the model, or its config.json; default 1.5e9")
+    add("--parameters", help="of the model, or its config.json; default that of --model, or 1.5e9")
     add("--generation-share", type=number(float, 0.001, 0.999), help="of today's bill; default: of its FLOPs")
+    add("--model", help="that wrote them, for gradients and entropies of some of them: a folder or a hub id")
+    add("--sample", type=number(int, 1, 10**6), default=64, help="rollouts on the model; default 64")
+    add("--at", type=int, metavar="STEP", help="their step; default the first")
     add("--out", type=Path, default=Path("replay.html"), help="the page; default replay.html")
     options = vars(parser.parse_args(arguments))
     out, options["columns"] = options.pop("out"), dict(options["columns"])
     options["rewards"] = {name: float(weight) for name, weight in options["rewards"]}
     files_of(Path(options["dump"]))  # refuses in a sentence, and before a kernel starts
+    if model := options["model"]:
+        model_folder(model, "float32")
+    options["parameters"] = options["parameters"] or (model if model and Path(model).is_dir() else "1.5e9")
     if find_spec("papermill"):
         print(page(options, out), out.resolve(), sep="\n\n", flush=True)
-    else:  # without the extra `study`
+    elif model:
+        parser.error("--model has a page for its result, which needs the extra `study`")
+    else:
+        options = {name: value for name, value in options.items() if name not in ("model", "sample", "at")}
         print(replay(options.pop("dump"), **options).answer)
     return 0
 

@@ -13,23 +13,27 @@ from repro.settings import Arm, Settings
 
 
 class Arms(NamedTuple):
-    """`methods`: of arms that choose differently. `alike`: {arm: titles of those that choose as it does}. `left_out`:
-    {why: titles of those that cannot be replayed}, an id of words.yaml."""
+    """`methods`: of arms that choose differently. `scored`: of those in `Settings.arms` that read entropies or
+    log-probabilities, which takes the model. `alike`: {arm: titles of those that choose as it does}. `left_out`: {why:
+    titles of those that cannot be replayed}, an id of words.yaml."""
 
     methods: dict[str, Method]
+    scored: dict[str, Method]
     alike: dict[str, list[str]]
     left_out: dict[str, list[str]]
 
 
 def replayable(settings: Settings, group_size: int) -> Arms:
     """The arms of `settings` on rollouts in groups of `group_size`, the baseline first."""
-    found, known = Arms({}, {}, {}), {}
+    found, known = Arms({}, {}, {}, {}), {}
     for name in sorted(settings.all_arms, key=lambda name: name != settings.baseline):
         arm = settings.arm(name)
         method = arms.build(name, arm)
         choice = json.dumps([arm.reward, arm.filter, arm.advantage, arm.samplers], default=repr)
         if why := _why_not(arm, group_size) or _unmeasured(method):
             found.left_out.setdefault(why, []).append(arm.title)
+            if why == "unmeasured" and name in settings.arms:
+                found.scored[name] = method
         elif choice in known:
             found.alike[known[choice]].append(arm.title)
         else:

@@ -5,7 +5,7 @@ prime-rl with verifiers (`traces.jsonl`), open-instruct (`--save_traces`).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ SESSION = re.compile(r"(.+)_\d+_\d+")  # verl's uid of a response: prompt, sessi
 
 @dataclass(slots=True)
 class Rollout:
-    """`group`: of one query and step; `query`: what several steps may ask. Rewards, lengths and `truncated` are None
-    where nothing says them."""
+    """`group`: of one query and step; `query`: what several steps may ask. `ids`: of prompt and response. These,
+    rewards, lengths and `truncated` are None where nothing says them."""
 
     step: int | None
     group: Any
@@ -27,6 +27,7 @@ class Rollout:
     prompt_tokens: int | None = None
     response_tokens: int | None = None
     truncated: bool | None = None
+    ids: tuple[Sequence[int], Sequence[int]] | None = None
 
 
 def verl(record: Record) -> Iterator[Rollout]:
@@ -42,18 +43,20 @@ def trl(record: Record) -> Iterator[Rollout]:
 
 
 def slime(record: Record) -> Iterator[Rollout]:
-    reward, length, group = record["reward"], int(record["response_length"]), record["group_index"]
+    reward, tokens, group = record["reward"], record["tokens"], record["group_index"]
     rewards, cut = dict(reward) if isinstance(reward, Mapping) else {"reward": reward}, record.get("status")
-    lengths, said = (len(record["tokens"]) - length, length), record.get("response", "")
+    prompt, said = len(tokens) - int(record["response_length"]), record.get("response", "")
+    lengths, ids = (prompt, len(tokens) - prompt), (tokens[:prompt], tokens[prompt:])
     query = words(record["prompt"])
-    yield Rollout(record.get("rollout_id"), group, query, rewards, "", said, *lengths, truncated=cut == "truncated")
+    yield Rollout(record.get("rollout_id"), group, query, rewards, "", said, *lengths, cut == "truncated", ids)
 
 
 def open_instruct(record: Record) -> Iterator[Rollout]:
     prompt, response = record["prompt_tokens"], record["response_tokens"]
     cut = record.get("finish_reason") not in ("stop", None)
     rewards, group = {"reward": record["reward"]}, record["prompt_idx"]
-    yield Rollout(record["step"], group, tuple(prompt), rewards, "", "", len(prompt), len(response), cut)
+    lengths, ids = (len(prompt), len(response)), (prompt, response)
+    yield Rollout(record["step"], group, tuple(prompt), rewards, "", "", *lengths, cut, ids)
 
 
 def prime_rl(record: Record) -> Iterator[Rollout]:
@@ -62,8 +65,10 @@ def prime_rl(record: Record) -> Iterator[Rollout]:
     for trace in record.get("traces", [record]):
         if not (trace.get("agent") or {}).get("trainable", True):
             continue
-        masks = [node.get("mask") or [] for node in trace["nodes"]]
-        sampled = sum(sum(map(bool, mask)) for mask in masks)
+        mask = [bool(own) for node in trace["nodes"] for own in node.get("mask") or []]
+        tokens = [token for node in trace["nodes"] for token in node.get("token_ids") or []]
+        prompt = len(mask) - sum(mask)
+        once = mask == sorted(mask) and len(mask) == len(tokens)  # a prompt, then a response
         task = trace.get("task") or record.get("task") or {}
         query = task.get("key") or task.get("hash") or repr(task.get("data"))
         ends = [call.get("finish_reason") for call in trace.get("calls") or []]
@@ -72,9 +77,10 @@ def prime_rl(record: Record) -> Iterator[Rollout]:
             (record.get("group") or trace.get("group") or {}).get("id", query),
             query,
             {name: given and given["score"] * given.get("weight", 1.0) for name, given in trace["rewards"].items()},
-            prompt_tokens=sum(map(len, masks)) - sampled,
-            response_tokens=sampled,
+            prompt_tokens=prompt,
+            response_tokens=sum(mask),
             truncated=ends[-1] == "length" if ends else None,
+            ids=(tokens[:prompt], tokens[prompt:]) if once else None,
         )
 
 

@@ -58,9 +58,9 @@ def whole(rollouts: Rollouts, flops: FlopCounter) -> tuple[float, float]:
 
 def measured(
     method: Method, batch: Batch, flops: FlopCounter, weight: float, refill_rounds: int, rng: np.random.Generator
-) -> tuple[dict[str, float], np.ndarray] | None:
-    """The arm's measures on the batch, and times_N, how often it draws each rollout that it trains on; None where
-    nothing is left to train on. `weight`: what a FLOP of generation costs, in others.
+) -> tuple[dict[str, float], Rollouts] | None:
+    """The arm's measures on the batch, and what it trains on; None where nothing is left to. `weight`: what a FLOP of
+    generation costs, in others.
 
     drawn, …, largest_weight      of `repro.methods.choice`, the first three times the refill
     trained_tokens, paper_tokens  tokens that have to be read, each rollout once, and those of every draw, as papers
@@ -74,10 +74,9 @@ def measured(
     chosen = offered and method.select(batch.step, offered, batch.progress, rng)
     if offered is None or chosen is None or not chosen.advantages_N.any():
         return None
-    refill, row_M, has_gradient_M = min(n / len(offered), refill_rounds), chosen.row_N, chosen.advantages_N != 0
-    times_N = np.bincount(row_M[has_gradient_M], minlength=n)
+    refill, row_M, choice = min(n / len(offered), refill_rounds), chosen.row_N, shares(chosen, n)
+    read = np.unique(row_M[chosen.advantages_N != 0])
     coefficient_N = np.bincount(row_M, chosen.weights_N * chosen.advantages_N, minlength=n)
-    read, choice = times_N > 0, shares(chosen, n)
     generation, training = batch.generation, batch.training
     update = refill * flops.forward_backward(costs_N[read])
     paid = (weight * refill * generation + update) / (weight * generation + training)
@@ -94,7 +93,7 @@ def measured(
         "tokens_to_error": _tokens_to_error(method, batch.rollouts, offered),
         "cosine": cosine,
         "signal": refill * cosine**2 / paid,
-    }, times_N
+    }, chosen
 
 
 def _offered(method: Method, batch: Batch, rng: np.random.Generator) -> Rollouts | None:

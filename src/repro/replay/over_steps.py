@@ -29,7 +29,8 @@ GAIN = 0.02  # of gradient for the money; with less, the baseline is as good, an
 class Replay:
     """What the arms make of somebody's rollouts.
 
-    facts      steps, rollouts, groups, group_size, silent (share of groups), generation (share of the bill)
+    facts      steps, rollouts, groups, group_size, silent (share of groups), generation (share of the bill), weight
+               (what a FLOP of generation costs, in others)
     rollouts   the dump's rows, `advantage`, and for each arm how often it draws the rollout to train on it
     steps      a row per arm and step: the measures of `repro.replay.measure`
     arms       a row per arm: their means over steps and `relative`, signal over the baseline's, with _low and _high
@@ -81,7 +82,7 @@ def replay(
     group_size = int(rows.groupby("group").size().mode().iloc[0])
     which = replayable(settings, group_size)
     flops = flop_counter(parameters)
-    batches = _batches(rows, which, settings.baseline, flops)
+    batches = batches_of(rows, which, settings.baseline, flops)
     advantage_N = np.concatenate([batch.rollouts.advantages_N for batch in batches])
     if not advantage_N.any():
         raise Refused("no group of any step has different rewards: there is nothing that an arm could learn from")
@@ -98,6 +99,7 @@ def replay(
         "group_size": group_size,
         "silent": groups_without_signal(rows["reward"].to_numpy(), rows["group"].to_numpy()),
         "generation": weight * generation / (weight * generation + training),
+        "weight": weight,
     }
     left_out = [say("left_out", why=say(why), arms=", ".join(titles)) for why, titles in which.left_out.items()]
     notes, best = [*dump.notes, *left_out], _best(arms, settings)
@@ -114,7 +116,8 @@ def flop_counter(parameters: float | str | Path) -> FlopCounter:
     return FlopCounter.of(without_weights(parameters))
 
 
-def _batches(rows: pd.DataFrame, which: Arms, baseline: str, flops: FlopCounter) -> list[Batch]:
+def batches_of(rows: pd.DataFrame, which: Arms, baseline: str, flops: FlopCounter) -> list[Batch]:
+    """A batch for each step, with the baseline's advantages."""
     found, longest, count = [], int(rows["response_tokens"].max()), rows["step"].nunique()
     for place, (step, own) in enumerate(rows.groupby("step", sort=False)):
         lengths = Lengths(own["response_tokens"].to_numpy(int), own["truncated"].fillna(False).to_numpy(bool), longest)
@@ -137,7 +140,8 @@ def _measured(
         for place, batch in enumerate(batches):
             rng = np.random.default_rng([seed, zlib.crc32(name.encode()), place])
             found = measured(method, batch, flops, weight, refill_rounds, rng)
-            own.append(found[1] if found else np.zeros(len(batch.rollouts), int))
+            row_M = found[1].row_N[found[1].advantages_N != 0] if found else np.zeros(0, int)
+            own.append(np.bincount(row_M, minlength=len(batch.rollouts)))
             steps += [{"arm": name, "step": batch.step, **found[0]}] if found else []
         times[name] = np.concatenate(own)
     return pd.DataFrame(steps), times

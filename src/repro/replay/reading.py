@@ -6,7 +6,7 @@ A row that cannot be used is counted under a reason, with the place of the first
 import json
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -35,12 +35,14 @@ class NoRollouts(Refused, ValueError):
 class Dump:
     """`rows`: a row per rollout, in the order read, columns as in TYPES; groups, of one step each, and queries are
     numbered. `formats`: what was recognised. `bad`: {reason: (rows, place of the first)}. `notes`: what the files
-    cannot tell, or was assumed in reading them, a sentence each."""
+    cannot tell, or was assumed in reading them, a sentence each. `whole`: the rollouts of the rows asked for, with all
+    of their text."""
 
     rows: pd.DataFrame
     formats: list[str]
     bad: dict[str, tuple[int, str]]
     notes: list[str]
+    whole: dict[int, Rollout]
 
 
 def read(
@@ -49,14 +51,17 @@ def read(
     tokenizer: str | None = None,
     rewards: Mapping[str, float] | None = None,
     columns: Mapping[str, str] | None = None,
+    whole: Collection[int] = (),
 ) -> Dump:
     """The rollouts in `source`: a file, a folder of them, or a DataFrame. NoRollouts where nothing can be used.
 
     tokenizer: for files without lengths, a name or folder for AutoTokenizer
     rewards: {name: weight} of those that count; by default verl's `score`, and elsewhere all, with weight 1
     columns: {one of TABLE, or query, prompt, response, truncated: its name in a table of your own}
+    whole: numbers of rows of which more than a handful of numbers is kept
     """
-    reader = _Reader(Lengths(tokenizer), dict(rewards or {}), {own: name for name, own in (columns or {}).items()})
+    renamed = {own: name for name, own in (columns or {}).items()}
+    reader = _Reader(Lengths(tokenizer), dict(rewards or {}), renamed, whole)
     if isinstance(source, pd.DataFrame):
         return reader.dump(_placed("table", source.to_dict("records")))
     return reader.dump(chain.from_iterable(map(_records, files_of(Path(source)))))
@@ -128,8 +133,10 @@ READERS = {".jsonl": _of_lines, ".parquet": _of_parquet, ".csv": _of_csv, ".pt":
 class _Reader:
     """What was read so far."""
 
-    def __init__(self, lengths: Lengths, weights: dict[str, float], renamed: dict[str, str]):
-        self.lengths, self.weights, self.renamed = lengths, weights, renamed
+    def __init__(self, lengths: Lengths, weights: dict[str, float], renamed: dict[str, str], wanted: Collection[int]):
+        self.lengths, self.weights, self.renamed, self.wanted = lengths, weights, renamed, wanted
+        self.whole: dict[int, Rollout] = {}
+        self.count = 0
         self.formats: dict[str, None] = {}
         self.rewards: dict[str, None] = {}
         self.numbers: dict[int, int] = {}  # of groups and queries
@@ -149,7 +156,7 @@ class _Reader:
         whole = pd.concat(parts, ignore_index=True)
         several = [say("rewards", names=", ".join(self.rewards))] * (len(self.rewards) > 1 and not self.weights)
         notes = [*several, *map(say, self.formats), *self.lengths.notes(), *_of_groups(whole), *left_out]
-        return Dump(whole, list(self.formats), self.bad, list(filter(None, notes)))
+        return Dump(whole, list(self.formats), self.bad, list(filter(None, notes)), self.whole)
 
     def _rows(self, place: str, record: Any) -> list[dict[str, Any]]:
         """The rollouts of a record; none, and a reason counted, where it cannot be used."""
@@ -161,7 +168,11 @@ class _Reader:
             if not known:
                 raise ValueError(f"has the keys of no known format ({', '.join(record)[:100]})")
             self.formats[known[0][0]] = None
-            return [self._row(rollout) for rollout in known[0][1](record)]
+            read = [(rollout, self._row(rollout)) for rollout in known[0][1](record)]
+            numbered = enumerate(read, self.count)
+            self.whole |= {number: rollout for number, (rollout, _) in numbered if number in self.wanted}
+            self.count += len(read)
+            return [row for _, row in read]
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else str(error)[:160]
             self.bad[why] = (self.bad.get(why, (0, ""))[0] + 1, self.bad.get(why, (0, place))[1])
