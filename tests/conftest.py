@@ -31,7 +31,7 @@ ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
 # Stages that are made side by side, since `dvc repro` makes one at a time, and most of them use one core: a lane of
 # those that train and what they need, and one of all others.
 TRAINING = ["policy", "policy_report", "profile", "train", "report", "fidelity"]
-LATER = ["profile_report", "drift", "dynamics", "planner", "results"]
+LATER = ["profile_report", "drift", "dynamics", "results"]
 
 
 def pages_on_panels() -> list[str]:

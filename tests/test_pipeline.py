@@ -44,7 +44,7 @@ more_arms:"""
 
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
-STUDIED = ("policy", "profile", "language-model", "fidelity", "drift", "planner")
+STUDIED = ("policy", "profile", "language-model", "fidelity", "drift")
 PAGES = {"language_model_trained": "language-model-trained"}  # pages that are not called as their stage
 
 
@@ -53,7 +53,6 @@ def test_every_stage_leaves_its_data_and_its_report(smoke):
     on_panels = [PAGES.get(stage, stage) for stage in PAGES_ON_PANELS]
     alone = {f"{name}.html" for name in (*STUDIED, *on_panels, "dynamics", "results", "index")}
     alone |= {f"results-{part}.html" for part in ("cost", "claims", "theory", "tables")}
-    alone |= {f"planner-{part}.html" for part in ("arms", "assumptions")}
     alone |= {f"dynamics-{part}.html" for part in ("plans", "others")}
     theory = {f"theory-{path.stem}.html" for path in (ROOT / "notebooks/theory").glob("*.ipynb")}
     assert len(theory) >= 7 and reports == alone | theory | {f"arm-{arm}.html" for arm in ARMS}
@@ -214,7 +213,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     assert stages_in(output) == {"manifest", "report@shortest"}
     studies = {
         *("dynamics", "language_model_trained", "mixes", "longer", "sharpening", "exploratory"),
-        *("planner", "prices", "rates", "equal_cost", "results"),
+        *("prices", "rates", "equal_cost", "results"),
     }  # of all arms; fidelity and drift name theirs
     assert stages_in(smoke.run("dvc", "repro", "--dry")) - {"manifest", "train"} == studies
     assert stages_in(smoke.run("dvc", "repro", "--single-item", "results")) == {"results"}

@@ -30,7 +30,7 @@ from repro.settings import SettingsError
 from repro.verl import launch, ready, seeds
 from repro.verl.__main__ import main
 from repro.verl.papers import SCALES
-from repro.verl.profile import PART, Sampling, profile_of
+from repro.verl.profile import Sampling, profile_of
 from repro.verl.questions import short_enough
 from repro.verl.ready import NotReady
 from repro.verl.run import PROFILE, RunOnVerl, finished
@@ -366,7 +366,3 @@ def test_a_job_at_its_time_limit_is_requeued_and_one_that_ended_is_not(tmp_path,
         job.send_signal(signal.SIGUSR1)
     told = job.communicate(timeout=60)[1]
     assert job.returncode == status and ("job 7 is requeued" in told) == requeued == (tmp_path / "asked").exists()
-
-
-def test_parts_are_large_enough_for_an_engine_to_fill_its_slots():
-    assert SETTINGS.planner.slots <= 2 * PART

@@ -252,7 +252,7 @@ def scored(
 
 def append(frame: pd.DataFrame, panel: str, table: str, part: str = "", root: Path | None = None) -> None:
     path = (root or paths.PANELS) / panel / f"{table}{part}.parquet"
-    if table not in ("selection", "rollouts"):  # of which the planner's and the claims' figures are made
+    if table not in ("selection", "rollouts"):  # of which the claims' figures are made
         frame = panels.as_stored(frame)
     if path.exists():
         # a kill between two tables leaves rows of runs that are added again

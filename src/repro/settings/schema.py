@@ -27,7 +27,6 @@ from repro.settings.fields import (
     Source,
     Temperature,
 )
-from repro.settings.planner import Assumptions
 from repro.settings.studies import Drift, Fidelity, LanguageModel, Mix, Parity, Profile
 from repro.settings.theory import Theory
 
@@ -295,7 +294,6 @@ class Settings(Section):
     fidelity: Fidelity
     mixes: dict[Name, Mix] = Field(default_factory=dict)
     parity: Parity
-    planner: Assumptions
 
     def __repr__(self) -> str:
         return "\n".join(shown.lines(self))

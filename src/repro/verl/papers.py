@@ -78,35 +78,10 @@ class Clip(Section):
     high: Value[NonNegative]
 
 
-class Saving(Section):
-    """What a paper reports that `arm` saves over `against`, to the other's peak on `benchmark` (trained_tokens) or to
-    its accuracy there (hours): `factor`, the share of `unit` that is still spent, or `speedup`, its inverse."""
-
-    arm: str
-    against: str
-    unit: Literal["trained_tokens", "hours"]
-    benchmark: str
-    factor: Value[Positive] | None = None
-    speedup: Value[Positive] | None = None
-
-    @property
-    def stated(self) -> Value[float]:
-        """The one that the paper prints."""
-        stated = self.factor or self.speedup
-        assert stated is not None, f"{self.arm} against {self.against}: a saving has a factor or a speedup"
-        return stated
-
-    @property
-    def share(self) -> float:
-        """The share of `unit` that is still spent."""
-        return self.stated.value if self.factor else 1 / self.stated.value
-
-
 class PaperScale(Section):
     """One column of a table of hyper-parameters. Batches count prompts, lengths tokens; `clips` is by objective.
 
-    `hours`: how long the paper reports that an arm ran, training and evaluation together. `aside`: entries of the table
-    that no option of verl sets, and what we do about them.
+    `aside`: entries of the table that no option of verl sets, and what we do about them.
     """
 
     name: Annotated[str, Field(pattern=r"^paper-[a-z0-9_-]+$", max_length=64)]
@@ -137,8 +112,6 @@ class PaperScale(Section):
     gpu: Value[str]
     nodes: Value[Count]
     gpus_per_node: Value[Count]
-    hours: dict[str, Value[Positive]] = Field(default_factory=dict)
-    savings: list[Saving] = Field(default_factory=list)
     aside: dict[str, str] = Field(default_factory=dict)
 
     @property
@@ -186,8 +159,6 @@ class PaperScale(Section):
             elif field == "clips":
                 for objective, clip in entry.items():
                     values |= {f"clips.{objective}.low": clip.low, f"clips.{objective}.high": clip.high}
-            elif field == "hours":
-                values |= {f"hours.{arm}": hours for arm, hours in entry.items()}
         return values
 
 
@@ -269,25 +240,6 @@ def values_table(scale: PaperScale) -> pd.DataFrame:
     rows = [(name, _shown(entry.value), entry.source, entry.why) for name, entry in scale.values.items()]
     rows += [(name, "–", "paper", f"{scale.table}; {treatment}") for name, treatment in scale.aside.items()]
     return pd.DataFrame(rows, columns=["setting", "value", "source", "why"])
-
-
-def sizes_table() -> pd.DataFrame:
-    """A row per scale: the sizes, and how many of its values the paper gives."""
-    rows = [
-        {
-            "scale": name,
-            "paper": f"{scale.paper}, {scale.table}",
-            "model": scale.model.value,
-            "prompts × rollouts": f"{scale.train_batch.value} × {scale.group_size.value}",
-            "mini-batch": scale.minibatch.value,
-            "longest response": scale.max_response_tokens.value,
-            "steps": scale.steps,
-            "values from the paper": sum(entry.source == "paper" for entry in scale.values.values()),
-            "values": len(scale.values),
-        }
-        for name, scale in SCALES.items()
-    ]
-    return pd.DataFrame(rows)
 
 
 def _shown(value: object) -> str:
