@@ -330,5 +330,6 @@ def test_the_command_ends_in_a_page_whose_answer_comes_first(tmp_path, capsys, m
     assert "50% of the 4 groups have equal rewards" in said and said.rstrip().endswith(str(page))
     assert text.index("50% of the 4 groups") < text.index("The arms, side by side") < text.index("Switch it on")
     assert text.count("<svg") + text.count("image/svg+xml") >= 3 and not re.search(r'src="https?:', text)
+    assert "index.html" not in text  # there is none next to a page alone
     assert command.main([str(tmp_path / "absent.csv")]) == 1
     assert "no file of rollouts" in capsys.readouterr().err

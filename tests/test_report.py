@@ -334,7 +334,13 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
         code("s", shown({"text/markdown": "Ratio **0.71**. More."}), tags=["summary"]),
     )
     folder = tmp_path / "reports"
-    render(notebook, folder / "results.html", "Results", {"date": "2026-01-01", "commit": "fff", "dirty": False})
+    render(
+        notebook,
+        folder / "results.html",
+        "Results",
+        {"date": "2026-01-01", "commit": "fff", "dirty": False},
+        group="results",
+    )
     (folder / "grpo.html").write_bytes(report.read_bytes())
     path = write_index(folder, {"grpo.html": "Objectives", "results.html": "", "absent.html": ""})
     titles = BeautifulSoup(path.read_text(), "html.parser").find_all(["h2", "h3"])

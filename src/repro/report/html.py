@@ -48,7 +48,7 @@ def render(
     title: str,
     provenance: dict,
     *,
-    group: str = "results",
+    group: str = "",
     neighbours: Mapping[str, tuple[str, str]] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> list[Path]:
@@ -56,12 +56,12 @@ def render(
     the pages' paths. Each is written whole or not at all, none if one cannot be made.
 
     `title` replaces the notebook's first heading. `provenance`: the result of `provenance.collect`, shown as the
-    footer. `group`: where the index lists it. Its line there is the first sentence of the notebook's
-    text, or of the output of a cell tagged `summary`. `neighbours`: file and title of the `previous` and the
-    `next` report, to link to. `links`: {words: file}, to which a cell of a table with just these words leads. The
-    answer comes first: the outputs of cells tagged `summary` and `answer`. Cells tagged `hide` are left out; error
-    outputs are shown. ValueError with the place and the remedy if the report contains a formula that cannot be
-    rendered or has a page over `LIMIT` bytes.
+    footer. `group`: where the index lists it; "" for a page that stands alone, without a link to an index. Its line
+    there is the first sentence of the notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file
+    and title of the `previous` and the `next` report, to link to. `links`: {words: file}, to which a cell of a table
+    with just these words leads. The answer comes first: the outputs of cells tagged `summary` and `answer`. Cells
+    tagged `hide` are left out; error outputs are shown. ValueError with the place and the remedy if the report contains
+    a formula that cannot be rendered or has a page over `LIMIT` bytes.
     """
     import nbformat
 
