@@ -120,12 +120,13 @@ clean: ## remove scratch and caches; keeps .venv, runs, results and reports
 	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
 	$(call install,--requirement environments/cpu.txt)
 	$(call install,--editable .)
-	@git config filter.notebooks.clean '$(STRIPPED)' || true
+	@git config filter.nbstripout.clean '$(STRIPPED)' && git config filter.nbstripout.extrakeys '$(OF_A_KERNEL)' || true
 	@mkdir -p .venv/etc/jupyter && cp environments/jupyter_server_config.py .venv/etc/jupyter/
 	@touch $@
 
-# What git keeps of a notebook (.gitattributes): no outputs, no counts, nothing of the kernel that ran it.
-STRIPPED = if test -x .venv/bin/nbstripout; then exec .venv/bin/nbstripout --keep-id --extra-keys "$(OF_A_KERNEL)"; else cat; fi
+# What git keeps of a notebook (.gitattributes): no outputs, no counts, nothing of the kernel that ran it. DVC, too, runs
+# the filter, and without a shell.
+STRIPPED = sh -c "test -x .venv/bin/nbstripout && exec .venv/bin/nbstripout --keep-id || exec cat"
 OF_A_KERNEL = $(addprefix metadata.language_info.,codemirror_mode file_extension mimetype nbconvert_exporter pygments_lexer version)
 
 .venv/.extra-%: environments/extras-%.txt .venv/.ready

@@ -1,7 +1,5 @@
-"""Jupyter of .venv reads this (`make setup`).
-
-Git tells a changed file by its size, before it leaves out what a run has left in a notebook (.gitattributes). So git is
-asked after each save, and takes note of one in which nothing else changed.
+"""Jupyter of .venv reads this (`make setup`). Git tells a changed file by its size, before it leaves out what a run has
+left in a notebook (.gitattributes): so it is asked after each save, and takes note where nothing else has changed.
 """
 
 import subprocess
