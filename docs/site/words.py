@@ -1,5 +1,5 @@
-"""`make lint`: nothing that a reader meets uses a word that docs/style.md retires: pages, outside code and generated
-tables; notebooks, their strings too; docstrings, strings and templates of src/repro; the values of YAML."""
+"""`make lint`: nothing that a reader meets uses a word that docs/style.md retires: pages and the paper, outside code and
+generated tables; notebooks, their strings too; docstrings, strings and templates of src/repro; the values of YAML."""
 
 import ast
 import json
@@ -48,6 +48,7 @@ def values(page: str) -> str:
 READ = {
     "*.md": str,
     "docs/*.md": str,
+    "docs/paper/*.typ": str,
     "*/README.md": str,
     "notebooks/*/*.ipynb": cells,
     "src/repro/**/*.py": strings,

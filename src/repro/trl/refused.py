@@ -17,7 +17,7 @@ from repro.methods.plans import Queries
 from repro.settings import Arm, SettingsError
 from repro.trl.named import VARIED
 
-# Of an arm; `objective` beside them.
+# Of an arm; `objective` next to them.
 PARTS = ("plan", "reward", "filter", "memory", "advantage", "samplers", "aggregation")
 # GRPOConfig's settings of the advantage and the loss, for which an arm has its own.
 ADVANTAGE = ("scale_rewards", "multi_objective_aggregation")
