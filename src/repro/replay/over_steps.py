@@ -22,6 +22,7 @@ from repro.replay.words import say, template
 from repro.settings import Settings, load, weight_at
 from repro.stats.intervals import over_seeds
 
+MOST = 500  # steps that are replayed: an arm takes a millisecond a step
 GAIN = 0.02  # of gradient for the money; with less, the baseline is as good, and simpler
 
 
@@ -78,7 +79,9 @@ def replay(
     if not 0 < (generation_share or 0.5) < 1:
         raise ValueError(f"generation_share is {generation_share}: a share is above 0 and below 1")
     settings, dump = settings or load(), read(source, tokenizer=tokenizer, rewards=rewards, columns=columns)
-    rows = dump.rows.iloc[np.concatenate([*dump.rows.groupby("step", sort=False).indices.values()])]
+    of_steps = [*dump.rows.groupby("step", sort=False).indices.values()]
+    taken = np.unique(np.linspace(0, len(of_steps) - 1, min(MOST, len(of_steps))).round().astype(int))
+    rows = dump.rows.iloc[np.concatenate([of_steps[place] for place in taken])]
     group_size = int(rows.groupby("group").size().mode().iloc[0])
     which = replayable(settings, group_size)
     flops = flop_counter(parameters)
@@ -101,8 +104,9 @@ def replay(
         "generation": weight * generation / (weight * generation + training),
         "weight": weight,
     }
+    thinned = [say("thinned", steps=len(of_steps), taken=MOST)] * (len(of_steps) > MOST)
     left_out = [say("left_out", why=say(why), arms=", ".join(titles)) for why, titles in which.left_out.items()]
-    notes, best = [*dump.notes, *left_out], _best(arms, settings)
+    notes, best = [*dump.notes, *thinned, *left_out], _best(arms, settings)
     return Replay(settings, dump, facts, rows, steps, arms, plan_of(rows, correct_N, settings), which, best, notes)
 
 
@@ -141,7 +145,7 @@ def _measured(
             rng = np.random.default_rng([seed, zlib.crc32(name.encode()), place])
             found = measured(method, batch, flops, weight, refill_rounds, rng)
             row_M = found[1].row_N[found[1].advantages_N != 0] if found else np.zeros(0, int)
-            own.append(np.bincount(row_M, minlength=len(batch.rollouts)))
+            own.append(np.bincount(row_M, minlength=len(batch.rollouts)).astype(np.int32))
             steps += [{"arm": name, "step": batch.step, **found[0]}] if found else []
         times[name] = np.concatenate(own)
     return pd.DataFrame(steps), times

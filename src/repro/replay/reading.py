@@ -87,6 +87,7 @@ def _records(path: Path) -> Iterator[Placed]:
 
 
 def _of_lines(path: Path) -> Iterator[Placed]:
+    name = path.name
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -94,7 +95,7 @@ def _of_lines(path: Path) -> Iterator[Placed]:
                     found = json.loads(line)
                 except ValueError:
                     found = None
-                yield f"{path.name}:{number}", found
+                yield f"{name}:{number}", found
 
 
 def _of_parquet(path: Path) -> Iterator[Placed]:
@@ -163,7 +164,8 @@ class _Reader:
         try:
             if not isinstance(record, dict):
                 raise ValueError("is no JSON object")
-            record = {self.renamed.get(name, name): value for name, value in record.items()}
+            if self.renamed:
+                record = {self.renamed.get(name, name): value for name, value in record.items()}
             known = [(title, rollouts) for title, needs, rollouts in FORMATS if needs <= record.keys()]
             if not known:
                 raise ValueError(f"has the keys of no known format ({', '.join(record)[:100]})")
