@@ -152,7 +152,7 @@ def test_runs_of_a_bed_that_is_kept_are_asked_for_by_the_keys_that_git_has():
     design, stored = designs.load(), panels.load("runs", root=paths.PANELS).set_index("run")["asks"]
     beds = {name for name, policy in design.policies.items() if policy.get("bed")}
     of = [cell for cell in designs.cells(design) if cell.policy in beds and cell.name in stored]
-    last = {cell.panel: cell for cell in of if not design.panels[cell.panel].few_shot}
+    last = {cell.panel: cell for cell in of if not designs.of_language_model(design, cell.panel)}
     asked = running.asked_of(design, list(last.values()))
     assert len(asked) > 10 and all(one.asks == stored[cell.name] for cell, one in asked.items())
 

@@ -1,7 +1,7 @@
 """One batch of the embedded engine: groups with their responses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class Groups(Drawn):
         index = torch.as_tensor(rows, device=self.responses.ids_N_T.device)
         return Groups(
             planned,
-            Responses(*(getattr(self.responses, part.name)[index] for part in fields(Responses))),
+            Responses(**{name: None if x is None else x[index] for name, x in vars(self.responses).items()}),
             [self.texts[row] for row in rows],
             self.verdicts_N[rows],
             self.rewards_N[rows],
@@ -43,11 +43,14 @@ class Groups(Drawn):
         parts = [self, *others]
         width = max(part.responses.mask_N_T.shape[1] for part in parts)
         columns = {}
-        for field in fields(Responses):
-            arrays = [getattr(part.responses, field.name) for part in parts]
-            if field.name.endswith("_N_T"):
-                arrays = [torch.nn.functional.pad(array, (0, width - array.shape[1])) for array in arrays]
-            columns[field.name] = torch.cat(arrays)
+        for name in vars(self.responses):
+            arrays = [getattr(part.responses, name) for part in parts]
+            if any(array is None for array in arrays):  # what decoding has left of one part alone
+                continue
+            if "_N_T" in name:
+                sides = [(0, 0) * (array.dim() - 2) + (0, width - array.shape[1]) for array in arrays]
+                arrays = [torch.nn.functional.pad(*padded) for padded in zip(arrays, sides, strict=True)]
+            columns[name] = torch.cat(arrays)
         return Groups(
             [group for part in parts for group in part.planned],
             Responses(**columns),

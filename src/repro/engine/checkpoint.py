@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from repro.engine.batch import Groups
 from repro.files import Unreadable, read_json, write_whole
+from repro.policy.adapters import trained
 from repro.protocol.ledger import Ledger
 from repro.protocol.log import Log
 from repro.protocol.memory import Memory
@@ -43,7 +44,7 @@ class Checkpoints:
             "diverged": trainer.diverged,
             "plan": trainer.state(),
             "memory": trainer.memory.state(),
-            "model": trainer.model.state_dict(),
+            "model": trained(trainer.model),
             "optimiser": trainer.optimiser.state_dict(),
             "ledger": trainer.ledger.row(),
             "log": asdict(trainer.log),
@@ -66,7 +67,7 @@ class Checkpoints:
             ) from error
         if state is None or _fingerprint(state) != self.fingerprint or "plan" not in state:  # an earlier version's
             return 0
-        trainer.model.load_state_dict(state["model"])
+        trainer.model.load_state_dict(trainer.model.state_dict() | state["model"])
         trainer.optimiser.load_state_dict(state["optimiser"])
         trainer.ledger = Ledger.from_row(state["ledger"])
         trainer.diverged = state["diverged"]

@@ -3,6 +3,8 @@
 prefill(ids_Q_P, lengths_Q) → logits_Q_V after prompts padded on the left; spread(query_N, room) makes a row for every
 response, with room for its tokens; step(token_B) → logits_B_V after one more token in every row; keep(count, gaps,
 movers) drops the rows that have ended: the rows `movers` move to the places `gaps`, and the first `count` stay.
+entering_B_D: of a model whose lower layers do not learn, what the last token of every row gave to the first that does;
+else None.
 """
 
 from typing import Any
@@ -24,6 +26,8 @@ class LeanDecoder:
     """On a static cache of keys and values, state_LAYER_2_B_K_C_W: those that one head of one row attends to lie side
     by side. All rows are at the same column, since prompts are padded on the left."""
 
+    entering_B_D = None
+
     def __init__(self, lean: Lean):
         self.lean, self.weights = lean, lean.weights()
 
@@ -31,19 +35,20 @@ class LeanDecoder:
         lean, (rows, self.end) = self.lean, ids_Q_P.shape
         lean.reach(self.end)
         self.lengths_B = lengths_Q
-        self.state = torch.empty(len(self.weights), 2, rows, lean.key_heads, self.end, lean.width)
+        shape = (len(self.weights), 2, rows, lean.key_heads, self.end, lean.width)
+        self.state = self.weights[0].qkv.new_empty(shape)
         column_P = torch.arange(self.end)
         hidden_Q_P = column_P < (self.end - lengths_Q)[:, None]
         self.hidden_B_1_C = torch.zeros(rows, 1, self.end).masked_fill_(hidden_Q_P[:, None], -torch.inf)
         later_P_P = torch.full((self.end, self.end), -torch.inf).triu(1)
         # Finite, since a column of padding attends to nothing and its softmax would be NaN.
-        mask_Q_1_P_P = (self.hidden_B_1_C + later_P_P).clamp(min=torch.finfo(torch.float32).min)[:, None]
+        mask_Q_1_P_P = (self.hidden_B_1_C + later_P_P).clamp(min=torch.finfo(self.state.dtype).min)[:, None]
         position_Q_P = (column_P - (self.end - lengths_Q)[:, None]).clamp(min=0)
 
         def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
             q, k, v = (z.view(rows, self.end, -1, lean.width).transpose(1, 2) for z in qkv)
             self.state[layer, 0], self.state[layer, 1] = k, v
-            return lean.mixed(q, k, v, attn_mask=mask_Q_1_P_P)
+            return lean.mixed(q, k, v, attn_mask=mask_Q_1_P_P.to(q.dtype))
 
         x_S_D = lean.run(self.weights, ids_Q_P.flatten(), position_Q_P.flatten(), attend)
         return lean.logits(x_S_D.unflatten(0, (rows, -1))[:, -1])
@@ -73,7 +78,10 @@ class LeanDecoder:
             score_B_H_C = score_G_R_C.view(rows, -1, self.end).add_(self.hidden_B_1_C[:, :, : self.end])
             return torch.bmm(score_B_H_C.softmax(-1).view(score_G_R_C.shape), values_G_C_W).view(rows, -1)
 
-        x_B_D = lean.run(self.weights, token_B, self.lengths_B, attend)
+        entering: list[torch.Tensor] = []
+        x_B_D = lean.run(self.weights, token_B, self.lengths_B, attend, entering)
+        if lean.low:
+            [self.entering_B_D] = entering
         self.lengths_B += 1
         return lean.logits(x_B_D)
 
@@ -88,6 +96,8 @@ class LeanDecoder:
 
 class AnyDecoder:
     """Any causal model of transformers, on any device, through its own forward pass and cache."""
+
+    entering_B_D = None
 
     def __init__(self, model: Any):
         self.model = model

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 from repro.engine.decoders import decoder_of
 from repro.engine.diverged import Diverged
@@ -22,6 +23,8 @@ class Responses:
 
     ids_N_T (int64), logprob_N_T and entropy_N_T (float32, nats; 0 off the mask), mask_N_T (bool, the response tokens,
     end of text included), finished_N (bool: an end of text was drawn, so not truncated), prompt_tokens_N (int64).
+    entering_N_T_D: of a model whose lower layers do not learn, what each token but the last gave to the first that
+    does, so that an update need not run the lower ones; else None.
     """
 
     ids_N_T: torch.Tensor
@@ -30,9 +33,11 @@ class Responses:
     mask_N_T: torch.Tensor
     finished_N: torch.Tensor
     prompt_tokens_N: torch.Tensor
+    entering_N_T_D: torch.Tensor | None = None
 
 
 @torch.inference_mode()
+@parametrize.cached()  # adapters are added to their weights once
 def generate(
     model: Any,
     prompts_Q: list[list[int]],
@@ -80,6 +85,7 @@ def generate(
             rows_B[gaps] = movers
             alive_B, token_B = alive_B[rows_B], token_B[rows_B]
         logits_B_V = decoder.step(token_B)
+        drawn.fed(t, alive_B, decoder.entering_B_D)
     return drawn.responses(eos, lengths_Q[query_N])
 
 
@@ -90,7 +96,15 @@ class _Drawn:
         self.ids_N_T = torch.full((n, max_new_tokens), pad, device=device)
         self.logprob_N_T, self.entropy_N_T = (torch.zeros(n, max_new_tokens, device=device) for _ in range(2))
         self.tokens_N = torch.zeros(n, dtype=torch.int64, device=device)
-        self.steps, self.held = [], 0
+        self.steps, self.held, self.entering_N_T_D = [], 0, None
+
+    def fed(self, t: int, alive_B: torch.Tensor, entering_B_D: torch.Tensor | None) -> None:
+        """What token t of the rows gave to the first layer that learns."""
+        if entering_B_D is None:
+            return
+        if self.entering_N_T_D is None:
+            self.entering_N_T_D = entering_B_D.new_zeros(*self.ids_N_T.shape, entering_B_D.shape[1])
+        self.entering_N_T_D[alive_B, t] = entering_B_D
 
     def add(self, t: int, alive_B: torch.Tensor, token_B: torch.Tensor, logits_B_V: torch.Tensor) -> None:
         """One step: `logits_B_V` tempered."""
@@ -115,4 +129,5 @@ class _Drawn:
         columns = (self.ids_N_T[:, used], self.logprob_N_T[:, used], self.entropy_N_T[:, used])
         mask_N_T = torch.arange(used.stop, device=self.tokens_N.device) < self.tokens_N[:, None]
         finished_N = self.ids_N_T.gather(1, self.tokens_N[:, None] - 1)[:, 0] == eos
-        return Responses(*columns, mask_N_T, finished_N, prompt_tokens_N)
+        entering_N_T_D = None if self.entering_N_T_D is None else self.entering_N_T_D[:, used]
+        return Responses(*columns, mask_N_T, finished_N, prompt_tokens_N, entering_N_T_D)

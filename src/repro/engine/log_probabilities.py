@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from repro.engine.generate import Responses
 from repro.policy.lean import Lean, lean_of
+from repro.policy.shared import response_logits
 
 PACKED_TOKENS = 1024  # per packed slice: activations that stay in the processor's cache
 PAD_RATIO, PAD_TOKENS = 1.2, 4  # rows whose lengths differ by less are padded to the same length
@@ -39,12 +41,14 @@ class Batch:
 
 
 def slices(model: Any, lengths_M: np.ndarray, slice_tokens: int) -> list[np.ndarray]:
-    """Rows, sorted by length, in parts of a size that suits the model: one forward and backward pass each."""
-    if lean_of(model) is None:
+    """Rows, sorted by length, in parts of a size that suits the model: one forward and backward pass each. Those of a
+    model with adapters stay in order, in which responses to a prompt stand together."""
+    if (lean := lean_of(model)) is None:
         return slices_of_like_length(lengths_M, slice_tokens)
-    order = np.argsort(lengths_M, kind="stable")
+    adapted = lean.low is not None
+    order = np.arange(len(lengths_M)) if adapted else np.argsort(lengths_M, kind="stable")
     ends = np.cumsum(lengths_M[order])
-    parts = max(1, round(float(ends[-1]) / PACKED_TOKENS)) if len(ends) else 0
+    parts = max(1, round(float(ends[-1]) / (slice_tokens if adapted else PACKED_TOKENS))) if len(ends) else 0
     cuts = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts) if parts else []
     return [part for part in np.split(order, cuts) if len(part)]
 
@@ -52,10 +56,27 @@ def slices(model: Any, lengths_M: np.ndarray, slice_tokens: int) -> list[np.ndar
 def log_probabilities(model: Any, batch: Batch, rows: np.ndarray, pad: int, temperature: float) -> torch.Tensor:
     """logprob_M_T of the response tokens of `rows`, T the longest response among them; 0 off the mask."""
     lean = lean_of(model)
+    if lean is not None and lean.low is not None:
+        return _shared(lean, batch, rows, temperature)
     if lean is not None:
         return _packed(lean, batch, rows, pad, temperature)
     logprob_M_T, _ = response_log_probabilities(model, batch, rows, pad, temperature)
     return logprob_M_T.where(batch.responses.mask_N_T[torch.as_tensor(rows)][:, : logprob_M_T.shape[1]], 0.0)
+
+
+def _shared(lean: Lean, batch: Batch, rows: np.ndarray, temperature: float) -> torch.Tensor:
+    """Neighbouring rows with the same prompt read it once."""
+    responses, groups, trunk = batch.responses, [], []
+    mask_M_T = responses.mask_N_T[torch.as_tensor(rows)]
+    for prompt, same in groupby(rows.tolist(), key=batch.prompts_N.__getitem__):
+        members = list(same)
+        groups.append((prompt, [responses.ids_N_T[row][responses.mask_N_T[row]] for row in members]))
+        if responses.entering_N_T_D is not None:
+            trunk += [responses.entering_N_T_D[row] for row in members]
+    logits_K_V, target_K = response_logits(lean, groups, trunk or None)
+    logprob_K = -F.cross_entropy(logits_K_V / temperature, target_K, reduction="none")
+    mask_M_T = mask_M_T[:, : int(mask_M_T.sum(1).max())]
+    return torch.zeros(mask_M_T.shape).masked_scatter(mask_M_T, logprob_K)
 
 
 def _packed(lean: Lean, batch: Batch, rows: np.ndarray, pad: int, temperature: float) -> torch.Tensor:

@@ -10,10 +10,11 @@ from repro.engine.measure import measure_profile
 from repro.engine.train import Data, Trainer
 from repro.errors import Refused
 from repro.methods.method import Method
-from repro.policy.model import NoPolicy, load_policy
+from repro.policy.adapters import load_learner
+from repro.policy.model import NoPolicy
 from repro.protocol.log import Log
 from repro.protocol.profile import Profile, Source, hash_policy, hash_queries
-from repro.settings import Settings
+from repro.settings import Engine, Settings
 from repro.tasks.queries import Query, make_pools
 
 
@@ -50,12 +51,12 @@ def make_trainer(run: Run) -> Trainer:
     """The trainer of a run before its first step."""
     settings, arm = run.settings, run.settings.arm(run.arm)
     engine = settings.engine_of(run.arm)
-    check_device(engine.device, engine.dtype)
+    check_device(engine)
     pools = make_pools(settings.task, pretraining=False)
-    model, tokenizer = load_policy(run.policy, engine.device, engine.dtype)
+    model, tokenizer = load_learner(run.policy, engine, run.seed)
     if not all(bool(weights.isfinite().all()) for weights in model.parameters()):
         raise NoPolicy(f"{run.policy} has weights that are no finite numbers: make the policy again, or name another")
-    reference, _ = load_policy(run.policy, engine.device, engine.dtype)
+    reference, _ = load_learner(run.policy, engine, run.seed)
     profile, seconds = profile_for(run, reference, tokenizer, pools.train) if arm.profile else (None, 0.0)
     return Trainer(
         run.method,
@@ -88,15 +89,14 @@ class NoDevice(Refused, RuntimeError):
     """One sentence: the device that the settings name is not here."""
 
 
-def check_device(device: str, dtype: str = "float32") -> None:
-    """NoDevice if the device of the settings is not available, or training in `dtype` would lose its steps."""
+def check_device(engine: Engine) -> None:
+    """NoDevice if the device of the settings is not available, or training in their dtype would lose its steps."""
     import torch
 
-    if dtype != "float32":
+    if engine.dtype != "float32" and engine.adapter is None:
         raise NoDevice(
-            f"engine.dtype is {dtype!r}, and this engine trains the weights as they are: AdamW's steps vanish in eight "
-            "bits; set it to 'float32', or train on verl, which keeps float32 weights as well"
+            f"engine.dtype is {engine.dtype!r}, and this engine trains the weights as they are: AdamW's steps vanish "
+            "in eight bits; set it to 'float32', train an adapter, or train on verl, which keeps float32 as well"
         )
-
-    if device == "cuda" and not torch.cuda.is_available():
+    if engine.device == "cuda" and not torch.cuda.is_available():
         raise NoDevice("engine.device is 'cuda', but torch sees no GPU here: set it to 'cpu', or install a CUDA torch")

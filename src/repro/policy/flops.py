@@ -29,7 +29,8 @@ class FlopCounter:
         config = model.config
         embedding = model.get_input_embeddings().weight.numel()
         head = config.hidden_size * config.vocab_size
-        total = sum(p.numel() for p in model.parameters() if p.dim() > 1)
+        added = (".A", ".B")  # of adapters, which are added to a weight once
+        total = sum(p.numel() for name, p in model.named_parameters() if p.dim() > 1 and not name.endswith(added))
         matmul = total - embedding + (head if config.tie_word_embeddings else 0)
         return cls(matmul, config.num_hidden_layers, config.num_attention_heads * _head_width(config))
 

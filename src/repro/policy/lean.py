@@ -9,6 +9,9 @@ H heads of queries share K heads of keys and values (H = K without sharing), eac
 The numbers are those of transformers up to rounding. The dimensions of queries and keys are permuted alike, which
 leaves their products as they are and turns the rotary embedding into one complex product. Autograd undoes the
 permutation, so gradients arrive in the model's own parameters. Forward hooks on the model are bypassed.
+
+Of a model with adapters (repro.policy.adapters) the layers from `low` on learn; what enters that layer is the same in
+every pass. It may be in bfloat16, but for rotations, norms' sums and logits, which have single precision.
 """
 
 import warnings
@@ -19,10 +22,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # (layer, q_S_HW, k_S_KW, v_S_KW)
 KINDS = ("LlamaForCausalLM", "Qwen2ForCausalLM")  # not classes derived from them, nor wrappers
-TOLERANCE = 1e-4  # of the logits of the one comparison with transformers, relative to the largest
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # of the logits of the one comparison, relative to the largest
 
 _known: WeakKeyDictionary = WeakKeyDictionary()
 
@@ -70,17 +74,24 @@ def _supported(model: Any) -> bool:
         and model.lm_head.bias is None
         and not (model.training and config.attention_dropout)
         and model.device.type == "cpu"
-        and model.dtype == torch.float32
+        and (model.dtype == torch.float32 or _adapted(model.model.layers))
         and all(_plain(layer) for layer in model.model.layers)
     )
 
 
 def _plain(layer: Any) -> bool:
-    """No adapters or quantised layers in place of the linear ones, and no bias on the attention's output."""
+    """No other layers in place of the linear ones, such as quantised ones, and no bias on the attention's output."""
     attention, mlp = layer.self_attn, layer.mlp
     linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
     linear += (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-    return all(type(part) is torch.nn.Linear for part in linear) and attention.o_proj.bias is None
+    plain = all(parametrize.type_before_parametrizations(part) is torch.nn.Linear for part in linear)
+    return plain and attention.o_proj.bias is None
+
+
+def _adapted(layers: Any) -> list[int]:
+    """Which layers have weights that are computed from others."""
+    parts = [[parametrize.is_parametrized(part) for part in layer.modules()] for layer in layers]
+    return [number for number, own in enumerate(parts) if any(own)]
 
 
 class Lean:
@@ -96,6 +107,7 @@ class Lean:
         pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i next to its partner x_{i + width/2}
         qk = (torch.arange(self.heads + self.key_heads)[:, None] * self.width + pairs).flatten()
         self.order = torch.cat([qk, torch.arange(len(qk), len(qk) + self.key_heads * self.width)])
+        self.low = min(_adapted(self.body.layers), default=None)  # None: all layers learn
         self.rotation_L_W = self._rotation(config.max_position_embeddings)
         # What every module holds, and the objects themselves: the id of one that is gone may become another's.
         held = [part for module in model.modules() for part in (module._modules, module._parameters)]
@@ -115,9 +127,10 @@ class Lean:
         if length > len(self.rotation_L_W):
             self.rotation_L_W = self._rotation(length)
 
-    def weights(self) -> list[Weights]:
-        """Read once per optimiser step; differentiable where gradients are on."""
-        return [self._layer(layer.self_attn, layer.mlp, layer) for layer in self.body.layers]
+    def weights(self, first: int = 0, end: int | None = None) -> list[Weights]:
+        """Of the layers from `first` to before `end`; differentiable where gradients are on. Read once per optimiser
+        step."""
+        return [self._layer(layer.self_attn, layer.mlp, layer) for layer in self.body.layers[first:end]]
 
     def _layer(self, attention: Any, mlp: Any, layer: Any) -> Weights:
         parts = attention.q_proj, attention.k_proj, attention.v_proj
@@ -133,13 +146,33 @@ class Lean:
             mlp.down_proj.weight,
         )
 
-    def run(self, weights: list[Weights], ids_S: torch.Tensor, position_S: torch.Tensor, attend: Attend):
-        """x_S_D before the last norm."""
-        queries, keys = self.heads * self.width, self.key_heads * self.width
-        rotation_S_1_W = self.rotation_L_W[position_S][:, None]
+    def run(
+        self,
+        weights: list[Weights],
+        ids_S: torch.Tensor,
+        position_S: torch.Tensor,
+        attend: Attend,
+        entering: list[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """x_S_D before the last norm. entering: a list that is given what enters layer `low`."""
         embedding = self.body.embed_tokens
         x_S_D = F.embedding(ids_S, embedding.weight, embedding.padding_idx)
+        return self.through(weights, x_S_D, position_S, attend, entering)
+
+    def through(
+        self,
+        weights: list[Weights],
+        x_S_D: torch.Tensor,
+        position_S: torch.Tensor,
+        attend: Attend,
+        entering: list[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """`run` from some layer on: x_S_D that enters the first of `weights`."""
+        queries, keys = self.heads * self.width, self.key_heads * self.width
+        rotation_S_1_W = self.rotation_L_W[position_S][:, None]
         for layer, w in enumerate(weights):
+            if layer == self.low and entering is not None:
+                entering.append(x_S_D)
             qkv_S = F.linear(self.normalise(x_S_D, w.norm), w.qkv, w.qkv_bias)
             qk_S = rotate(qkv_S[:, : queries + keys], rotation_S_1_W)
             attended_S_HW = attend(layer, qk_S[:, :queries], qk_S[:, queries:], qkv_S[:, queries + keys :])
@@ -150,7 +183,7 @@ class Lean:
 
     def logits(self, x_S_D: torch.Tensor) -> torch.Tensor:
         """logits_S_V of the tokens that predict one."""
-        return F.linear(self.normalise(x_S_D, self.body.norm.weight), self.head.weight)
+        return F.linear(self.normalise(x_S_D, self.body.norm.weight).float(), self.head.weight.float())
 
     def normalise(self, x_S_D: torch.Tensor, weight_D: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x_S_D, weight_D.shape, weight_D, self.eps)
@@ -165,7 +198,8 @@ class Lean:
         x_S_D = self.run(self.weights(), ids.flatten(), position_S, self.causal([shape]))
         hidden = self.body(input_ids=ids, use_cache=False).last_hidden_state
         expected = self.head(hidden).flatten(0, 1)
-        return float((self.logits(x_S_D) - expected).abs().max()) <= TOLERANCE * float(expected.abs().max())
+        tolerance = TOLERANCE[expected.dtype] * float(expected.abs().max())
+        return float((self.logits(x_S_D) - expected).abs().max()) <= tolerance
 
     def causal(self, shapes: list[tuple[int, int]]) -> Attend:
         """Causal attention of packed sequences: `shapes` (rows, length) of one block of rows after the other."""
@@ -189,5 +223,5 @@ class Lean:
 
 def rotate(qk_S: torch.Tensor, rotation_S_1_W: torch.Tensor) -> torch.Tensor:
     """Rotary embedding of queries and keys whose pairs stand side by side."""
-    pairs = torch.view_as_complex(qk_S.unflatten(-1, (-1, rotation_S_1_W.shape[-1], 2)))
-    return torch.view_as_real(pairs * rotation_S_1_W).flatten(-3)
+    pairs = torch.view_as_complex(qk_S.float().unflatten(-1, (-1, rotation_S_1_W.shape[-1], 2)))
+    return torch.view_as_real(pairs * rotation_S_1_W).flatten(-3).to(qk_S.dtype)

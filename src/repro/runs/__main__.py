@@ -163,7 +163,7 @@ def _golden(design: designs.Design, chosen: argparse.Namespace) -> int:
         settings = settings_module.load()
         asked = every_seed(settings, chosen.arms, policy_for(settings))
     else:
-        of = [cell for cell in designs.cells(design) if not design.panels[cell.panel].few_shot]
+        of = [cell for cell in designs.cells(design) if not designs.of_language_model(design, cell.panel)]
         asked = list(of_panels.asked_of(design, of, say).values())
     names = golden.computes(asked, say)
     rows = golden.read()

@@ -11,7 +11,7 @@ from scipy.stats import t
 from repro import paths
 from repro.protocol.log import Log
 from repro.runs import store
-from repro.runs.design import Cell, Design, cells
+from repro.runs.design import Cell, Design, cells, of_language_model
 from repro.runs.make import make
 from repro.runs.panels import TABLES, asked_of
 from repro.stats import panels
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 def chosen(design: Design, count: int, seed: int) -> list[Cell]:
     """`count` of the runs that have data, at random; not of a language model's, which take its package and minutes."""
     made = set(panels.load("runs", root=paths.PANELS)["run"])
-    known = [cell for cell in cells(design) if cell.name in made and not design.panels[cell.panel].few_shot]
+    known = [cell for cell in cells(design) if cell.name in made and not of_language_model(design, cell.panel)]
     rows = np.random.default_rng(seed).choice(len(known), size=min(count, len(known)), replace=False)
     return [known[row] for row in sorted(rows)]
 

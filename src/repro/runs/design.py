@@ -31,9 +31,9 @@ class Panel(Section):
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
     all runs of the panel set differently. `stop_at`: runs end when they have paid as many times the bill of
     `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
-    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy. `few_shot`:
-    the base policy is the language model of the section `language_model`, on its own queries. `rollouts`: git keeps the
-    logged rollouts of its runs too, which reports on arms show.
+    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy. `closed`: its
+    runs are in git, and the code that made them is not: none is made any more. `rollouts`: git keeps the logged
+    rollouts of its runs too, which reports on arms show.
     """
 
     question: str
@@ -47,15 +47,15 @@ class Panel(Section):
     settings: Changes = Field(default_factory=dict)
     stop_at: Annotated[float, Field(ge=0.01, le=1000)] | None = None
     temperatures: dict[Temperature, Count] = Field(default_factory=dict)
-    few_shot: bool = False
+    closed: bool = False
     rollouts: bool = False
 
     @model_validator(mode="after")
     def consistent(self):
         if bool(self.arms) == bool(self.rates):
             raise ValueError("it needs either arms or rates")
-        if self.temperatures and (self.stop_at or self.few_shot):
-            raise ValueError("temperatures: they are asked of weights after engine.steps: no stop_at, no few_shot")
+        if self.temperatures and self.stop_at:
+            raise ValueError("temperatures: they are asked of weights after engine.steps: no stop_at")
         return self
 
 
@@ -147,10 +147,6 @@ def load(path: Path | None = None, *, strict: bool = True) -> Design:
             if strict and arm not in known:
                 near = nearest(arm, [*known, *design.groups])
                 raise SettingsError(f"{path.name}: panels.{name}: there is no arm or group {arm!r}{near}")
-            if panel.few_shot and arm in known and known[arm].profile:
-                raise SettingsError(
-                    f"{path.name}: panels.{name}: arm {arm} profiles each query, which few_shot has not: leave it out"
-                )
     return design
 
 
@@ -161,9 +157,9 @@ def arms_of(design: Design, panel: Panel) -> list[str]:
 
 
 def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
-    """Every run of the design, or of some panels, in its order."""
+    """Every run of the design, or of some panels, in its order; none of a panel that is closed."""
     for name, panel in design.panels.items():
-        if panels and name not in panels:
+        if panel.closed or (panels and name not in panels):
             continue
         varied = [[(key, value) for value in values] for key, values in panel.vary.items()]
         for policy, values in product(panel.policies, product(*varied)):
@@ -171,6 +167,14 @@ def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
                 rates = [((RATE, rate),) for rate in panel.rates.get(arm, [])] or [()]
                 for rate, seed in product(rates, panel.seeds):
                     yield Cell(name, policy, arm, seed, values + rate)
+
+
+def of_language_model(design: Design, panel: str) -> bool:
+    """Whether a panel's runs start from a language model, whose weights need not be at hand to know them by name."""
+    entry = design.panels[panel]
+    parts = [design.policies[policy] for policy in entry.policies]
+    beds = [design.beds.get(part.get("bed", ""), {}) for part in parts]
+    return entry.closed or any(part.get("policy", {}).get("source") for part in [*parts, *beds])
 
 
 def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:

@@ -40,6 +40,7 @@ from repro.methods.lengths import Lengths
 from repro.methods.method import Method
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
+from repro.policy.adapters import trained
 from repro.policy.model import GOLDEN
 from repro.protocol.log import Log
 from repro.runs.key import Asked, digest, has_functions, parts_of
@@ -235,7 +236,7 @@ def _trained(asked: Asked, settings: Settings, method: Method) -> Iterable[Any]:
         engine = settings.engine.model_copy(update={"rollouts_per_step": whole, "minibatch": whole})
         trainer, log = _train(asked.arm, settings.model_copy(update={"engine": engine}), method)
     weights = hashlib.sha256()
-    for values in trainer.model.state_dict().values():
+    for values in trained(trainer.model).values():
         weights.update(values.detach().cpu().numpy().tobytes())
     yield from (log.steps, log.evaluations, log.questions, log.selection, weights.hexdigest())
 

@@ -14,10 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from repro.experiments.language_model.queries import draw_pools
 from repro.protocol.profile import hash_policy, hash_queries
 from repro.settings import SCHEDULING, WORDS, Arm, Settings
-from repro.settings.studies import LanguageModel
 from repro.tasks.queries import QueryPools, make_pools
 
 OF_THE_STUDY = {*WORDS, "seeds", "engine"}  # of an arm: words, which seeds, and what the engine's settings include
@@ -25,14 +23,12 @@ OF_THE_STUDY = {*WORDS, "seeds", "engine"}  # of an arm: words, which seeds, and
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One run that is asked for. `policy`: the folder of its base policy; `few_shot`: a language model, on queries of
-    its own (repro.experiments.language_model)."""
+    """One run that is asked for. `policy`: the folder of its base policy."""
 
     settings: Settings
     arm: str
     seed: int
     policy: Path
-    few_shot: bool = False
 
     @cached_property
     def depends_on(self) -> dict[str, Any]:
@@ -44,7 +40,7 @@ class Asked:
             "seed": self.seed,
             "engine": engine.model_dump(mode="json", exclude=set(SCHEDULING)),
             "evaluation": evaluation.model_dump(mode="json"),
-            "queries": queries_of(settings, self.few_shot),
+            "queries": queries_of(settings),
         }
         if evaluation.temperature == engine.temperature:  # the first evaluation is of the base policy's own samples
             asks["start"] = [described.describe_groups, described.group_size, described.seed]
@@ -86,24 +82,14 @@ def _source(function: Callable) -> str:
         return getattr(function, "__qualname__", type(function).__qualname__)
 
 
-def queries_of(settings: Settings, few_shot: bool) -> str:
+def queries_of(settings: Settings) -> str:
     """The hash of the queries to train on and held out."""
-    if few_shot:
-        return _few_shot(settings.task.model_dump_json(), settings.language_model.model_dump_json())
     return _of_task(settings.task.model_dump_json(exclude={"pretraining_queries"}), type(settings.task))
 
 
 @cache
 def _of_task(task: str, kind: type) -> str:
     return _hash(make_pools(kind.model_validate({**json.loads(task), "pretraining_queries": 1}), pretraining=False))
-
-
-@cache
-def _few_shot(task: str, asked: str) -> str:
-    from types import SimpleNamespace
-
-    task_ = SimpleNamespace(**json.loads(task))
-    return _hash(draw_pools(SimpleNamespace(task=task_, language_model=LanguageModel.model_validate_json(asked))))
 
 
 def _hash(pools: QueryPools) -> str:

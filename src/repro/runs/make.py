@@ -13,12 +13,10 @@ from repro.engine.groups import sample_groups
 from repro.engine.progress import Watch
 from repro.engine.run import Run
 from repro.engine.runs import checkpoints_of, train_runs
-from repro.experiments.language_model import train as language_model
-from repro.experiments.language_model.queries import draw_pools
 from repro.experiments.profile.measure import list_jobs, measure_all, save
 from repro.files import Unreadable, write_json
 from repro.machine import commit, hardware, packages
-from repro.policy.model import load_policy
+from repro.policy.adapters import load_learner
 from repro.protocol.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.runs import golden, store
 from repro.runs.key import Asked, digest
@@ -53,14 +51,11 @@ def make(
     runs = _runs(asked, say)
     for run in runs:
         checkpoints_of(run).reopen()  # one that has ended lacks what is needed of it now
-    if few_shot := [run for one, run in zip(asked, runs, strict=True) if one.few_shot]:
-        language_model.train_runs(few_shot, say)
-    if others := [run for one, run in zip(asked, runs, strict=True) if not one.few_shot]:
-        if on_ray:
-            from repro.runs.on_ray import train_runs as train
-        else:
-            train = train_runs
-        train(others, say, watch)
+    if on_ray:
+        from repro.runs.on_ray import train_runs as train
+    else:
+        train = train_runs
+    train(runs, say, watch)
 
 
 def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
@@ -71,7 +66,7 @@ def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
     for group in _alike(asked):
         settings, policy = group[0].settings, group[0].policy
         arms.check(settings, dict.fromkeys(one.arm for one in group))
-        start = start_of(settings, policy, few_shot=group[0].few_shot)
+        start = start_of(settings, policy)
         profiled = sorted({one.seed for one in group if settings.arm(one.arm).profile})
         profiles = profiles_of(settings, policy, profiled) if profiled else None
         for one in group:
@@ -92,20 +87,19 @@ def _alike(asked: Sequence[Asked]) -> list[list[Asked]]:
     return list(groups.values())
 
 
-def start_of(settings: Settings, policy: Path, *, few_shot: bool = False) -> dict[str, float] | None:
+def start_of(settings: Settings, policy: Path) -> dict[str, float] | None:
     """The base policy's evaluation on the held-out queries, as stage `policy` makes it; measured once. None if
     evaluations use another temperature."""
     described, engine = settings.policy, settings.engine
     if settings.evaluation.temperature != engine.temperature:
         return None
-    asked = [settings.language_model.model_dump(mode="json")] if few_shot else []
-    asked += [["greedy"]] if settings.evaluation.greedy else []
+    asked = [["greedy"]] if settings.evaluation.greedy else []
     how = [described.describe_groups, described.group_size, described.seed, described.threads]
     path = paths.SCRATCH / f"start-{digest(how, *_sampled(settings, policy), *asked)}.json"
     if not path.exists():
         torch.set_num_threads(described.threads)
-        model, tokenizer = language_model.load(policy, settings) if few_shot else load_policy(policy)
-        pools = draw_pools(settings) if few_shot else make_pools(settings.task, pretraining=False)
+        model, tokenizer = load_learner(policy, engine)
+        pools = make_pools(settings.task, pretraining=False)
         groups = sample_groups(
             model,
             tokenizer,

@@ -15,7 +15,7 @@ from repro.files import read_parquet, write_json, write_parquet
 from repro.machine import hardware
 from repro.protocol.log import Log
 from repro.runs import store
-from repro.runs.design import Cell, Design, Panel, settings_of
+from repro.runs.design import Cell, Design, Panel, of_language_model, settings_of
 from repro.runs.key import Asked
 from repro.runs.make import made_ready
 from repro.runs.policies import policy_of
@@ -41,9 +41,9 @@ def asked_of(design: Design, of: Sequence[Cell], say: Callable = print) -> dict[
     """The run that each cell asks for; cells whose arm is not in params.yaml any more ask for none."""
     found = {}
     for cells, settings in by_setting(design, of):
-        panel, policy = design.panels[cells[0].panel], policy_of(design, cells[0], say)
+        policy = policy_of(design, cells[0], say)
         known = [cell for cell in cells if cell.arm in settings.all_arms]
-        found |= {cell: Asked(settings, cell.arm, cell.seed, policy, panel.few_shot) for cell in known}
+        found |= {cell: Asked(settings, cell.arm, cell.seed, policy) for cell in known}
     return {cell: found[cell] for cell in of if cell in found}
 
 
@@ -131,9 +131,9 @@ def ready(
 
 
 def missing(design: Design, of: Sequence[Cell], say: Callable = print) -> Iterator[Cell]:
-    """The cells whose runs the store lacks; of a panel that repeats another, which its tables in git lack."""
+    """The cells whose runs the store lacks; of a panel that is known by names, which its tables in git lack."""
     listed = {name: set(runs_of(name)["run"]) for name in dict.fromkeys(cell.panel for cell in of)}
-    by_name = {name for name in listed if design.panels[name].repeats or design.panels[name].few_shot}
+    by_name = {name for name in listed if design.panels[name].repeats or of_language_model(design, name)}
     others = [cell for cell in of if cell.panel not in by_name]
     asked = asked_of(design, others, say)
     absent = set(store.find(list(asked.values()), say=say).absent)

@@ -47,7 +47,7 @@ def _settled(design: Design, panel: str, say: Callable[[str], Any]) -> dict[str,
         return {}
     try:
         changed = _changed(design, panel)
-        if entry.few_shot:  # its model need not be at hand
+        if designs.of_language_model(design, panel):  # its model need not be at hand
             return {"runs": len(known), "changed": changed} if changed else {}
         asked = asked_of(design, list(cells(design, [panel])), say)
     except SettingsError as error:

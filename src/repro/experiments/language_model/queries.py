@@ -6,9 +6,7 @@ A prompt is a text to complete, not a chat, so that a base model can do it too; 
 from collections.abc import Sequence
 from random import Random
 
-from repro.experiments.language_model.one_step import draw_one_step
-from repro.settings import Settings
-from repro.tasks.queries import END_OF_STEPS, Query, QueryPools, _dataset, family_seed
+from repro.tasks.queries import END_OF_STEPS, Query, _dataset, family_seed
 from repro.tasks.queries import verify as verify_sum
 from repro.tasks.word_problems import FAMILY, load_word_problems, on_one_line, score_word_problem, word_problem_queries
 
@@ -22,13 +20,11 @@ WORD_EXAMPLES = (
     ),
 )
 STOP = "\n"
-# In training the answer is given once more, after the mark at which the engine's verifier looks for it.
-TRAINING_SUMS = f"7 + 12 = 19 {END_OF_STEPS}19\n15 - 6 = 9 {END_OF_STEPS}9\n"
 
 
-def sum_prompt(expression: str, examples: str = SUM_EXAMPLES) -> str:
+def sum_prompt(expression: str) -> str:
     """Two sums with their results, then the one to complete."""
-    return f"{examples}{expression} ="
+    return f"{SUM_EXAMPLES}{expression} ="
 
 
 def word_prompt(question: str) -> str:
@@ -37,7 +33,7 @@ def word_prompt(question: str) -> str:
     return "".join(shown) + f"Question: {question}\nAnswer:"
 
 
-def draw_sums(terms: int, size: int, *, largest_term: int, seed: int, examples: str = SUM_EXAMPLES) -> list[Query]:
+def draw_sums(terms: int, size: int, *, largest_term: int, seed: int) -> list[Query]:
     """`size` distinct sums and differences of `terms` terms from 1 to `largest_term`, by reasoning-gym's generator.
 
     The generator's options only bound the number of digits, equally for all terms of a sum, so its inner function is
@@ -49,7 +45,7 @@ def draw_sums(terms: int, size: int, *, largest_term: int, seed: int, examples: 
         if len(sums) == size:
             break
         expression, result = source._generate_task(rng, terms, 1, largest_term)
-        if f"{expression} =" not in examples:
+        if f"{expression} =" not in SUM_EXAMPLES:
             metadata = {"source_dataset": "chain_sum", "expression": expression}
             sums[expression] = {"answer": str(result), "metadata": metadata, "options": {}}
     if len(sums) < size:
@@ -57,9 +53,7 @@ def draw_sums(terms: int, size: int, *, largest_term: int, seed: int, examples: 
             f"only {len(sums)} of {size} sums of {terms} terms up to {largest_term}: "
             "raise language_model.largest_term, or lower language_model.sums_each"
         )
-    return [
-        Query(sum_prompt(expression, examples), entry["answer"], family, entry) for expression, entry in sums.items()
-    ]
+    return [Query(sum_prompt(expression), entry["answer"], family, entry) for expression, entry in sums.items()]
 
 
 def draw_queries(
@@ -68,26 +62,6 @@ def draw_queries(
     """`sums_each` sums of each number of terms, then the first `word_problems` word problems (all where fewer)."""
     sums = [query for number in terms for query in draw_sums(number, sums_each, largest_term=largest_term, seed=seed)]
     return sums + word_problem_queries(load_word_problems()[:word_problems], word_prompt)
-
-
-def draw_pools(settings: Settings) -> QueryPools:
-    """Queries to train on and held out, `settings.task` many, in the format of the engine's verifier: sums of each of
-    `settings.language_model.terms` and word problems of one step, as many of each kind. No query is in both pools."""
-    asked, pools = settings.language_model, QueryPools([], [], [])
-    kinds = len(asked.terms) + 1
-    for kind in range(kinds):
-        held, trained = (
-            size // kinds + (kind < size % kinds)
-            for size in (settings.task.evaluation_queries, settings.task.train_queries)
-        )
-        if kind < len(asked.terms):
-            how = {"largest_term": asked.largest_term, "seed": asked.seed, "examples": TRAINING_SUMS}
-            queries = draw_sums(asked.terms[kind], held + trained, **how)
-        else:
-            queries = draw_one_step(held + trained, asked.seed)
-        pools.evaluation.extend(queries[:held])
-        pools.train.extend(queries[held:])
-    return pools
 
 
 def verify(response: str, query: Query) -> float:
