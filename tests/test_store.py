@@ -138,7 +138,7 @@ EDITS = {  # which of ARMS they change in their numbers
         "    progress = min(progress, 0.93)\n    return (1.0 - progress)",
         ("d3s",),
     ),
-    "the stream of evaluations": ("engine/train.py", '"evaluate", "probe"', '"probe", "evaluate"', ("all",)),
+    "the stream of evaluations": ("protocol/streams.py", '"evaluate", "probe"', '"probe", "evaluate"', ("all",)),
 }
 ARMS = ("grpo", "d3s", "cost-aware")
 STEPS = """
