@@ -111,7 +111,7 @@ def place(tmp_path, monkeypatch):
     config |= {"vocab_size": len(tokenizer), "tie_word_embeddings": True, "max_position_embeddings": 256}
     save_policy(LlamaForCausalLM(LlamaConfig(**config)), tokenizer, tmp_path / "source")
     monkeypatch.setattr(loading.assemble, "__defaults__", (tmp_path / "cache",))
-    monkeypatch.setattr(policies, "SAMPLES", 1)
+    monkeypatch.setattr(policies, "FEWER", 1)
     return design, settings
 
 

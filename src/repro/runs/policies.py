@@ -19,7 +19,7 @@ from repro.stats import panels
 from repro.tasks.queries import make_pools
 
 HISTORY = "pretraining.parquet"
-SAMPLES = 64  # of each held-out query
+SAMPLES, FEWER = 64, 16  # of each held-out query; of a language model's, whose tokens cost a thousand times as much
 
 
 def policy_of(design: Design, cell: Cell, say: Callable = print) -> Path:
@@ -66,12 +66,13 @@ def answers_of(folder: Path, settings: Settings) -> pd.DataFrame:
     model, tokenizer = load_learner(folder, settings.engine)
     pools, threads, parts = make_pools(settings.task, pretraining=False), torch.get_num_threads(), []
     torch.set_num_threads(1)
+    samples = SAMPLES if settings.engine.adapter is None else FEWER
     for split, queries in (("held-out", pools.evaluation), ("harder", pools.harder)):
         if not queries:
             continue
-        how = {"samples": SAMPLES, "seed": settings.policy.seed}
+        how = {"samples": samples, "seed": settings.policy.seed}
         counts = examine(model, tokenizer, queries, settings.engine, settings.evaluation, **how)
-        known = {"query": range(len(queries)), "family": [query.family for query in queries], "samples": SAMPLES}
+        known = {"query": range(len(queries)), "family": [query.family for query in queries], "samples": samples}
         parts.append(pd.DataFrame({"split": split, **known, **counts}))
     torch.set_num_threads(threads)
     return pd.concat(parts, ignore_index=True)

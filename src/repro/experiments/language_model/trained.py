@@ -107,5 +107,5 @@ def _rate() -> float:
 def _seeds(runs: pd.DataFrame, panel: str) -> pd.DataFrame:
     """`runs`, of two seeds or more."""
     if runs["seed"].nunique() < 2:
-        raise NoRuns(f"panel {panel} is whole for one seed alone: `make extra-vllm runs PANEL={panel}`")
+        raise NoRuns(f"panel {panel} is whole for one seed alone: `git checkout runs/panels/{panel}`")
     return runs
