@@ -1,5 +1,8 @@
-"""`make lint`: nothing that a reader meets uses a word that docs/style.md retires: pages and the paper, outside code and
-generated tables; notebooks, their strings too; docstrings, strings and templates of src/repro; the values of YAML."""
+"""`make lint`: nothing that a reader meets uses a word that docs/style.md retires.
+
+That is pages and the paper, outside code and generated tables; notebooks, their strings too; docstrings, strings and
+templates of src/repro; the values of YAML.
+"""
 
 import ast
 import json
