@@ -20,7 +20,8 @@ def recorded_stages() -> dict[str, Any]:
 def stages_in(text: bytes, name: str) -> dict[str, Any]:
     """{address: entry} of a lock's text; Unreadable, with its `name`, if it is none or was cut."""
     if text.startswith(CONFLICT) or b"\n" + CONFLICT in text:
-        raise Unreadable(f"{name} has the marks of a merge's conflict: docs/data.md says how it is resolved")
+        cure = "`git checkout --theirs dvc.lock`, or `--ours`, takes one side's, then `dvc repro` makes what differs"
+        raise Unreadable(f"{name} has the marks of a merge's conflict: {cure}")
     try:
         content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # ten times as fast
         if not text.endswith(b"\n"):  # as DVC ends it; what is there may be YAML all the same
