@@ -57,6 +57,9 @@ def test_a_sampler_of_a_cell_is_trained_and_compared(small):
     means = last_of(same.tables["evaluations"]).groupby("arm")["accuracy"].mean()
     assert same.table["accuracy"].tolist() == means[["grpo", "zvf", "mine"]].tolist()
     assert same.table.loc["ZVF", "difference"] == pytest.approx(means["zvf"] - means["grpo"])
+    assert same.tables.ends.loc["ZVF", ["seeds", "accuracy"]].tolist() == [2, means["zvf"]]
+    ends = f"{means['zvf']:.3f}".rstrip("0")
+    assert "<p>Tables: steps (" in same.tables._repr_html_() and f"<td>{ends}" in same.tables._repr_html_()
     shown = same._repr_html_()
     assert shown.startswith(f"<p>{same.answer}</p><img ") and "<th>All of it</th>" in shown
     assert 'alt="' in shown and "What does All of it reach, for which cost?" in shown

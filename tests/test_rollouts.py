@@ -141,3 +141,15 @@ def test_a_sampler_cannot_spoil_the_batch_it_was_given():
     taken.advantages_N[:] = 7.0
     taken.response_mask_N_T[:] = False
     assert rollouts.advantages_N.tolist() == [1.0, -1.0, 0.5, -0.5] and rollouts.response_mask_N_T.sum() == 10
+
+
+def test_rollouts_show_themselves_as_readmes_picture():
+    """A dot for each draw; a line of text without jinja2."""
+    drawn = batch().take(np.array([3, 0, 0]))
+    assert repr(drawn) == (
+        "Rollouts: 3 draws of 2 rollouts in 2 groups, 3 with an advantage; mean reward 0.667, 4.33 tokens"
+    )
+    pytest.importorskip("jinja2", reason="jinja2 is missing: the extra `study` has it")
+    html = drawn._repr_html_()
+    assert html.startswith(f"<p>{drawn!r}</p><svg") and html.count("<circle") == 3
+    assert "0, row 0" in html and "1, row 3" in html and 'data-advantage="-0.5"' in html

@@ -19,6 +19,8 @@ from repro.stats.tables import interval
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from repro.training import Tables
+
 KEYS = ("policy", "arm", "seed")
 CONTROL = "zvf"  # what dropping groups without a signal does alone, which many samplers do as well
 OWN = "mine"
@@ -33,16 +35,12 @@ class Compared:
 
     answer: str
     table: pd.DataFrame
-    tables: dict[str, pd.DataFrame]
+    tables: "Tables"
     settings: Settings
 
     @property
     def figure(self) -> "Figure":
-        from repro.plots.training import accuracy_curves  # matplotlib, a second
-
-        arms = [name for name in self.settings.arms if name != self.settings.baseline]
-        title = f"What does {self.settings.arms[arms[-1]].title} reach, for which cost?"
-        return accuracy_curves(self.tables["evaluations"], arms, self.settings, ["trained_tokens", "flops"], title)
+        return self.tables.plot(f"What does {[*self.settings.arms.values()][-1].title} reach, for which cost?")
 
     def __repr__(self) -> str:
         return f"{self.answer}\n\n{self.table.round(3).to_string()}"

@@ -1,6 +1,6 @@
 """Train arms: the function behind every stage, tutorial and notebook cell that asks for runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,43 @@ from repro.runs.key import Asked, every_seed
 from repro.runs.store import Need
 from repro.settings import Settings
 from repro.stats.panels import in_words
+from repro.stats.runs import last_of
 from repro.verl.papers import SCALES
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from repro.engine.progress import Watch
 
 TABLES = ("steps", "evaluations", "questions", "rollouts", "selection", "seconds")
+
+
+class Tables(dict[str, pd.DataFrame]):
+    """The tables of runs, by name. A notebook shows how each arm ends; `plot` draws how it got there."""
+
+    def __init__(self, tables: Mapping[str, pd.DataFrame], settings: Settings):
+        super().__init__(tables)
+        self.settings = settings
+
+    @property
+    def ends(self) -> pd.DataFrame:
+        """A row per arm: seeds, and means over them when the runs end: accuracy, and what was spent."""
+        arms = last_of(self["evaluations"]).groupby("arm", sort=False)
+        table = arms[["accuracy", "trained_tokens", "flops"]].mean()
+        table.insert(0, "seeds", arms.size())
+        return table.rename(index=self.settings.titles_of(table.index))
+
+    def plot(self, title: str = "How accurate for which cost?") -> "Figure":
+        """Learning curves over trained tokens and FLOPs, every seed thin."""
+        from repro.plots.training import accuracy_curves  # matplotlib, a second
+
+        evaluations = self["evaluations"]
+        arms = [name for name in dict.fromkeys(evaluations["arm"]) if name != self.settings.baseline]
+        return accuracy_curves(evaluations, arms, self.settings, ["trained_tokens", "flops"], title)
+
+    def _repr_html_(self) -> str:
+        rows = ", ".join(f"{name} ({len(table)} rows)" for name, table in self.items())
+        return f"<p>Tables: {rows}</p>{self.ends.round(3).to_html() if 'evaluations' in self else ''}"
 
 
 def asked(settings: Settings, names: Sequence[str] | None = None, policy: Path | None = None) -> list[Asked]:
@@ -48,7 +79,7 @@ def train(
     policy: Path | None = None,
     say: Callable[[str], Any] = print,
     watch: "Watch | None" = None,
-) -> dict[str, pd.DataFrame]:
+) -> Tables:
     """Every seed of the arms `names` (default: all arms of the settings): their tables, column `arm` in front.
 
     Runs that the store has are read (repro.runs.store); the others are trained, `engine.workers` at a time, and kept
@@ -62,11 +93,11 @@ def train(
     """
     names = list(settings.arms if names is None else names)
     if settings.scale in SCALES:
-        return _on_verl(settings, names, tables)
+        return Tables(_on_verl(settings, names, tables), settings)
     wanted = asked(settings, names, policy)
     kept = tuple(name for name in tables if name not in store.PLAIN)
     found = made_ready(wanted, Need(kept, snapshots, here), say, watch)
-    return store.tables([(one, found.places[one]) for one in wanted], tables)
+    return Tables(store.tables([(one, found.places[one]) for one in wanted], tables), settings)
 
 
 def weights(settings: Settings, names: Sequence[str], say: Callable[[str], Any] = print) -> dict[tuple[str, int], Path]:

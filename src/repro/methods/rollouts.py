@@ -7,6 +7,7 @@ sampler is therefore again a batch of rollouts: rows taken (possibly repeated), 
 
 import copy
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
@@ -154,6 +155,17 @@ class Rollouts:
 
     def __len__(self) -> int:
         return len(self.advantages_N)
+
+    def __repr__(self) -> str:
+        rollouts, groups = (len(np.unique(array)) for array in (self.row_N, self.group_N))
+        return (
+            f"Rollouts: {len(self)} draws of {rollouts} rollouts in {groups} groups, {(self.advantages_N != 0).sum()} "
+            f"with an advantage; mean reward {self.rewards_N.mean():.3g}, {self.costs_N.mean():.3g} tokens"
+        )
+
+    def _repr_html_(self) -> str | None:
+        # by its name, so that the picture is no part of the code that an arm's runs depend on
+        return import_module("repro.methods.picture").shown(self)
 
     @property
     def _arrays(self) -> dict[str, np.ndarray]:

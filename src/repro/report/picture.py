@@ -10,10 +10,10 @@ import pandas as pd
 from repro import settings as settings_module
 from repro.files import write_text
 from repro.methods.advantages.group_normalised import group_normalised
+from repro.methods.picture import batch_svg
 from repro.methods.rollouts import Rollouts
 from repro.methods.samplers.cost_aware import cost_aware, probabilities
 from repro.paths import ROOT
-from repro.plots.batch import batch_svg
 from repro.policy.model import SHIPPED
 
 PICTURE = ROOT / "docs" / "images" / "one_batch.svg"
