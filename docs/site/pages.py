@@ -31,6 +31,7 @@ ELSEWHERE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "runs.md": "runs/README.md",
+    "truths.md": "benchmarks/truths/README.md",
     "environments.md": "environments/README.md",
     "launch.md": "launch/README.md",
     "notebooks/index.md": "notebooks/README.md",
