@@ -54,7 +54,7 @@ class VerlSide:
 
         config = self._prepared(recorded.arm)
         run, known = RunOnVerl.of(config), Queries(np.ones(len(self.rows), int))
-        plan = Planned(run, run.profile.known() if run.profile else known).stream.fill_step(run.rollouts_per_step)
+        plan = Planned(run, run.profile.known() if run.profile else known).plan.fill_step(run.rollouts_per_step)
         row = {"arm": recorded.arm, "same_plan": [(group.query, group.size) for group in plan] == recorded.plan}
         if not recorded.responses_N:  # a filter left no group
             return nothing_drawn(**row)
