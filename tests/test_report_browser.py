@@ -219,6 +219,14 @@ def test_nothing_overflows_and_a_phone_has_panels_below_each_other(opened, width
     assert (box["height"] > box["width"]) == (width == 390) and plain.locator("button, .drawing").count() == 0
 
 
+def test_code_waits_for_the_switch(opened):
+    page = opened()
+    folds = page.locator("details.code")
+    assert folds.count() > 0 and not folds.first.is_visible()
+    page.get_by_label("how it was measured").check()
+    assert all(fold.is_visible() for fold in folds.all())
+
+
 def test_print_and_a_page_without_the_library_show_the_picture(opened, folder, browser, tmp_path):
     page = opened()
     figure = drawn(page, 1)
