@@ -171,8 +171,9 @@ def test_closure_follows_imports_of_every_form(tmp_path):
         (source / f"{name}.py").parent.mkdir(parents=True, exist_ok=True)
         (source / f"{name}.py").write_text(text)
     files = closure({"repro", "repro.a"}, source)
-    assert [str(path.relative_to(source)) for path in files] == ["__init__.py", "a.py", "b.py", "c/__init__.py"]
+    assert [str(path.relative_to(source)) for path in files] == ["a.py", "b.py", "c/__init__.py"]
     assert imported_modules("from repro.x import y, z\nimport numpy") == {"repro", "repro.x", "repro.x.y", "repro.x.z"}
+    assert imported_modules("from repro import load, train") == {"repro", "repro.front", "repro.training"}
 
 
 def test_comments_and_docstrings_are_not_code_but_a_number_is(tmp_path):
