@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from repro.engine.decoders import CapturedDecoder
 from repro.engine.generate import generate
 from repro.engine.log_probabilities import Batch, log_probabilities, response_log_probabilities, slices
 from repro.policy.adapters import adapt, merge, trained
@@ -28,9 +29,9 @@ def model_of(layers=2, dtype=torch.float32):
     return model
 
 
-def draw(model, temperature=1.0, tokens=9):
+def draw(model, temperature=1.0, tokens=9, end=END):
     generator = torch.Generator().manual_seed(1)
-    how = {"eos": END, "pad": END, "temperature": temperature, "generator": generator}
+    how = {"eos": end, "pad": END, "temperature": temperature, "generator": generator}
     responses = generate(model, PROMPTS, [4, 4], max_new_tokens=tokens, **how)
     return Batch([prompt for prompt in PROMPTS for _ in range(4)], responses)
 
@@ -96,3 +97,19 @@ def test_adapters_alone_train_and_a_merged_model_computes_the_same():
     merged = merge(model, torch.float32)
     assert set(merged.state_dict()) == set(plain.state_dict())
     torch.testing.assert_close(merged(ids).logits, before, atol=1e-4, rtol=0)
+
+
+def test_a_captured_step_draws_what_a_step_draws_also_after_the_weights_have_moved(monkeypatch):
+    model = model_of()
+    for _ in range(2):
+        monkeypatch.undo()
+        own = draw(model, end=5).responses
+        monkeypatch.setattr("repro.engine.generate.decoder_of", lambda model: CapturedDecoder(lean_of(model)))
+        captured = draw(model, end=5).responses
+        assert torch.equal(captured.ids_N_T, own.ids_N_T) and len(own.mask_N_T.sum(1).unique()) > 1
+        torch.testing.assert_close(captured.logprob_N_T, own.logprob_N_T, atol=1e-5, rtol=0)
+        torch.testing.assert_close(captured.entering_N_T_D, own.entering_N_T_D, atol=1e-4, rtol=1e-5)
+        with torch.no_grad():
+            for values in trained(model).values():
+                values.mul_(1.3)
+    assert len(lean_of(model).captured) == 1

@@ -60,6 +60,11 @@ def hardware() -> dict:
     return machine
 
 
+def processor(device: str) -> str:
+    """What computes on `device`: the kind of CPU, or of GPU."""
+    return hardware()["gpu" if device == "cuda" else "cpu"]
+
+
 def slug(words: str) -> str:
     """`amd-epyc`: as a part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")

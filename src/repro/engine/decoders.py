@@ -13,13 +13,14 @@ import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache, DynamicLayer
 
-from repro.policy.lean import Lean, lean_of
+from repro.policy.lean import Lean, Weights, lean_of
 
 
 def decoder_of(model: Any) -> "LeanDecoder | AnyDecoder":
     """The fastest decoder that fits the model."""
-    lean = lean_of(model)
-    return LeanDecoder(lean) if lean else AnyDecoder(model)
+    if (lean := lean_of(model)) is None:
+        return AnyDecoder(model)
+    return LeanDecoder(lean) if lean.device.type == "cpu" else CapturedDecoder(lean)
 
 
 class LeanDecoder:
@@ -37,10 +38,11 @@ class LeanDecoder:
         self.lengths_B = lengths_Q
         shape = (len(self.weights), 2, rows, lean.key_heads, self.end, lean.width)
         self.state = self.weights[0].qkv.new_empty(shape)
-        column_P = torch.arange(self.end)
+        column_P = torch.arange(self.end, device=lean.device)
         hidden_Q_P = column_P < (self.end - lengths_Q)[:, None]
-        self.hidden_B_1_C = torch.zeros(rows, 1, self.end).masked_fill_(hidden_Q_P[:, None], -torch.inf)
-        later_P_P = torch.full((self.end, self.end), -torch.inf).triu(1)
+        seen_Q_1_P = torch.zeros(rows, 1, self.end, device=lean.device)
+        self.hidden_B_1_C = seen_Q_1_P.masked_fill_(hidden_Q_P[:, None], -torch.inf)
+        later_P_P = torch.full((self.end, self.end), -torch.inf, device=lean.device).triu(1)
         # Finite, since a column of padding attends to nothing and its softmax would be NaN.
         mask_Q_1_P_P = (self.hidden_B_1_C + later_P_P).clamp(min=torch.finfo(self.state.dtype).min)[:, None]
         position_Q_P = (column_P - (self.end - lengths_Q)[:, None]).clamp(min=0)
@@ -63,15 +65,19 @@ class LeanDecoder:
         self.lengths_B = self.lengths_B[query_N]
 
     def step(self, token_B: torch.Tensor) -> torch.Tensor:
-        """One product for every row and head of keys, G = B · K of them; the R = H / K heads of queries that share the
-        keys are its rows."""
-        column, rows, lean = self.end, len(token_B), self.lean
         self.end += 1
+        return self._next(token_B, slice(self.end - 1, self.end))
+
+    def _next(self, token_B: torch.Tensor, column: slice | torch.Tensor) -> torch.Tensor:
+        """logits_B_V after one more token in every row, whose keys and values go to `column`; attended to are the
+        columns before `end`. One product for every row and head of keys, G = B · K of them; the R = H / K heads of
+        queries that share the keys are its rows."""
+        rows, lean = len(token_B), self.lean
 
         def attend(layer: int, q_B_HW: torch.Tensor, k_B_KW: torch.Tensor, v_B_KW: torch.Tensor) -> torch.Tensor:
             past_2_B_K_C_W = self.state[layer]
-            past_2_B_K_C_W[0, :, :, column] = k_B_KW.view(rows, -1, lean.width)
-            past_2_B_K_C_W[1, :, :, column] = v_B_KW.view(rows, -1, lean.width)
+            past_2_B_K_C_W[0, :, :, column] = k_B_KW.view(rows, -1, 1, lean.width)
+            past_2_B_K_C_W[1, :, :, column] = v_B_KW.view(rows, -1, 1, lean.width)
             keys_G_C_W, values_G_C_W = past_2_B_K_C_W.flatten(1, 2)[:, :, : self.end]
             q_G_R_W = q_B_HW.reshape(len(keys_G_C_W), -1, lean.width)
             score_G_R_C = torch.bmm(q_G_R_W, keys_G_C_W.transpose(1, 2)).mul_(lean.width**-0.5)
@@ -92,6 +98,93 @@ class LeanDecoder:
         self.hidden_B_1_C, self.lengths_B = (
             _moved(x, count, gaps, movers) for x in (self.hidden_B_1_C, self.lengths_B)
         )
+
+
+class CapturedDecoder(LeanDecoder):
+    """On a GPU: a step is a CUDA graph, captured once for as many rows and columns and launched as a whole, since
+    launching its hundreds of kernels one by one takes several times as long as they do. Its rows are never fewer, and
+    it attends to all columns, those to come being hidden."""
+
+    def spread(self, query_N: torch.Tensor, room: int) -> None:
+        rows, columns = _rounded(len(query_N)), _rounded(self.end + room)
+        self.lean.reach(columns)
+        key = rows, columns
+        if key not in self.lean.captured:
+            self.lean.captured[key] = CapturedStep(self.lean, self.weights, rows, columns)
+        self.run = self.lean.captured[key]
+        self.run.begin(self, query_N)
+
+    def step(self, token_B: torch.Tensor) -> torch.Tensor:
+        logits_B_V, entering_B_D = self.run.replay(token_B)
+        if self.lean.low:
+            self.entering_B_D = entering_B_D[: len(token_B)]
+        return logits_B_V[: len(token_B)].clone()
+
+    def keep(self, count: int, gaps: torch.Tensor, movers: torch.Tensor) -> None:
+        run = self.run
+        run.state.index_copy_(2, gaps, run.state.index_select(2, movers))
+        for x_B in (run.hidden_B_1_C, run.lengths_B):
+            x_B[gaps] = x_B[movers]
+
+
+class CapturedStep(LeanDecoder):
+    """A step of `LeanDecoder` on buffers of its own, B rows and C columns; on a CPU it is run instead of captured."""
+
+    def __init__(self, lean: Lean, weights: list[Weights], rows: int, columns: int):
+        on = {"device": lean.device}
+        self.lean, self.end, self.rotation = lean, columns, lean.rotation_L_W
+        self.weights = [Weights(*(None if part is None else part.clone() for part in own)) for own in weights]
+        shape = (len(weights), 2, rows, lean.key_heads, columns, lean.width)
+        self.state = torch.zeros(shape, dtype=weights[0].qkv.dtype, **on)
+        self.hidden_B_1_C = torch.zeros(rows, 1, columns, **on)
+        self.lengths_B, self.token_B = (torch.zeros(rows, dtype=torch.int64, **on) for _ in range(2))
+        self.column_1 = torch.zeros(1, dtype=torch.int64, **on)
+        self.graph = self._captured() if lean.device.type == "cuda" else None
+
+    def begin(self, prompts: LeanDecoder, query_N: torch.Tensor) -> None:
+        """After the prompts that `prompts` has read, with its weights."""
+        n, end = len(query_N), prompts.end
+        parts = [
+            (mine, its)
+            for own in zip(self.weights, prompts.weights, strict=True)
+            for mine, its in zip(*own, strict=True)
+        ]
+        torch._foreach_copy_(*zip(*(pair for pair in parts if pair[0] is not None), strict=True))
+        self.state[:, :, :n, :, :end] = prompts.state[:, :, query_N]
+        self.hidden_B_1_C.fill_(-torch.inf)
+        self.hidden_B_1_C[:n, :, :end] = prompts.hidden_B_1_C[query_N]
+        self.lengths_B[:n] = prompts.lengths_B[query_N]
+        self.column_1.fill_(end)
+
+    def replay(self, token_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(logits_B_V, what entered layer `low`), overwritten by the next call."""
+        self.token_B[: len(token_B)] = token_B
+        if self.graph is None:
+            self._run()
+        else:
+            self.graph.replay()
+        return self.logits_B_V, self.entering_B_D
+
+    def _run(self) -> None:
+        self.hidden_B_1_C.index_fill_(2, self.column_1, 0.0)
+        self.logits_B_V = self._next(self.token_B, self.column_1)
+        self.column_1 += 1
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._run()  # what is allocated once, such as workspaces, is so before the capture
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._run()
+        return graph
+
+
+def _rounded(size: int) -> int:
+    """Up to 128, 256, 512, …: few graphs are captured then."""
+    return max(128, 1 << (size - 1).bit_length())
 
 
 class AnyDecoder:

@@ -68,15 +68,17 @@ def _shared(lean: Lean, batch: Batch, rows: np.ndarray, temperature: float) -> t
     """Neighbouring rows with the same prompt read it once."""
     responses, groups, trunk = batch.responses, [], []
     mask_M_T = responses.mask_N_T[torch.as_tensor(rows)]
-    for prompt, same in groupby(rows.tolist(), key=batch.prompts_N.__getitem__):
+    ids_M_T = responses.ids_N_T[torch.as_tensor(rows)].cpu()
+    ids_M = [ids_T[mask_T] for ids_T, mask_T in zip(ids_M_T, mask_M_T.cpu(), strict=True)]
+    for prompt, same in groupby(range(len(rows)), key=lambda member: batch.prompts_N[rows[member]]):
         members = list(same)
-        groups.append((prompt, [responses.ids_N_T[row][responses.mask_N_T[row]] for row in members]))
+        groups.append((prompt, [ids_M[member] for member in members]))
         if responses.entering_N_T_D is not None:
-            trunk += [responses.entering_N_T_D[row] for row in members]
+            trunk += [responses.entering_N_T_D[rows[member]] for member in members]
     logits_K_V, target_K = response_logits(lean, groups, trunk or None)
     logprob_K = -F.cross_entropy(logits_K_V / temperature, target_K, reduction="none")
     mask_M_T = mask_M_T[:, : int(mask_M_T.sum(1).max())]
-    return torch.zeros(mask_M_T.shape).masked_scatter(mask_M_T, logprob_K)
+    return logprob_K.new_zeros(mask_M_T.shape).masked_scatter(mask_M_T, logprob_K)
 
 
 def _packed(lean: Lean, batch: Batch, rows: np.ndarray, pad: int, temperature: float) -> torch.Tensor:

@@ -11,7 +11,7 @@ leaves their products as they are and turns the rotary embedding into one comple
 permutation, so gradients arrive in the model's own parameters. Forward hooks on the model are bypassed.
 
 Of a model with adapters (repro.policy.adapters) the layers from `low` on learn; what enters that layer is the same in
-every pass. It may be in bfloat16, but for rotations, norms' sums and logits, which have single precision.
+every pass. It may be in bfloat16, but for rotations, norms' sums and logits, which have single precision, and on a GPU.
 """
 
 import warnings
@@ -73,8 +73,7 @@ def _supported(model: Any) -> bool:
         and not getattr(config, "mlp_bias", False)
         and model.lm_head.bias is None
         and not (model.training and config.attention_dropout)
-        and model.device.type == "cpu"
-        and (model.dtype == torch.float32 or _adapted(model.model.layers))
+        and (_adapted(model.model.layers) or (model.device.type == "cpu" and model.dtype == torch.float32))
         and all(_plain(layer) for layer in model.model.layers)
     )
 
@@ -103,22 +102,27 @@ class Lean:
         self.heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
         self.shared, self.eps = self.key_heads < self.heads, config.rms_norm_eps
         self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        half = torch.arange(self.width // 2)
+        self.device = model.device
+        half = torch.arange(self.width // 2, device=self.device)
         pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i next to its partner x_{i + width/2}
-        qk = (torch.arange(self.heads + self.key_heads)[:, None] * self.width + pairs).flatten()
-        self.order = torch.cat([qk, torch.arange(len(qk), len(qk) + self.key_heads * self.width)])
+        heads = torch.arange(self.heads + self.key_heads, device=self.device)
+        qk = (heads[:, None] * self.width + pairs).flatten()
+        values = torch.arange(len(qk), len(qk) + self.key_heads * self.width, device=self.device)
+        self.order = torch.cat([qk, values])
         self.low = min(_adapted(self.body.layers), default=None)  # None: all layers learn
         self.rotation_L_W = self._rotation(config.max_position_embeddings)
         # What every module holds, and the objects themselves: the id of one that is gone may become another's.
         held = [part for module in model.modules() for part in (module._modules, module._parameters)]
         self.held = [(part, tuple(part.values())) for part in held]
+        self.captured: dict[tuple[int, int], Any] = {}  # steps of decoding as CUDA graphs (repro.engine.decoders)
 
     def replaced(self) -> bool:
         """Whether a module or a parameter was put in, taken out or exchanged since this view was made."""
         return any(len(part) != len(was) or any(map(is_not, part.values(), was)) for part, was in self.held)
 
     def _rotation(self, length: int) -> torch.Tensor:
-        cos, sin = self.body.rotary_emb(torch.zeros(1), torch.arange(length)[None])
+        positions = torch.arange(length, device=self.device)[None]
+        cos, sin = self.body.rotary_emb(torch.zeros(1, device=self.device), positions)
         half = self.width // 2
         return torch.complex(cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous())
 
@@ -193,8 +197,8 @@ class Lean:
         """Whether logits of three rows of sixteen tokens are those of transformers' own forward pass."""
         shape = (3, min(16, len(self.rotation_L_W)))
         vocabulary = min(len(self.head.weight), len(self.body.embed_tokens.weight))
-        ids = torch.arange(shape[0] * shape[1]).view(shape) * 7919 % vocabulary
-        position_S = torch.arange(shape[1]).repeat(shape[0])
+        ids = torch.arange(shape[0] * shape[1], device=self.device).view(shape) * 7919 % vocabulary
+        position_S = torch.arange(shape[1], device=self.device).repeat(shape[0])
         x_S_D = self.run(self.weights(), ids.flatten(), position_S, self.causal([shape]))
         hidden = self.body(input_ids=ids, use_cache=False).last_hidden_state
         expected = self.head(hidden).flatten(0, 1)

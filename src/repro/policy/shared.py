@@ -8,7 +8,7 @@ import torch
 
 from repro.policy.lean import Attend, Lean
 
-Group = tuple[list[int], list[torch.Tensor]]  # a prompt, and responses to it of one token or more
+Group = tuple[list[int], list[torch.Tensor]]  # a prompt, and responses to it of one token or more, on the CPU
 
 
 class Packed(NamedTuple):
@@ -22,7 +22,7 @@ class Packed(NamedTuple):
     visible: list[torch.Tensor]
 
 
-def pack(groups: Sequence[Group]) -> Packed:
+def pack(groups: Sequence[Group], device: torch.device) -> Packed:
     ids, positions, predicts, visible, start = [], [], [], [], 0
     for prompt, responses in groups:
         width, owner = len(prompt), [torch.zeros(len(prompt), dtype=torch.long)]
@@ -41,7 +41,8 @@ def pack(groups: Sequence[Group]) -> Packed:
         visible.append(same_T_T & torch.ones_like(same_T_T).tril())
         start = place
     targets = [response for _, responses in groups for response in responses]
-    return Packed(torch.cat(ids), torch.cat(positions), torch.cat(predicts), torch.cat(targets), visible)
+    flat = (torch.cat(parts).to(device) for parts in (ids, positions, predicts, targets))
+    return Packed(*flat, [seen_T_T.to(device) for seen_T_T in visible])
 
 
 def response_logits(
@@ -50,7 +51,7 @@ def response_logits(
     """(logits_K_V, target_K) of the response tokens. trunk: what entered layer `lean.low` for the tokens of each
     response but the last, as decoding has left it; the lower layers, which do not learn, then read the prompts alone.
     """
-    packed = pack(groups)
+    packed = pack(groups, lean.device)
     attend = _attend(lean, packed.visible)
     lean.reach(int(packed.position_S.max()) + 1)
     if trunk is None:
@@ -65,8 +66,8 @@ def response_logits(
 def _entering(lean: Lean, groups: Sequence[Group], trunk: Sequence[torch.Tensor]) -> torch.Tensor:
     """x_S_D that enters layer `lean.low`."""
     sizes = [len(prompt) for prompt, _ in groups]
-    ids_S = torch.tensor([token for prompt, _ in groups for token in prompt])
-    position_S = torch.cat([torch.arange(size) for size in sizes])
+    ids_S = torch.tensor([token for prompt, _ in groups for token in prompt], device=lean.device)
+    position_S = torch.cat([torch.arange(size) for size in sizes]).to(lean.device)
     causal = lean.causal([(1, size) for size in sizes])
     prompts = lean.run(lean.weights(0, lean.low), ids_S, position_S, causal).split(sizes)
     parts, left = [], iter(trunk)

@@ -15,7 +15,7 @@ from repro.engine.run import Run
 from repro.engine.runs import checkpoints_of, train_runs
 from repro.experiments.profile.measure import list_jobs, measure_all, save
 from repro.files import Unreadable, write_json
-from repro.machine import commit, hardware, packages
+from repro.machine import commit, packages, processor
 from repro.policy.adapters import load_learner
 from repro.protocol.profile import Profile, ProfileError, Source, hash_policy, hash_queries
 from repro.runs import golden, store
@@ -59,7 +59,7 @@ def make(
 
 
 def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
-    made = {"cpu": hardware()["cpu"], **commit(), "torch": packages(["torch"])["torch"]}
+    made = {**commit(), "torch": packages(["torch"])["torch"]}
     made["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     runs: dict[Asked, Run] = {}
     names = dict(zip(asked, golden.computes(asked, say), strict=True))
@@ -71,7 +71,7 @@ def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
         profiles = profiles_of(settings, policy, profiled) if profiled else None
         for one in group:
             kept, entry = store.checkpoints_for(one, names[one]), settings.arm(one.arm)
-            known = {"asks": one.asks, "computes": names[one], **made}
+            known = {"asks": one.asks, "computes": names[one], "cpu": processor(settings.engine.device), **made}
             profile = (profiles, profile_seconds()) if entry.profile else (None, 0.0)
             method = arms.build(one.arm, entry)
             place = (kept.folder, kept.fingerprint)

@@ -8,10 +8,11 @@ from pathlib import Path
 from repro.engine.measure import measure_profile
 from repro.engine.workers import map_in_workers
 from repro.files import write_json
+from repro.policy.adapters import load_learner
 from repro.policy.flops import FlopCounter
 from repro.policy.model import load_policy
 from repro.protocol.profile import Profile, Source, hash_policy, hash_queries
-from repro.settings import Settings
+from repro.settings import Engine, Settings
 from repro.stored import Amount, Size, read_stored
 from repro.tasks.queries import Query
 
@@ -25,6 +26,7 @@ class Job:
 
     name: str
     policy: Path
+    engine: Engine
     queries: tuple[Query, ...]
     source: Source
     samples: int
@@ -52,6 +54,7 @@ def list_jobs(settings: Settings, policy: Path, queries: Sequence[Query]) -> lis
         Job(
             name,
             policy,
+            engine,
             tuple(queries),
             Source(weights, pool, temperature, engine.max_new_tokens, seed),
             samples,
@@ -70,7 +73,7 @@ def measure_all(jobs: Sequence[Job], workers: int) -> tuple[dict[str, Profile], 
 
 def measure_one(job: Job) -> tuple[Profile, float]:
     """One profile, and the CPU seconds of sampling and verifying it; runs in a worker."""
-    model, tokenizer = load_policy(job.policy)
+    model, tokenizer = load_learner(job.policy, job.engine)
     started = time.process_time()
     profile = measure_profile(
         model, tokenizer, job.queries, job.source, samples=job.samples, batch_rollouts=job.batch_rollouts
