@@ -8,6 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from repro.engine.decoders import CapturedDecoder
 from repro.engine.generate import generate
 from repro.engine.log_probabilities import Batch, log_probabilities, response_log_probabilities, slices
+from repro.policy import shared
 from repro.policy.adapters import adapt, merge, trained
 from repro.policy.flops import FlopCounter
 from repro.policy.lean import lean_of
@@ -58,6 +59,18 @@ def test_packed_and_cached_passes_have_the_gradient_of_the_padded_pass(layers):
     batch.responses.entering_N_T_D = None
     whole = gradient(model, log_probabilities(model, batch, rows, END, 1.0), mask_M_T)
     assert relative(whole, padded) < 1e-5 and relative(cached, padded) < 1e-5
+
+
+def test_groups_that_attend_at_once_have_the_gradient_of_each_alone(monkeypatch):
+    model = model_of()
+    batch, rows = draw(model, end=5, tokens=14), np.arange(8)
+    mask_M_T = batch.responses.mask_N_T.clone()
+    assert len(mask_M_T.sum(1).unique()) > 1
+    alone = gradient(model, log_probabilities(model, batch, rows, END, 1.0), mask_M_T)
+    at_once = shared._attend_at_once
+    monkeypatch.setattr(shared, "_attend", lambda lean, visible: at_once(lean, visible, [*map(len, visible)]))
+    together = gradient(model, log_probabilities(model, batch, rows, END, 1.0), mask_M_T)
+    assert 0 < relative(together, alone) < 1e-5
 
 
 def test_log_probabilities_kept_while_decoding_are_those_of_the_update():

@@ -102,7 +102,7 @@ class Lean:
         self.heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
         self.shared, self.eps = self.key_heads < self.heads, config.rms_norm_eps
         self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.device = model.device
+        self.device, self.dtype = model.device, model.dtype
         half = torch.arange(self.width // 2, device=self.device)
         pairs = torch.stack([half, half + self.width // 2], 1).flatten()  # x_i next to its partner x_{i + width/2}
         heads = torch.arange(self.heads + self.key_heads, device=self.device)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch.nn import functional as F
 
 from repro.policy.lean import Attend, Lean
 
@@ -78,6 +79,8 @@ def _entering(lean: Lean, groups: Sequence[Group], trunk: Sequence[torch.Tensor]
 
 def _attend(lean: Lean, visible: Sequence[torch.Tensor]) -> Attend:
     sizes = [len(seen) for seen in visible]
+    if lean.device.type != "cpu":
+        return _attend_at_once(lean, visible, sizes)
 
     def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
         parts = []
@@ -85,5 +88,25 @@ def _attend(lean: Lean, visible: Sequence[torch.Tensor]) -> Attend:
             heads = (z.unflatten(-1, (-1, lean.width)).transpose(0, 1)[None] for z in (q, k, v))
             parts.append(lean.mixed(*heads, attn_mask=seen_T_T))
         return torch.cat(parts)
+
+    return attend
+
+
+def _attend_at_once(lean: Lean, visible: Sequence[torch.Tensor], sizes: Sequence[int]) -> Attend:
+    """All groups in one call, padded to the same length: on a GPU, calls cost more than padding."""
+    groups, length = len(sizes), -(-max(sizes) // 8) * 8
+    place_S = torch.cat([torch.arange(size) + number * length for number, size in enumerate(sizes)]).to(lean.device)
+    hidden_G_1_T_T = torch.full((groups, 1, length, length), -torch.inf, device=lean.device, dtype=lean.dtype)
+    hidden_G_1_T_T[..., 0] = 0.0  # a row of padding sees something, since its softmax would be NaN
+    for hidden_1_T_T, seen_T_T in zip(hidden_G_1_T_T, visible, strict=True):
+        hidden_1_T_T[0, : len(seen_T_T), : len(seen_T_T)].masked_fill_(seen_T_T, 0.0)
+    hidden = hidden_G_1_T_T.expand(-1, lean.heads, -1, -1)
+
+    def attend(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
+        padded = [z.new_zeros(groups * length, z.shape[1]).index_copy(0, place_S, z) for z in qkv]
+        q, k, v = (z.view(groups, length, -1, lean.width).transpose(1, 2) for z in padded)
+        k, v = (z.repeat_interleave(lean.heads // lean.key_heads, 1) for z in (k, v))
+        mixed_G_H_T_W = F.scaled_dot_product_attention(q, k, v, attn_mask=hidden)
+        return mixed_G_H_T_W.transpose(1, 2).flatten(2).flatten(0, 1)[place_S]
 
     return attend
