@@ -177,7 +177,7 @@ class CapturedStep(LeanDecoder):
             self._run()  # what is allocated once, such as workspaces, is so before the capture
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # runs may share a process
             self._run()
         return graph
 

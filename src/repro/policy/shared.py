@@ -94,6 +94,7 @@ def _attend(lean: Lean, visible: Sequence[torch.Tensor]) -> Attend:
 
 def _attend_at_once(lean: Lean, visible: Sequence[torch.Tensor], sizes: Sequence[int]) -> Attend:
     """All groups in one call, padded to the same length: on a GPU, calls cost more than padding."""
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape anew, in seconds
     groups, length = len(sizes), -(-max(sizes) // 8) * 8
     place_S = torch.cat([torch.arange(size) + number * length for number, size in enumerate(sizes)]).to(lean.device)
     hidden_G_1_T_T = torch.full((groups, 1, length, length), -torch.inf, device=lean.device, dtype=lean.dtype)
