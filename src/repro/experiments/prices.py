@@ -35,13 +35,7 @@ KNOWN = ["run", "panel", *compare.KEYS, "price"]  # of a run, before what it rea
 
 def ended(names: Sequence[str]) -> pd.DataFrame:
     """A row per run of the panels: run, panel, policy, arm, seed, price, and MEASURES when its bill was paid."""
-    runs = compare.load(names, {"price": (rates.PRICE, float)})
-    last = compare.rows("curves", runs).sort_values("step", kind="stable").groupby("run").last()
-    found = last[["accuracy", "greedy", "harder", "harder_greedy"]].rename(columns={"harder_greedy": "harder greedy"})
-    for table, before in (("questions", ""), ("harder", "harder ")):
-        passed = compare.pass_at(compare.rows(table, runs), KS)
-        found = found.join(passed.rename(columns={k: f"{before}pass@{k}" for k in KS}))
-    return runs.join(found, on="run")
+    return compare.ended(compare.load(names, {"price": (rates.PRICE, float)}), KS)
 
 
 def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:

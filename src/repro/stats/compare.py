@@ -85,6 +85,18 @@ def at_ends(curves: pd.DataFrame, where: Sequence[str] = ("policy",)) -> pd.Data
     return pd.DataFrame({"steps": last, "flops": for_the_same_flops(curves, where)})
 
 
+def ended(runs: pd.DataFrame, ks: Sequence[int]) -> pd.DataFrame:
+    """`runs` with what they reached after their last step, as far as it was measured: accuracy, greedy, pass@k of `ks`;
+    of the harder split "harder", "harder greedy", "harder pass@4"."""
+    last = rows("curves", runs).sort_values("step", kind="stable").groupby("run").last()
+    found = last[[name for name in ("accuracy", "greedy", "harder", "harder_greedy") if name in last]]
+    found = found.rename(columns={"harder_greedy": "harder greedy"})
+    for table, before in (("questions", ""), ("harder", "harder ")):
+        if len(asked := rows(table, runs)):
+            found = found.join(pass_at(asked, ks).rename(columns={k: f"{before}pass@{k}" for k in ks}))
+    return runs.join(found, on="run")
+
+
 def less_at_the_cheaper(curves: pd.DataFrame, baseline: str) -> pd.Series:
     """Accuracy of each run (the index) less that of the baseline's run with its base policy and seed, when the cheaper
     of the two has ended, linear between evaluations; 0 for the baseline."""
