@@ -87,7 +87,10 @@ def convert(gguf: Path, dtype: str) -> tuple[Any, Any]:
 
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
-    model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    read.config.__dict__.pop("quantization_config", None)  # with which newer versions of transformers refuse to save it
+    model = type(read)(read.config)
+    model.load_state_dict(read.state_dict())
     # The file gives the token that starts a message as the end of text, and none for padding.
     tokenizer.eos_token = tokenizer.pad_token = END
     for config in (model.config, model.generation_config):
