@@ -31,7 +31,7 @@ def model_of(layers=2, dtype=torch.float32):
 
 
 def draw(model, temperature=1.0, tokens=9, end=END):
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(model.device).manual_seed(1)
     how = {"eos": end, "pad": END, "temperature": temperature, "generator": generator}
     responses = generate(model, PROMPTS, [4, 4], max_new_tokens=tokens, **how)
     return Batch([prompt for prompt in PROMPTS for _ in range(4)], responses)
@@ -39,7 +39,7 @@ def draw(model, temperature=1.0, tokens=9, end=END):
 
 def gradient(model, logprob_M_T, mask_M_T):
     """Of all adapters, one after the other, for token weights that differ."""
-    weight_M_T = torch.linspace(-1, 2, mask_M_T.numel()).view(mask_M_T.shape)
+    weight_M_T = torch.linspace(-1, 2, mask_M_T.numel(), device=mask_M_T.device).view(mask_M_T.shape)
     own = [one for one in model.parameters() if one.requires_grad]
     return torch.cat([one.flatten() for one in torch.autograd.grad((logprob_M_T * weight_M_T * mask_M_T).sum(), own)])
 

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from test_adapters import END, draw, gradient, model_of, relative
 from tiny_run import new_trainer, parity, reward_with
 
-from repro.engine.log_probabilities import Batch
+from repro.engine.log_probabilities import Batch, log_probabilities
 from repro.engine.train import Trainer
 from repro.engine.update import accumulate_gradients
 from repro.methods.rollouts import Rollouts
+from repro.policy.lean import lean_of
 from repro.settings import load
 
 CUDA = "cuda"
@@ -54,3 +56,17 @@ def test_a_step_on_cuda_is_the_cpus(arm, monkeypatch):
     np.testing.assert_array_equal(ours.response_mask_N_T, theirs.response_mask_N_T)
     np.testing.assert_allclose(ours.weights_N, theirs.weights_N, rtol=1e-4)
     assert (gradient - expected).norm() <= 1e-3 * expected.norm() and expected.norm() > 0
+
+
+def test_adapters_draw_and_learn_on_cuda_as_on_a_cpu(monkeypatch):
+    draw_on_the_cpu(monkeypatch)
+    drawn, gradients = [], []
+    for device in ("cpu", CUDA):
+        model = model_of().to(device)
+        for _ in range(2):  # the second replays what the first has captured
+            batch = draw(model, end=5, tokens=14)
+        logprob_M_T = log_probabilities(model, batch, np.arange(8), END, 1.0)
+        gradients.append(gradient(model, logprob_M_T, batch.responses.mask_N_T.clone()).cpu())
+        drawn.append(batch.responses.ids_N_T.cpu())
+        assert bool(lean_of(model).captured) == (device == CUDA)
+    assert torch.equal(*drawn) and relative(*gradients[::-1]) < 1e-3
