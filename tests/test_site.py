@@ -61,3 +61,16 @@ def test_a_tutorials_figure_says_its_finding_and_has_a_picture_for_phones(site):
 @pytest.mark.parametrize("name", ["index.html", "study.html", "methods.html", "notebooks/tutorials/tour.html"])
 def test_a_page_fits_a_phone_and_complains_of_nothing(site, browser, name):
     assert complaints(browser, site / name) == []
+
+
+def test_search_finds_a_files_ending_a_method_and_a_name_with_an_ampersand(site, browser):
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    first = {"jsonl": "your_rollouts.html", "W&B": "data.html", "Rollouts.take": "api/methods.html"}
+    for words, expected in first.items():
+        page.fill("input.md-search__input", "")
+        page.click("input.md-search__input")
+        page.keyboard.type(words)
+        found = page.locator(f'.md-search-result__item:first-child a[href*="{expected}"]').first
+        found.wait_for(state="attached", timeout=60_000)
+    page.close()

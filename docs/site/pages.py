@@ -127,6 +127,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Search finds a method by its class and name, and W&B, which the index has as HTML."""
+    path = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for entry in index["docs"]:
+        names = entry["location"].rpartition("#")[2].split(".")
+        if names[0] == "repro" and names[-2:-1] and names[-2][0].isupper():
+            entry["title"] = ".".join(names[-2:])
+        entry["text"] = entry["text"].replace("W&amp;B", "W&B")
+    path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
+
+
 @cache
 def report_notebooks() -> dict[str, str]:
     """{report: the notebook it is made from}, of the stages that have one."""
