@@ -49,6 +49,13 @@ def test_answers_follow_the_interval_and_the_corrected_p():
     assert (found["predicted_low"] < found["difference_low"]).all()
 
 
+def test_without_the_first_family_nothing_is_corrected_by_holm():
+    table = runs_of({arm: EFFECTS[arm] for arm in ("down", "wild")})
+    found = answered(table, "at_1", FAMILIES, "grpo", STATISTICS)
+    p_A = compare(table, "at_1", ["down", "wild"], "grpo").p_values()
+    assert found["adjusted"].to_numpy() == pytest.approx(false_discovery_control(p_A))
+
+
 def test_a_single_policys_means_are_differences_over_its_seeds():
     table = runs_of(EFFECTS)
     own = answered(table, "at_1", FAMILIES, "grpo", STATISTICS)["by_policy"]["up"]

@@ -89,6 +89,14 @@ def test_one_arm_on_one_policy_is_the_paired_t_test():
     assert np.ravel(fit.prediction(0.9, 5)) == pytest.approx([d_A_P_S.mean() - half, d_A_P_S.mean() + half])
 
 
+def test_one_arm_with_one_seed_is_the_t_test_over_base_policies():
+    d_A_P_S = np.random.default_rng(1).normal(0.01, 0.02, (1, 8, 1))
+    fit, known = nested(d_A_P_S), ttest_1samp(d_A_P_S[0, :, 0], 0)
+    assert fit.p_values()[0] == pytest.approx(known.pvalue)
+    assert np.ravel(fit.interval(0.9)) == pytest.approx(list(known.confidence_interval(0.9)))
+    assert np.isnan([*fit.prediction(0.9, 5), fit.seeds_to_tell(0.9, 0.01, 6)]).all()
+
+
 def test_a_prediction_on_another_policy_has_the_between_mean_square():
     fit = nested(draw(np.random.default_rng(2), between=0.05)[0])
     low_A, high_A = fit.prediction(0.95, 5)
@@ -160,5 +168,5 @@ def test_arms_are_paired_by_policy_and_seed_and_what_is_missing_is_named():
             ["zvf"],
             "grpo",
         )
-    with pytest.raises(ValueError, match="two seeds"):
-        nested(np.ones((1, 2, 1)))
+    with pytest.raises(ValueError, match="two seeds or base policies"):
+        nested(np.ones((1, 1, 1)))

@@ -19,7 +19,8 @@ REPEATED = 5  # seeds of the study that a prediction interval is about
 def answered(
     table: pd.DataFrame, measure: str, families: Mapping[str, Sequence[str]], baseline: str, statistics: Statistics
 ) -> pd.DataFrame:
-    """A row per arm (the index) of `families`, of those that `table` has:
+    """A row per arm (the index) of `families`, of those that `table` has; of one seed on each policy, predicted_low,
+    predicted_high and seeds are NaN:
 
     family                            its key in `families`. Arms of the first are corrected by Holm, so that one false
                                       answer among them is unlikely; of each other, by the false discovery rate
@@ -55,7 +56,8 @@ def together(
     tests = pd.concat(parts)["family"].value_counts()
     rows = [_row(*of, tests, statistics.confidence) for of in zip(fits, parts, strict=True)]
     whole = pd.concat(rows)
-    whole["adjusted"] = _adjusted(np.concatenate([fit.p_values() for fit in fits]), whole["family"].to_numpy())
+    p_A = np.concatenate([fit.p_values() for fit in fits])
+    whole["adjusted"] = _adjusted(p_A, whole["family"].to_numpy(), first=next(iter(families)))
     return whole.assign(answer=[_answer(row, statistics.confidence) for row in whole.itertuples()])
 
 
@@ -100,13 +102,13 @@ def told(fit: Nested, confidence: float, corrected: str = "fdr") -> pd.DataFrame
     )
 
 
-def _adjusted(p_A: np.ndarray, family_A: np.ndarray) -> np.ndarray:
+def _adjusted(p_A: np.ndarray, family_A: np.ndarray, first: str) -> np.ndarray:
     from scipy.stats import false_discovery_control  # a second of imports
 
     adjusted_A = np.empty(len(family_A))
-    for place, family in enumerate(dict.fromkeys(family_A)):
+    for family in dict.fromkeys(family_A):
         own_A = family_A == family
-        adjusted_A[own_A] = holm(p_A[own_A]) if place == 0 else false_discovery_control(p_A[own_A])
+        adjusted_A[own_A] = holm(p_A[own_A]) if family == first else false_discovery_control(p_A[own_A])
     return adjusted_A
 
 
