@@ -22,7 +22,7 @@ from repro.experiments.claims import (
 )
 from repro.experiments.claims import measures as by
 from repro.experiments.claims import per_seed as of
-from repro.experiments.claims.papers import Gain, paper_tables
+from repro.experiments.claims.papers import Gain, Tables
 from repro.settings import Statistics
 from repro.stats.saturation import curve as saturating
 from repro.stats.verdicts import (
@@ -284,25 +284,30 @@ def test_a_claim_that_is_wrong_is_named_when_the_file_is_read(tmp_path, entry, m
         load(tmp_path)
 
 
-def gain(paper: str, *parts, **more) -> tuple[float, float]:
-    return Gain(**dict(zip(("table", "of", "over"), parts, strict=True)), **more).range(paper)
+BY_AIME = Tables(scales=["paper-qwen2-5-math-1-5b-instruct"], sources=["aime-1983-2024", "average"])
+
+
+def gain(of, over, tables=BY_AIME, **more) -> tuple[float, float]:
+    return Gain(of=of, over=over, **more).range(tables)
 
 
 def test_the_sizes_come_from_the_papers_tables():
-    cal = "cost_aware_learning"
-    assert gain(cal, "best_checkpoint", "GRPO p", "GRPO") == (2.8, 4.3)
-    assert gain(cal, "best_checkpoint", "GRPO p", "GRPO", also=5.0) == (2.8, 5.0)
-    assert gain(cal, "best_checkpoint", "ZVF", "GRPO") == (-3.2, -0.6)
-    assert gain(cal, "smoothing", ["β 1", "β 2", "β 3"], "none") == (1.3, 4.3)
-    assert gain("d3s", "pass_8", "D3S", "GRPO", only=["Qwen2.5-Math-7B"]) == (3.7, 3.7)  # as the abstract has it
-    assert gain("d3s", "pass_1", "D3S", "PODS") == (0.2, 3.1) and gain("d3s", "pass_16", "D3S", "GRPO") == (0.9, 8.6)
-    with pytest.raises(ValueError, match="pass_16 of d3s has no column with both D3S and GSPO"):
-        gain("d3s", "pass_16", "D3S", "GSPO")
+    assert gain("GRPO, p", "GRPO") == (2.8, 4.3)
+    assert gain("GRPO, p", "GRPO", also=5.0) == (2.8, 5.0)
+    assert gain("ZVF", "GRPO") == (-3.2, -0.6)
+    smoothed = [f"GRPO, smoothed{which}" for which in ("", ", second β", ", third β")]
+    assert gain(smoothed, "GRPO") == (1.3, 4.3)
+    d3s = {"of": "GRPO + D³S", "tables": Tables()}
+    only = ["paper-qwen2-5-math-7b"]
+    assert gain(**d3s, over="GRPO", metric="pass@8", only=only) == (3.7, 3.7)  # as the abstract has it
+    assert gain(**d3s, over="GRPO + PODS") == (0.2, 3.1) and gain(**d3s, over="GRPO", metric="pass@16") == (0.9, 8.6)
+    with pytest.raises(ValueError, match="no paper's table has pass@16 of both GRPO \\+ D³S and GSPO"):
+        gain(**d3s, over="GSPO", metric="pass@16")
     by_id = {entry.id: entry for entry in load()}
     assert len(by_id) == len(load()) == 156 + 8  # those on trained tokens are there in both counts
     assert by_id["cal-tokens"].expectation.size == pytest.approx(0.72)
     assert by_id["d3s-grpo-pass-1"].expectation.size == (0.5, 4.5)
-    parts = [gain("d3s", "pass_1", "D3S", part, only=["Qwen2.5-Math-7B"])[0] for part in ("D1S", "D1S-C", "D2S")]
+    parts = [gain(**d3s, over=f"GRPO + {part}", only=only)[0] for part in ("D¹S", "D¹S-C", "D²S")]
     assert by_id["d3s-best-of-parts"].expectation.size == min(parts) == 0.2
     assert {entry.id for entry in load() if entry.timed} == {"cal-zvf-time", "d3s-speed-grpo", "d3s-speed-gspo"}
 
@@ -320,8 +325,7 @@ def test_mathematics_needs_no_runs_and_the_rest_is_missing():
     }
     assert exact.loc["d3s-lemma-1", "value"] == pytest.approx(8 / 9)
     assert exact.loc["d3s-proposition-1", "value"] == pytest.approx(2.0)
-    row = paper_tables("d3s")["table_1_row"]
-    assert exact.loc["d3s-table-1-average", "value"] == pytest.approx(sum(cell["D3S"] for cell in row.values()) / 7)
+    assert exact.loc["d3s-table-1-average", "value"] == pytest.approx(243.9 / 7)
     rest = table.drop(exact.index)
     assert (rest["verdict"] == np.where(rest["missing"].str.startswith("arm "), UNMEASURED, UNTESTED)).all()
     untestable = {entry.id for entry in load() if entry.reason}

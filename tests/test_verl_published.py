@@ -4,17 +4,14 @@ import json
 
 import pandas as pd
 import pytest
-import yaml
 
 from repro.files import write_parquet
-from repro.paths import CONFIGS
 from repro.settings import SettingsError
 from repro.verl.__main__ import main
 from repro.verl.papers import SCALES
 from repro.verl.published import KEYS, printed
 
 SCALE = "paper-qwen3-8b"
-AVERAGES = {"D1S": "d1s", "D1S-C": "d1s-c", "D2S": "d2s", "D3S": "d3s", "D3S-I": "d3s-i"}
 
 
 def test_the_averages_are_those_of_their_rows_but_for_three_that_are_misprinted():
@@ -27,7 +24,7 @@ def test_the_averages_are_those_of_their_rows_but_for_three_that_are_misprinted(
     }
 
 
-def test_tables_agree_with_each_other_but_for_two_numbers_and_with_the_claims():
+def test_tables_agree_with_each_other_but_for_two_numbers():
     table = printed()
     assert set(table.scale) == set(SCALES) and len(table) == 33 * 5 + 97 * 8
     values = table.groupby(["scale", "method", "metric", "source"]).percent.unique()
@@ -36,16 +33,6 @@ def test_tables_agree_with_each_other_but_for_two_numbers_and_with_the_claims():
         ("GRPO + D³S", "pass@1", "gsm8k"): [71.3, 73.4],
         ("GRPO + D³S", "pass@1", "minerva-math"): [23.4, 25.0],
     }
-    claims = yaml.safe_load((CONFIGS / "papers/results/d3s.yaml").read_text())
-    averages = table[table.source == "average"].drop_duplicates(["scale", "arm", "metric"])
-    averages = averages.set_index(["scale", "arm", "metric"]).percent
-    for name, models in ((f"pass_{k}", claims[f"pass_{k}"]) for k in (1, 8, 16)):
-        for model, figures in models.items():
-            scale = f"paper-{model.lower().replace('.', '-')}"
-            for method, figure in figures.items():
-                arm = AVERAGES.get(method.split("+")[-1], method.split("+")[-1].lower())
-                arm += "-gspo" * ("+" in method)
-                assert averages[scale, arm, name.replace("_", "@")] == figure
 
 
 def cells(text: str) -> list[list[str]]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from repro.experiments.claims.papers import paper_tables
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.selection.max_variance import max_variance_rows
+from repro.verl.published import printed
 
 GROUP_SIZES = (2, 4, 8, 16, 32)  # up to the paper's
 
@@ -65,8 +65,8 @@ def largest_advantage() -> float:
 
 def table_1_average() -> float:
     """The mean of the row of GRPO + D³S on the 7B model in Table 1, as printed."""
-    row = [methods["D3S"] for methods in paper_tables("d3s")["table_1_row"].values()]
-    return sum(row) / len(row)
+    row = printed().query("table == 1 and scale == 'paper-qwen2-5-math-7b' and method == 'GRPO + D³S'")
+    return float(row.query("metric == 'pass@1' and source != 'average'")["percent"].mean())
 
 
 def _groups(sizes: tuple[int, ...] = GROUP_SIZES) -> Iterator[np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from repro.experiments.claims.measures import Spec, check
-from repro.experiments.claims.papers import Gain
+from repro.experiments.claims.papers import Gain, Tables
 from repro.paths import CLAIMS
 from repro.settings.fields import Section
 from repro.settings.text import read_mapping
@@ -37,7 +37,7 @@ class Claim(Section):
 
     measure: {name: parameters} of repro.experiments.claims.measures, in the unit that `expected` names. reason: why it
     cannot be tested here, in place of `measure` and `expected`. timed: the figure is made from seconds, which differ
-    from run to run and from machine to machine. tables: the paper's, of which `expected.size` names one.
+    from run to run and from machine to machine. tables: where a Gain is looked up.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9.]+(-[a-z0-9.]+)*$")]
@@ -49,7 +49,7 @@ class Claim(Section):
     measure: Annotated[Spec, AfterValidator(check)] | None = None
     reason: str = ""
     timed: bool = False
-    tables: str | None = None
+    tables: Tables = Tables()
     count: Literal["", "papers", "computed"] = ""
 
     @model_validator(mode="after")
