@@ -1,6 +1,6 @@
 """What each method does for the same bill, by measure and by what generation costs: a function of the bed's panels.
 
-Runs of the panels of BILL and ALIKE end when they have paid what GRPO pays, so a measure is read off their last
+Runs of the panels of BILL, ONLINE and ALIKE end when they have paid what GRPO pays, so a measure is read off their last
 evaluation."""
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,8 @@ from repro.stats.answers import together
 from repro.stats.outcomes import at_shares
 
 BILL = ("confirm-27", "confirm-75")  # each arm at its own rate
+ONLINE = ("online-27", "online-75")  # plans that learn, filters and estimators, likewise
+ONLINE_RATES = ("online-rates", "online-edges")  # that chose their rates
 ALIKE = ("bill",)  # all at the rate that was chosen on GRPO
 FRONT = ("random-quarter", "grpo-token-mean")  # on the front page, after the primaries
 MEASURES = {
@@ -39,7 +41,7 @@ def ended(names: Sequence[str]) -> pd.DataFrame:
 
 
 def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
-    """A row per price, measure and arm of `ended` runs of BILL: price, measure and what repro.stats.answers tells,
+    """A row per price, measure and arm of `ended` runs: price, measure and what repro.stats.answers tells,
     corrected over all measures and prices together: of the design's primaries by Holm, of the other arms by the false
     discovery rate."""
     primaries = read_mapping(DESIGN)["groups"]["primaries"]
@@ -51,6 +53,33 @@ def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Dat
         for measure in MEASURES
     ]
     return together(asked, families, baseline, statistics)
+
+
+def paid_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """`ended` runs with what their bills paid for:
+
+    queries          groups generated
+    drawn, trained   rollouts generated, and rollouts that an update read, over those of the baseline's run with the
+                     same price, base policy and seed
+    generation       its share of the bill, a profile's included
+    profile          that of the profile alone
+    silent           share of the groups generated whose rewards are all equal, mean over steps
+    """
+    parts = []
+    for price, own in runs.groupby("price", sort=True):
+        curves = compare.rows("curves", own[KNOWN])
+        weight = compare.weight_of(curves, baseline, price)
+        last = compare.priced(curves, baseline, weight).sort_values("step", kind="stable").groupby("run").last()
+        shares = {name: weight * last[f"flops_{name}"] / last["cost"] for name in ("generate", "profile")}
+        parts.append(pd.DataFrame({"queries": last["queries"], "drawn": last["rollouts"], **shares}))
+    steps = compare.rows("steps", runs[["run", "panel"]]).groupby("run")
+    of_steps = {"trained": steps["computed_rollouts"].sum(), "silent": steps["groups_without_signal"].mean()}
+    whole = runs[KNOWN].join(pd.concat(parts).assign(**of_steps).rename(columns={"generate": "generation"}), on="run")
+    place = ["price", "policy", "seed"]
+    first = whole[whole["arm"] == baseline].set_index(place)
+    for name in ("drawn", "trained"):
+        whole[name] /= whole.join(first[name].rename("first"), on=place)["first"]
+    return whole
 
 
 def figure(told: pd.DataFrame, titles: Mapping[str, str], measure: str, title: str) -> Figure:
