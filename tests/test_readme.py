@@ -39,6 +39,17 @@ def test_every_generated_table_is_the_files_text():
         assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"
 
 
+def test_a_cell_of_a_generated_table_is_read_by_its_row(tmp_path):
+    (tmp_path / "runs").mkdir()
+    table = "| arm | verdict |\n|:--|:--|\n| [D²S, by \\|A\\|](m.md#x) | lower at 27% |\n| GRPO | baseline |\n"
+    (tmp_path / "runs/x.md").write_text(table)
+    page = "| a | <!-- runs/x.md: {} -->{}<!-- end --> (b) | c |"
+    for row, words in (("D²S, by \\|A\\|", "lower at 27%"), ("GRPO", "baseline")):
+        assert filled(page.format(row, "old"), tmp_path) == page.format(row, words)
+    with pytest.raises(KeyError, match="PODS"):
+        filled(page.format("PODS", ""), tmp_path)
+
+
 def test_the_picture_is_of_the_tables_arms_and_their_differences():
     """Another machine's last bits may move a line by less than can be seen."""
     figure = front_picture(settings_module.load(scale="cpu"))

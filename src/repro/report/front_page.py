@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURE = ROOT / "docs" / "images" / "front.svg"
+# The last cell of a row of FILE, in a sentence or a cell of a page: <!-- FILE: ROW -->…<!-- end -->
+CELL = re.compile(r"(<!-- (runs/\S+\.md): (.+?) -->).*?(<!-- end -->)")
 BLOCK = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
@@ -24,8 +26,17 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def filled(page: str, root: Path = ROOT) -> str:
-    """`page` with each block `<!-- begin FILE -->` … `<!-- end FILE -->` holding FILE's present text."""
-    return BLOCK.sub(lambda block: f"{block[1]}{(root / block[2]).read_text().strip()}\n{block[3]}", page)
+    """`page` with each block `<!-- begin FILE -->` … `<!-- end FILE -->` holding FILE's present text, and each CELL."""
+    page = BLOCK.sub(lambda block: f"{block[1]}{(root / block[2]).read_text().strip()}\n{block[3]}", page)
+    return CELL.sub(lambda cell: f"{cell[1]}{last_cell(root / cell[2], cell[3])}{cell[4]}", page)
+
+
+def last_cell(file: Path, row: str) -> str:
+    """Of the table in `file`, in the row whose first cell is `row` or a link with these words. KeyError without one."""
+    rows = [
+        re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in file.read_text().splitlines() if line.startswith("|")
+    ]
+    return {re.sub(r"^\[(.*)\]\(.*\)$", r"\1", cells[0].strip()): cells[-1].strip() for cells in rows}[row]
 
 
 def front_picture(settings: Settings) -> "Figure":
