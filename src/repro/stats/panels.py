@@ -98,10 +98,25 @@ def baseline() -> str:
 
 
 def declared(names: Sequence[str]) -> str:
-    """One line: the commits in which panels were declared, of those that say it."""
+    """One line: the commits in which panels were declared, of those that say it, and which runs they take over."""
     known = read_mapping(paths.DESIGN)["panels"]
     commits = list(dict.fromkeys(known[name]["declared"] for name in names if known[name].get("declared")))
-    return f"Declared in commit {' and '.join(commits)}, before the first run." if commits else ""
+    if not commits:
+        return ""
+    taken = pd.concat([taken_over(name) for name in names if known[name].get("declared")])
+    whose = f", but for {len(taken)} that it shares with {' and '.join(taken['of'].unique())}" if len(taken) else ""
+    return f"Declared in commit {' and '.join(commits)}, before the first run{whose}."
+
+
+def taken_over(panel: str) -> pd.DataFrame:
+    """run and of: the runs of `panel` that one above it in the design has too, such as the baseline's."""
+    above = in_order()[: in_order().index(panel)]
+    theirs = [table[["asks", "computes"]].assign(of=name) for name in above if "asks" in (table := load("runs", name))]
+    own = load("runs", panel)
+    if not theirs or "asks" not in own:
+        return pd.DataFrame(columns=["run", "of"])
+    both = own[["run", "asks", "computes"]].merge(pd.concat(theirs), on=["asks", "computes"])
+    return both[["run", "of"]].drop_duplicates("run")
 
 
 def in_order() -> list[str]:
