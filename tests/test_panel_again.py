@@ -74,7 +74,7 @@ def test_all_arms_of_a_seed_run_on_one_kind_of_cpu_and_a_repetition_on_another(p
     made_on({("first", 0): "one", ("first", 1): "two"})
 
     def here(cpu: str) -> list[Cell]:
-        monkeypatch.setattr(running, "hardware", lambda: {"cpu": cpu})
+        monkeypatch.setattr(running, "processor", {"cpu": cpu}.__getitem__)
         return running.of_this_cpu(design, of, said.append)
 
     arms = ("grpo", "zvf")

@@ -61,8 +61,8 @@ def hardware() -> dict:
 
 
 def processor(device: str) -> str:
-    """What computes on `device`: the kind of CPU, or of GPU."""
-    return hardware()["gpu" if device == "cuda" else "cpu"]
+    """What computes on `device`: the kind of CPU, or of GPU; "no GPU" where there is none."""
+    return hardware().get("gpu" if device == "cuda" else "cpu", "no GPU")
 
 
 def slug(words: str) -> str:

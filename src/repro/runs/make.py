@@ -64,14 +64,14 @@ def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:
     runs: dict[Asked, Run] = {}
     names = dict(zip(asked, golden.computes(asked, say), strict=True))
     for group in _alike(asked):
-        settings, policy = group[0].settings, group[0].policy
+        settings, policy, cpu = group[0].settings, group[0].policy, processor(group[0].settings.engine.device)
         arms.check(settings, dict.fromkeys(one.arm for one in group))
         start = start_of(settings, policy)
         profiled = sorted({one.seed for one in group if settings.arm(one.arm).profile})
         profiles = profiles_of(settings, policy, profiled) if profiled else None
         for one in group:
             kept, entry = store.checkpoints_for(one, names[one]), settings.arm(one.arm)
-            known = {"asks": one.asks, "computes": names[one], "cpu": processor(settings.engine.device), **made}
+            known = {"asks": one.asks, "computes": names[one], "cpu": cpu, **made}
             profile = (profiles, profile_seconds()) if entry.profile else (None, 0.0)
             method = arms.build(one.arm, entry)
             place = (kept.folder, kept.fingerprint)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from repro import paths
 from repro.files import read_parquet, write_json, write_parquet
-from repro.machine import hardware
+from repro.machine import processor
 from repro.protocol.log import Log
 from repro.runs import store
 from repro.runs.design import Cell, Design, Panel, of_language_model, settings_of
@@ -88,19 +88,21 @@ def make(
 
 
 def of_this_cpu(design: Design, of: Sequence[Cell], say: Callable = print) -> list[Cell]:
-    """The cells without those of a seed and base policy of which another kind of CPU has made runs in that panel, and
-    without those of a panel that repeats what this kind of CPU has made. Says how many of a panel are left out."""
-    cpu, made = hardware()["cpu"], _cpus()
-    kept = []
+    """The cells without those of a seed and base policy of which another kind of processor has made runs in that panel,
+    and without those of a panel that repeats what this kind has made. Says how many of a panel are left out."""
+    cells = {cell.panel: cell for cell in of}
+    cpus = {panel: processor(settings_of(design, cell).engine.device) for panel, cell in cells.items()}
+    made, kept = _cpus(), []
     for cell in of:
+        cpu = cpus[cell.panel]
         repeated = design.panels[cell.panel].repeats
         theirs = made.get((cell.panel, cell.policy, cell.seed), set()) - {cpu}
         ours = repeated is not None and cpu in made.get((repeated, cell.policy, cell.seed), set())
         if not theirs and not ours:
             kept.append(cell)
-    for panel in dict.fromkeys(cell.panel for cell in of):
+    for panel in cells:
         if left := sum(cell.panel == panel for cell in of) - sum(cell.panel == panel for cell in kept):
-            say(f"{left} runs of {panel} are left to another kind of CPU than {cpu}")
+            say(f"{left} runs of {panel} are left to another kind of CPU than {cpus[panel]}")
     return kept
 
 
