@@ -317,7 +317,7 @@ def test_an_audited_run_is_held_against_the_other_seeds_of_its_arm(place, monkey
 
 def test_what_a_panel_was_declared_as_is_what_it_is_and_came_before_its_runs():
     """By the design of the commit that it names; a copy without history has nothing to ask."""
-    design = yaml.safe_load(paths.DESIGN.read_text())
+    design, taken = yaml.safe_load(paths.DESIGN.read_text()), panels.taken_over(panels.in_order())["run"]
     for name, panel in design["panels"].items():
         if commit := panel.pop("declared", None):
             then = subprocess.run(["git", "show", f"{commit}:runs/design.yaml"], capture_output=True, cwd=paths.ROOT)
@@ -329,5 +329,5 @@ def test_what_a_panel_was_declared_as_is_what_it_is_and_came_before_its_runs():
             dated = ["git", "show", "-s", "--format=%cI", commit]
             date = pd.Timestamp(subprocess.run(dated, capture_output=True, text=True, cwd=paths.ROOT).stdout.strip())
             made = panels.load("runs", name).reindex(columns=["run", "date"])
-            own = made[~made["run"].isin(panels.taken_over(name)["run"])]
+            own = made[~made["run"].isin(taken)]
             assert (pd.to_datetime(own["date"], utc=True) > date.floor("min")).all(), name

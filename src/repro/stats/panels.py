@@ -103,20 +103,18 @@ def declared(names: Sequence[str]) -> str:
     commits = list(dict.fromkeys(known[name]["declared"] for name in names if known[name].get("declared")))
     if not commits:
         return ""
-    taken = pd.concat([taken_over(name) for name in names if known[name].get("declared")])
+    taken = taken_over([name for name in names if known[name].get("declared")])
     whose = f", but for {len(taken)} that it shares with {' and '.join(taken['of'].unique())}" if len(taken) else ""
     return f"Declared in commit {' and '.join(commits)}, before the first run{whose}."
 
 
-def taken_over(panel: str) -> pd.DataFrame:
-    """run and of: the runs of `panel` that one above it in the design has too, such as the baseline's."""
-    above = in_order()[: in_order().index(panel)]
-    theirs = [table[["asks", "computes"]].assign(of=name) for name in above if "asks" in (table := load("runs", name))]
-    own = load("runs", panel)
-    if not theirs or "asks" not in own:
-        return pd.DataFrame(columns=["run", "of"])
-    both = own[["run", "asks", "computes"]].merge(pd.concat(theirs), on=["asks", "computes"])
-    return both[["run", "of"]].drop_duplicates("run")
+def taken_over(names: Sequence[str]) -> pd.DataFrame:
+    """With column of: those runs of the panels that one above in the design has too, such as the baseline's."""
+    order = {name: place for place, name in enumerate(in_order())}
+    runs = load("runs").reindex(columns=["run", "panel", "asks", "computes"])
+    runs = runs.sort_values("panel", key=lambda panel: panel.map(order), kind="stable")
+    runs["of"] = runs.groupby(["asks", "computes"])["panel"].transform("first")
+    return runs[runs["of"].notna() & (runs["of"] != runs["panel"]) & runs["panel"].isin(names)]
 
 
 def in_order() -> list[str]:
