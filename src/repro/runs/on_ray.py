@@ -10,11 +10,16 @@ import cloudpickle
 from repro.engine.crew import PATIENCE
 from repro.engine.run import Run, train_one
 from repro.engine.runs import checkpoints_of
+from repro.verl.start import patiently
 
 
 def train_runs(runs: Sequence[Run], say: Callable[[str], Any] = print, watch: Any = None) -> None:
     """Train every run on the cluster in RAY_ADDRESS, or on one of this machine; what is cut off is taken up by the next
     call. The first run that fails ends it."""
+    patiently(lambda: _train_all(runs, say))
+
+
+def _train_all(runs: Sequence[Run], say: Callable[[str], Any]) -> None:
     import ray
 
     if not ray.is_initialized():
