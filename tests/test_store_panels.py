@@ -127,6 +127,9 @@ def test_settings_come_from_params_the_design_the_policy_the_panel_and_the_cell_
     assert settings.engine.learning_rate == 1e-4 and set(settings.task.families) == {"sum-4", "sum-5", "sum-6"}
 
 
+OWN = {"title": "Own", "about": "GRPO with groups of 4.", "group": "Objectives", "plan": {"uniform": {"group_size": 4}}}
+
+
 @pytest.mark.parametrize("scale", ["cpu", "smoke"])
 def test_a_bed_replaces_whole_sections_of_params_whatever_its_scale(place, monkeypatch, scale):
     params = yaml.safe_load(paths.PARAMS.read_text()) | {"scale": scale}
@@ -134,11 +137,12 @@ def test_a_bed_replaces_whole_sections_of_params_whatever_its_scale(place, monke
     paths.PARAMS.write_text(yaml.safe_dump(params))
     families = {name: params["task"]["families"][name] | {"share": 0.5} for name in ("gcd", "sum-2")}
     task = {key: value for key, value in params["task"].items() if key != "harder"} | {"families": families}
-    bed = {"task": task, "arms": {"grpo-longer": {"engine": {"steps": 9}}, "gone": {"title": "?"}}}
+    bed = {"task": task, "arms": {"grpo-longer": {"engine": {"steps": 9}}, "gone": {"title": "?"}, "own": OWN}}
     changes = {"beds": {"few": bed}, "policies": {"a": {"bed": "few", "task": {"seed": 3}}, "b": {}}}
     paths.DESIGN.write_text(yaml.safe_dump(DESIGN | panel() | changes | {"settings": {"task": {"train_queries": 24}}}))
     own, other = (designs.settings_of(designs.load(), Cell("main", policy, "", 0)) for policy in "ab")
     assert set(own.task.families) == set(families) and own.task.harder is None
+    assert own.arm("own").plan == ("uniform", {"group_size": 4}) and not {"own", "gone"} & set(other.all_arms)
     sizes = own.task.seed, own.task.train_queries, own.task.evaluation_queries
     assert sizes == (3, 24, task["evaluation_queries"])
     assert own.all_arms["grpo-longer"].engine.steps == 9 and "gone" not in own.all_arms

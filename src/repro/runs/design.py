@@ -29,10 +29,9 @@ class Panel(Section):
     has the panel as it is, before its first run.
 
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
-    all runs of the panel set differently. `stop_at`: runs end when they have paid as many times the bill of
-    `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`:
-    {temperature: samples of a held-out query} of the policy that a run ends with, and of its base policy. `closed`: its
-    runs are in git, and the code that made them is not: none is made any more. `rollouts`: git keeps the logged
+    all runs of the panel set differently, and arms of its own. `stop_at`: runs end when they have paid as many times the
+    bill of `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`: {temperature:
+    samples of a held-out query} of the policy that a run ends with, and of its base policy. `closed`: its runs are in git, and the code that made them is not: none is made any more. `rollouts`: git keeps the logged
     rollouts of its runs too, which reports on arms show.
     """
 
@@ -213,12 +212,14 @@ def settings_of(design: Design, cell: Cell) -> Settings:
 
 
 def _of_known_arms(part: Changes, raw: dict[str, Any]) -> Changes:
-    """`part` with what it changes of arms where params.yaml has each, in `arms` or `more_arms`; of others, nothing."""
+    """`part` with what it changes of arms where params.yaml has each, in `arms` or `more_arms`; of others, nothing, but
+    for arms of its own, which have a title and an about."""
     changed = part.get("arms", {})
-    places = ("arms", "more_arms")
-    return {key: value for key, value in part.items() if key not in places} | {
-        place: own for place in places if (own := {name: changed[name] for name in changed if name in raw[place]})
-    }
+    known = {name: arm for name, arm in changed.items() if name in raw["arms"]}
+    others = {name: arm for name, arm in changed.items() if name not in known}
+    more = {name: arm for name, arm in others.items() if name in raw["more_arms"] or {"title", "about"} <= set(arm)}
+    own = {place: arms for place, arms in {"arms": known, "more_arms": more}.items() if arms}
+    return {key: value for key, value in part.items() if key not in ("arms", "more_arms")} | own
 
 
 @cache
