@@ -28,11 +28,12 @@ class Panel(Section):
     on another kind of CPU; everything but the question is that panel's. `declared`: the commit since which the design
     has the panel as it is, before its first run.
 
-    `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what
-    all runs of the panel set differently, and arms of its own. `stop_at`: runs end when they have paid as many times the
-    bill of `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`: {temperature:
-    samples of a held-out query} of the policy that a run ends with, and of its base policy. `closed`: its runs are in git, and the code that made them is not: none is made any more. `rollouts`: git keeps the logged
-    rollouts of its runs too, which reports on arms show.
+    `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what all runs
+    of the panel set differently, and arms of its own. `stop_at`: runs end when they have paid as many times the bill
+    of `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`: {temperature:
+    samples of a held-out query} of the policy that a run ends with, and of its base policy. `closed`: its runs are in
+    git, and the code that made them is not: none is made any more. `rollouts`: git keeps the logged rollouts of its
+    runs too, which reports on arms show.
     """
 
     question: str
