@@ -62,7 +62,7 @@ PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder
 lint: setup ## ruff: lint and format; import-linter: the layers of src/repro; docs/style.md: the words of the pages
 	ruff check && ruff format --check && lint-imports --no-cache && python docs/site/words.py
 
-tour: setup ## a sampler of your own next to GRPO and ZVF, in a minute or two; SAMPLER=file.py, else examples/own_sampler.py
+tour: setup ## a sampler of your own next to GRPO and ZVF, in a minute or two; SAMPLER=file.py, else notebooks/tutorials/own_sampler.py
 	@exec python -m repro.pipeline tour $(if $(SAMPLER),"$(SAMPLER)")
 
 docs: extra-docs ## the documentation site, in build/site; warnings are errors

@@ -1,4 +1,4 @@
-"""launch/Containerfile, as far as it can be checked without building it."""
+"""configs/launch/Containerfile, as far as it can be checked without building it."""
 
 import importlib
 import re
@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from repro.verl import version
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = re.sub(r"^#.*\n", "", (ROOT / "launch/Containerfile").read_text(), flags=re.M).replace("\\\n", " ")
+TEXT = re.sub(r"^#.*\n", "", (ROOT / "configs/launch/Containerfile").read_text(), flags=re.M).replace("\\\n", " ")
 LINES = [line.split(maxsplit=1) for line in TEXT.splitlines() if line.strip()]  # instruction, arguments
 VERSIONS = tomllib.loads((ROOT / "environments/versions.toml").read_text())
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

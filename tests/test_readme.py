@@ -23,7 +23,7 @@ PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT
 README = (ROOT / "README.md").read_text()
 SAMPLERS = (ROOT / "docs/samplers.md").read_text()
 WORDS, LINES = 850, 110  # outside its table
-TRACKED = "benchmarks|configs|docs|environments|figures|launch|notebooks|src|tables|tests"
+TRACKED = "benchmarks|configs|docs|environments|figures|notebooks|src|tables|tests"
 NAMED = re.compile(rf"(?<![\w/.]){'(?:' + TRACKED + ')'}/[\w./-]*\w")  # a path below the root, wherever it is named
 
 

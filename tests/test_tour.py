@@ -14,7 +14,7 @@ from repro.settings import SettingsError
 
 
 def test_the_file_defines_one_sampler(tmp_path):
-    assert sampler_in(ROOT / "examples" / "own_sampler.py").__name__ == "shortest"
+    assert sampler_in(ROOT / "notebooks" / "tutorials" / "own_sampler.py").__name__ == "shortest"
     file = tmp_path / "mine.py"
     file.write_text(
         "import numpy as np\nfrom math import sqrt\n\ndef _helper(): ...\n\ndef mine(r, p, rng): return r\n"
@@ -64,7 +64,7 @@ def page(tmp_path_factory):
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("REPRO_ROOT", str(ROOT))  # which a run sets, for good
         patch.setattr(touring, "FOLDER", tmp_path_factory.mktemp("tour"))
-        return touring.tour(ROOT / "examples" / "own_sampler.py", "smoke")
+        return touring.tour(ROOT / "notebooks" / "tutorials" / "own_sampler.py", "smoke")
 
 
 @pytest.mark.slow

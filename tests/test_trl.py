@@ -377,7 +377,7 @@ def test_refusals(tmp_path):
 
 def test_the_example_on_ones_own_data(tmp_path, monkeypatch):
     """At most 25 lines: a policy on disk, questions in a file, a filter, a sampler of one's own and one of ours."""
-    script = Path(__file__).resolve().parents[1] / "examples" / "trl_own_data.py"
+    script = Path(__file__).resolve().parents[1] / "notebooks" / "tutorials" / "trl_own_data.py"
     assert len(script.read_text().splitlines()) <= 25
     torch.manual_seed(0)
     save_policy(build_qwen2(hidden=16, layers=1, heads=2, max_length=64), build_tokenizer(), tmp_path / "model")
@@ -391,6 +391,16 @@ def test_the_example_on_ones_own_data(tmp_path, monkeypatch):
     left = runpy.run_path(str(script))
     assert left["trainer"].ledger.rollouts >= 16
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_the_tutorials_cells_train(tmp_path, monkeypatch):
+    (tmp_path / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a/b")  # it writes to ../../build
+    path, left = Path(__file__).resolve().parents[1] / "notebooks/tutorials/trl.ipynb", {}
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
+        exec("".join(cell["source"]).replace("steps = 6", "steps = 1"), left)
+    assert left["trainer"].state.global_step == 1 and left["trainer"].ledger.rollouts >= 64
 
 
 def test_replacing_a_field_reads_no_entropy():

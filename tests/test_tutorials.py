@@ -35,7 +35,7 @@ def numbers(notebook) -> list[list[float]]:
 
 
 def test_the_tutorials_are_these():
-    assert {path.stem for path in (ROOT / "notebooks" / "tutorials").glob("*.ipynb")} == {*TOLERANCES, "tour"}
+    assert {path.stem for path in (ROOT / "notebooks" / "tutorials").glob("*.ipynb")} == {*TOLERANCES, "tour", "trl"}
 
 
 @pytest.mark.slow

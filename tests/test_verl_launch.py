@@ -38,8 +38,8 @@ from repro.verl.seeds import settings_at, train_arm
 
 NAME = "paper-qwen2-5-math-1-5b-instruct"
 SETTINGS = settings_module.load(scale=NAME)
-PAGES = ["README.md", "docs/cluster.md", "launch/README.md", "docs/data.md", "docs/study.md"]
-COMMAND = re.compile(r"(?:python -m repro\.verl|launch/(?:run|slurm|ray_submit)\.sh) (--[^`#\n|]*)")
+PAGES = ["README.md", "docs/cluster.md", "configs/launch/README.md", "docs/data.md", "docs/study.md"]
+COMMAND = re.compile(r"(?:python -m repro\.verl|configs/launch/(?:run|slurm|ray_submit)\.sh) (--[^`#\n|]*)")
 
 
 def documented() -> list[str]:
@@ -60,7 +60,7 @@ def test_every_documented_command_parses(monkeypatch):
         raise Parsed
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
-    folders = (paths.ROOT, paths.ROOT / "docs", paths.ROOT / "launch")
+    folders = (paths.ROOT, paths.ROOT / "docs", paths.ROOT / "configs/launch")
     texts = [path.read_text() for folder in folders for path in folder.glob("*.md") if path.name != "LOG.md"]
     found = {match.strip() for text in texts for match in re.findall(r"python -m (repro\.[^`#\n|─,]*)", text)}
     for command in sorted(found):
@@ -317,7 +317,7 @@ def test_a_run_is_finished_at_its_last_step_or_where_it_diverged(tmp_path):
 
 
 def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
-    scripts = sorted((paths.ROOT / "launch").glob("*.sh"))
+    scripts = sorted((paths.ROOT / "configs/launch").glob("*.sh"))
     assert {script.name for script in scripts} >= {"run.sh", "slurm.sh", "ray_submit.sh"}
     for script in scripts:
         subprocess.run(["bash", "-n", str(script)], check=True)
@@ -331,13 +331,13 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
         ("ray_submit", ["--preset", NAME, "--arm", "grpo"], no_answer),
         ("slurm", ["--preset", NAME, "--arm", "grpo"], f"{tmp_path} is not the root"),
     ):
-        command = [str(paths.ROOT / f"launch/{script}.sh"), *arguments]
+        command = [str(paths.ROOT / f"configs/launch/{script}.sh"), *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=shell, capture_output=True, text=True)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1) and sentence in done.stderr, done.stderr
     here = {name: value for name, value in os.environ.items() if name not in ("REPRO_ROOT", "RAY_ADDRESS")}
     here |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
     command = [
-        str(paths.ROOT / "launch/run.sh"),
+        str(paths.ROOT / "configs/launch/run.sh"),
         "--preset",
         NAME,
         "--arm",
@@ -356,7 +356,7 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
 def test_a_job_at_its_time_limit_is_requeued_and_one_that_ended_is_not(tmp_path, seconds, status, requeued):
     (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/asked"\n')
     (tmp_path / "scontrol").chmod(0o755)
-    script = f"set -euo pipefail; source {paths.ROOT}/launch/requeue.sh; echo ready; until_limit sh -c "
+    script = f"set -euo pipefail; source {paths.ROOT}/configs/launch/requeue.sh; echo ready; until_limit sh -c "
     script += f"'sleep {seconds}; exit {status}'"
     shell = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
     job = subprocess.Popen(["bash", "-c", script], env=shell, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

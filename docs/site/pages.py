@@ -33,7 +33,7 @@ ELSEWHERE = {
     "runs.md": "runs/README.md",
     "truths.md": "benchmarks/truths/README.md",
     "environments.md": "environments/README.md",
-    "launch.md": "launch/README.md",
+    "launch.md": "configs/launch/README.md",
     "notebooks/index.md": "notebooks/README.md",
 }
 # The API pages: title, what it is for, and the modules (a package stands for all of its modules).

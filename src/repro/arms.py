@@ -205,7 +205,9 @@ def sampler_in(path: Path) -> Callable:
     SettingsError if the file cannot be run, or does not define exactly one.
     """
     if not path.is_file():
-        raise SettingsError(f"{path} is not a file: give one that defines a sampler, such as examples/own_sampler.py")
+        raise SettingsError(
+            f"{path} is not a file: give one that defines a sampler, such as notebooks/tutorials/own_sampler.py"
+        )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None:
         raise SettingsError(f"{path} is not a Python file: its name should end in .py")

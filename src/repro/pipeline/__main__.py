@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     planning = add("plan", _plan, "print which stages `dvc repro` will run, and how long that takes")
     planning.add_argument("targets", nargs="*", help="as for dvc repro; default: every stage")
     touring = add("tour", _tour, "train the sampler of a file next to GRPO and ZVF, and show a page of it")
-    touring.add_argument("file", nargs="?", type=Path, default=paths.ROOT / "examples" / "own_sampler.py")
+    touring.add_argument("file", nargs="?", type=Path, default=paths.NOTEBOOKS / "tutorials" / "own_sampler.py")
     add("seconds", _seconds, "keep what stages took here in configs/seconds.json, for estimates elsewhere")
     options = parser.parse_args(arguments)
     return options.act(options, load())

@@ -31,8 +31,8 @@ def require_machine(name: str, arm: str, overrides: Sequence[str] = ()) -> None:
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):
         raise NotReady(
-            f"RAY_ADDRESS is {address}, the dashboard's, to which launch/ray_submit.sh submits: unset it to use this "
-            "node's GPUs, or give the cluster's own, host:port"
+            f"RAY_ADDRESS is {address}, the dashboard's, to which configs/launch/ray_submit.sh submits: unset it for "
+            "this node's GPUs, or give the cluster's own, host:port"
         )
     if not address and gpus_here() == 0:
         raise NotReady(

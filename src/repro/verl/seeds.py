@@ -24,7 +24,7 @@ from repro.verl.version import UnsupportedVerl
 def train_arm(arm: str, settings: Settings, runs: Path | None = None) -> dict[str, pd.DataFrame]:
     """The tables of every seed of `arm` at the paper scale that `settings.scale` names. Runs that are missing in `runs`
     (default: that of the scale) are trained, one after the other; the same call resumes one that was cut off. Where all
-    are there, by launch/ for instance, this needs no GPU."""
+    are there, by configs/launch/ for instance, this needs no GPU."""
     preset, data = find(settings.scale), paths.ROOT / DATA
     runs, steps = runs or preset.runs, steps_at(preset.scale, settings, arm)
     folders = {seed: runs / arm / f"seed-{seed}" for seed in settings.seeds_of(arm)}
@@ -74,7 +74,7 @@ def tables_in(folders: Sequence[Path]) -> dict[str, pd.DataFrame]:
     names = dict.fromkeys(path.stem for folder in folders for path in sorted((folder / "tables").glob("*.parquet")))
     return {
         name: pd.concat(
-            [read_parquet(folder / "tables" / f"{name}.parquet", "launch/run.sh") for folder in folders],
+            [read_parquet(folder / "tables" / f"{name}.parquet", "configs/launch/run.sh") for folder in folders],
             ignore_index=True,
         )
         for name in names

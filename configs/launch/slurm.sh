@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# launch/run.sh under SLURM, on all nodes of the job; submit it from the root of the repository.
-#   sbatch --nodes=2 launch/slurm.sh --arm ARM --preset PRESET [options of launch/run.sh]
+# configs/launch/run.sh under SLURM, on all nodes of the job; submit it from the root of the repository.
+#   sbatch --nodes=2 configs/launch/slurm.sh --arm ARM --preset PRESET [options of configs/launch/run.sh]
 # An interrupted job is requeued and resumes from the last checkpoint, and so is one that reaches its time limit.
 #SBATCH --job-name=repro
 #SBATCH --nodes=1
@@ -15,13 +15,13 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 fail() { echo "repro: $*" >&2; exit 1; }
-how="sbatch --nodes=2 launch/slurm.sh --arm ARM --preset PRESET, from the root of the repository"
+how="sbatch --nodes=2 configs/launch/slurm.sh --arm ARM --preset PRESET, from the root of the repository"
 [[ ${SLURM_SUBMIT_DIR:-} && ${SLURM_JOB_NODELIST:-} ]] || fail "this script must run as a SLURM job: $how"
-[[ -f $SLURM_SUBMIT_DIR/launch/environment.sh ]] || fail "$SLURM_SUBMIT_DIR is not the root of the repository: $how"
+[[ -f $SLURM_SUBMIT_DIR/configs/launch/environment.sh ]] || fail "$SLURM_SUBMIT_DIR is not the root of the repository: $how"
 (($#)) || fail "which arm of params.yaml? $how"
 cd "$SLURM_SUBMIT_DIR"
-source launch/environment.sh
-source launch/requeue.sh
+source configs/launch/environment.sh
+source configs/launch/requeue.sh
 gpus=${SLURM_GPUS_ON_NODE:-8} cpus=${SLURM_CPUS_PER_TASK:-64}
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -45,4 +45,4 @@ for _ in $(seq 60); do # until every node has joined
 done
 ((joined == ${#hosts[@]})) || { echo "only $joined of ${#hosts[@]} nodes joined the Ray cluster" >&2; exit 1; }
 
-until_limit launch/run.sh "$@" --nodes "${#hosts[@]}" --gpus "$gpus"
+until_limit configs/launch/run.sh "$@" --nodes "${#hosts[@]}" --gpus "$gpus"
