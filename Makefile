@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs paper repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl reports readme lint lock gpu-check runs language-model bench bench-scoring clean
+.PHONY: help setup tour docs paper repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl test-trl-oldest reports readme lint lock gpu-check runs language-model bench bench-scoring clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -55,6 +55,10 @@ test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that nee
 
 test-trl: extra-trl ## TRL on a CPU: add it to .venv, then the tests that need it
 	@exec pytest -m trl
+
+test-trl-oldest: extra-trl ## the gradients of every loss type on the oldest TRL that repro.trl takes
+	@uv pip install --quiet --no-deps --target build/trl-oldest "trl==$$(python -c 'from repro.trl.version import OLDEST; print(OLDEST)').*"
+	@exec env PYTHONPATH=build/trl-oldest pytest -m trl tests/test_trl_loss.py
 
 # Two workers. A file's tests stay together, and those of the whole pipeline come first (tests/conftest.py).
 PYTEST = pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -134,12 +134,18 @@ def test_arms_that_trl_refuses_are_those_that_profile_again():
 def test_another_trl_or_none_is_one_sentence(monkeypatch):
     from repro.trl.version import UnsupportedTRL, require_trl
 
-    for other in ("1.15.2", "2.0.0"):
+    for other in ("1.13.0", "2.0.0"):
         monkeypatch.setattr("repro.trl.version.version", lambda name, other=other: other)
-        with pytest.raises(UnsupportedTRL, match=rf"TRL {other} is installed, but .* of TRL 1\.16: `make extra"):
+        with pytest.raises(UnsupportedTRL, match=rf"TRL {other} is installed, but .* of TRL 1\.14 to 1\.16: `"):
             require_trl()
+    monkeypatch.setattr("repro.trl.version.version", lambda name: "1.14.2")
+    require_trl()
+    monkeypatch.setattr("repro.trl.version.version", lambda name: "1.15.0")
+    monkeypatch.setattr("repro.trl.version.find_spec", lambda name: None)
+    with pytest.raises(UnsupportedTRL, match=r"TRL 1\.15\.0 computes its loss with Triton alone, which is not"):
+        require_trl()
     monkeypatch.setattr("repro.trl.version.version", lambda name: "1.17.0")
-    with pytest.warns(UserWarning, match=r"tested with TRL 1\.16, and TRL 1\.17\.0 is installed"):
+    with pytest.warns(UserWarning, match=r"tested with TRL 1\.14 to 1\.16; 1\.17\.0 is installed"):
         require_trl()
     monkeypatch.setattr("repro.trl.version.version", lambda name: metadata.version("no-such-package"))
     with pytest.raises(UnsupportedTRL, match=r"^TRL is not installed: `make extra-trl` adds TRL 1\.16$"):
