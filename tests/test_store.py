@@ -374,16 +374,3 @@ def test_a_temporary_copy_of_dvcs_shares_the_store_of_its_project(tmp_path):
         env={**os.environ, "REPRO_ROOT": str(copy)},
     )
     assert done.stdout.strip() == str(tmp_path / "runs" / "here")
-
-
-@pytest.mark.verl
-def test_runs_made_on_a_ray_cluster_have_the_bits_of_those_made_here(place, monkeypatch, tmp_path):
-    settings = small().model_copy(update={"seeds": [0, 1]})
-    runs = training.asked(settings, ["grpo"], SHIPPED)
-    on_ray = make.made_ready(runs, say=lambda line: None, on_ray=True)
-    there = store.tables(on_ray.places.items(), ["steps", "evaluations"])
-    assert place == []  # none in this process
-    monkeypatch.setattr(paths, "HERE", tmp_path / "other")
-    here = training.train(settings, ["grpo"], policy=SHIPPED, say=lambda line: None)
-    for name, table in there.items():
-        pd.testing.assert_frame_equal(table, here[name], check_exact=True)

@@ -61,9 +61,6 @@ def main() -> int:
     make.add_argument(
         "--again", action="store_true", help="also those that git has: every run of the design, made here"
     )
-    make.add_argument(
-        "--ray", action="store_true", help="on the Ray cluster in RAY_ADDRESS, or on this machine's cores"
-    )
     make.add_argument("--any-cpu", action="store_true", help="also of seeds that another kind of CPU has begun")
     commands.add_parser("again").add_argument("panel")
     audit = commands.add_parser("audit", help="exit 1 if a run has other bits and ends outside its interval")
@@ -109,7 +106,7 @@ def _train(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 def _make(design: designs.Design, chosen: argparse.Namespace) -> int:
     of, _ = _cells(design, chosen)
-    of_panels.make(design, of, chosen.minutes, say, chosen.any_cpu, chosen.again, chosen.ray)
+    of_panels.make(design, of, chosen.minutes, say, chosen.any_cpu, chosen.again)
     return 0
 
 

@@ -29,33 +29,23 @@ START = {"samples": Size, "accuracy": Share, "response_tokens": Amount, "truncat
 
 
 def made_ready(
-    asked: Sequence[Asked],
-    need: Need = ANY,
-    say: Callable[[str], Any] = print,
-    watch: Watch | None = None,
-    on_ray: bool = False,
+    asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print, watch: Watch | None = None
 ) -> Found:
     """Where all of the runs are: what the store lacks is made, and stays there. A later call goes on where this one was
-    cut off; several processes may ask for the same runs at once. `on_ray`: made on a Ray cluster."""
+    cut off; several processes may ask for the same runs at once."""
     found = store.find(asked, need, say)
     while found.absent:
-        make(found.absent, say, watch, on_ray)
+        make(found.absent, say, watch)
         found = store.find(asked, need, say)
     return found
 
 
-def make(
-    asked: Sequence[Asked], say: Callable[[str], Any] = print, watch: Watch | None = None, on_ray: bool = False
-) -> None:
-    """Train these runs into this machine's layer, `engine.workers` at a time, or as many as a Ray cluster has cores."""
+def make(asked: Sequence[Asked], say: Callable[[str], Any] = print, watch: Watch | None = None) -> None:
+    """Train these runs into this machine's layer, `engine.workers` at a time."""
     runs = _runs(asked, say)
     for run in runs:
         checkpoints_of(run).reopen()  # one that has ended lacks what is needed of it now
-    if on_ray:
-        from repro.runs.on_ray import train_runs as train
-    else:
-        train = train_runs
-    train(runs, say, watch)
+    train_runs(runs, say, watch)
 
 
 def _runs(asked: Sequence[Asked], say: Callable[[str], Any]) -> list[Run]:

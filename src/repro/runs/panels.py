@@ -19,7 +19,7 @@ from repro.runs.design import Cell, Design, Panel, of_language_model, settings_o
 from repro.runs.key import Asked
 from repro.runs.make import made_ready
 from repro.runs.policies import policy_of
-from repro.runs.store import Found, Need
+from repro.runs.store import Need
 from repro.runs.temperatures import at_temperatures, of_base
 from repro.settings import SCHEDULING, WORDS, Settings
 from repro.stats import panels
@@ -63,12 +63,10 @@ def make(
     say: Callable = print,
     any_cpu: bool = False,
     again: bool = False,
-    on_ray: bool = False,
 ) -> int:
     """Make the runs of the cells that the store lacks, into this machine's layer, and return their number. A later call
     goes on where this one was cut off. `minutes`: no chunk of runs begins after as many. `any_cpu`: those that are left
-    to another kind of CPU too. `again`: also those that git has, unless this machine has made them. `on_ray`:
-    on the machines of a Ray cluster, all in one chunk."""
+    to another kind of CPU too. `again`: also those that git has, unless this machine has made them."""
     began, made = monotonic(), 0
     left = list(of) if again else list(missing(design, of, say))
     left = left if any_cpu or again else of_this_cpu(design, left, say)
@@ -76,12 +74,11 @@ def make(
     if again:
         absent = set(store.find(list(asked.values()), Need(here=True), say).absent)
         left = [cell for cell in left if asked[cell] in absent]
-    size = max(1, len(left)) if on_ray else CHUNK
-    for start in range(0, len(left), size):
+    for start in range(0, len(left), CHUNK):
         if minutes is not None and monotonic() - began > 60 * minutes:
             break
-        chunk = left[start : start + size]
-        ready(design, chunk, asked, say, again, on_ray)
+        chunk = left[start : start + CHUNK]
+        ready(design, chunk, asked, say, again)
         made += len(chunk)
         say(f"{made} of {len(left)} runs made, the last {chunk[-1].name}")
     return made
@@ -120,16 +117,13 @@ def ready(
     asked: Mapping[Cell, Asked],
     say: Callable = print,
     here: bool = False,
-    on_ray: bool = False,
-) -> Found:
-    """Where the runs of the cells are; those that the store lacks are made. A panel that repeats another, or is scored
-    at other temperatures, asks for runs of this machine, as all do where `here`."""
-    found = Found()
+) -> None:
+    """Make those of the cells' runs that the store lacks. A panel that repeats another, or is scored at other
+    temperatures, asks for runs of this machine, as all do where `here`."""
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
         entry, own = design.panels[panel], list(group)
         need = Need(snapshots=bool(entry.temperatures), here=here or entry.repeats is not None)
-        found.places |= made_ready([asked[cell] for cell in own], need, say, on_ray=on_ray).places
-    return found
+        made_ready([asked[cell] for cell in own], need, say)
 
 
 def missing(design: Design, of: Sequence[Cell], say: Callable = print) -> Iterator[Cell]:
