@@ -1,6 +1,5 @@
 """Hydra composes verl's defaults, our base config and the overrides; verl checks the result."""
 
-import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -8,29 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.errors import brief
 from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
-from repro.verl.run import ACTOR, ROLLOUT
+from repro.verl.composed import flat
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 FOLDER = CONFIGS / "verl"
 BASE = "repro_trainer"
-WHOLE = {  # the least of each; -1: never
-    **{f"data.{name}": 1 for name in ("train_batch_size", "max_prompt_length", "max_response_length")},
-    **{f"trainer.{name}": 1 for name in ("nnodes", "n_gpus_per_node", "total_epochs")},
-    **{f"trainer.{name}": -1 for name in ("save_freq", "test_freq")},
-    **{f"{ROLLOUT}.n": 1, f"{ROLLOUT}.val_kwargs.n": 1, f"{ACTOR}.ppo_mini_batch_size": 1},
-}
 KEY = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
-POSITIVE = {  # and the most of each
-    **{f"{ROLLOUT}.temperature": math.inf, f"{ACTOR}.optim.lr": math.inf},
-    **{f"{ROLLOUT}.top_p": 1.0, f"{ROLLOUT}.val_kwargs.top_p": 1.0},
-}
-
-
 OURS = {  # keys that the command line and the run's folder decide
     **{f"repro.{name}": f"--{name} names it" for name in ("arm", "seed", "output")},
     **{f"repro.{name}": "it is the run's own file" for name in ("settings", "profile")},
@@ -106,8 +92,6 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
             raise SettingsError(_refusal(error, overrides, defaults)) from error
     for entry in last:
         same_kind(entry, defaults, config)
-    if overrides:
-        check_numbers(config)
     return config
 
 
@@ -127,44 +111,15 @@ def _defaults(folder: Path) -> "DictConfig":
             ) from error
 
 
-def check_numbers(config: Any) -> None:
-    """SettingsError where a number without which no step can be made is none, or is out of bounds: verl would end in
-    an error of a process of Ray, or not at all."""
-    from omegaconf import OmegaConf
-
-    steps = "trainer.total_training_steps"  # null: as many as the data last for
-    given = {} if OmegaConf.select(config, steps) is None else {steps: 1}
-    for key, least in {**WHOLE, **given}.items():
-        value = OmegaConf.select(config, key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise SettingsError(f"{key}={brief(value)}: it should be a whole number from {least} on")
-    for key, most in POSITIVE.items():
-        value = OmegaConf.select(config, key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most or value == math.inf:
-            bound = "" if most == math.inf else f", and at most {most:g}"
-            raise SettingsError(f"{key}={brief(value)}: it should be a number above 0{bound}")
-
-
 def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig") -> str:
     """Which override Hydra does not take, and the nearest key that verl has."""
-    from omegaconf import OmegaConf
-
     message = " ".join(str(error).split())
     unknown = re.match(r"Could not override '([^']+)'", message)
     if not unknown:
         return f"{given}: {message}" if (given := getattr(error, "override", None)) else message
     key = unknown[1]
     given = next((entry for entry in overrides if entry.startswith(f"{key}=")), key)
-    section, name = "", key
-    for part in key.split(".")[:-1]:  # as deep as verl has sections
-        inner = OmegaConf.select(defaults, f"{section}.{part}".lstrip("."))
-        if not OmegaConf.is_dict(inner):
-            break
-        section, name = f"{section}.{part}".lstrip("."), name.partition(".")[2]
-    known = OmegaConf.select(defaults, section) if section else defaults
-    where = f"section {section} of verl's configuration" if section else "verl's configuration"
-    name = name.partition(".")[0]
-    return f"{given}: {where} has no {name!r}{nearest(name, list(known))}; +KEY=VALUE would add one"
+    return f"{given}: verl's configuration has no {key}{nearest(key, flat(defaults))}; +KEY=VALUE would add one"
 
 
 def same_kind(entry: str, defaults: "DictConfig", config: "DictConfig") -> None:

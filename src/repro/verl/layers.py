@@ -15,11 +15,11 @@ from repro.methods.method import Method
 from repro.paths import CONFIGS
 from repro.settings import Arm, Settings
 from repro.settings.text import read_mapping
-from repro.verl.compose import ACTOR, ROLLOUT, key_of, value_of
+from repro.verl.compose import key_of, value_of
 from repro.verl.loss import actor_settings
 from repro.verl.papers import arm_at, steps_at, with_group
 from repro.verl.presets import STUDY, Preset
-from repro.verl.run import SETTINGS
+from repro.verl.run import ACTOR, ROLLOUT, SETTINGS
 
 GROUP = f"{ROLLOUT}.n"
 PLAIN_GROUP = 8  # rollouts of a prompt, where neither preset nor plan has a number
@@ -61,7 +61,7 @@ def arm_of(asked: Asked, settings: Settings) -> Arm:
     """The arm, with the group size of the command line, else its own, else the preset's, and the paper's loss."""
     arm = settings.arm(asked.arm)
     given = [value_of(entry) for entry in asked.overrides if key_of(entry) == GROUP]
-    if given and is_whole(given[-1]) and given[-1] > 0:  # `compose` refuses others
+    if given and is_whole(given[-1]) and given[-1] > 0:  # the settings refuse others
         name, own = arm.plan
         others = {key: value for key, value in own.items() if key != "group_size"}
         arm = arm.model_copy(update={"plan": with_group((name, others), given[-1])})

@@ -23,14 +23,14 @@ from repro.settings import ON_VERL, Arm, Settings, SettingsError, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.fields import COLDEST
 from repro.verl import best, questions
-from repro.verl.compose import ACTOR, ROLLOUT, check, compose, refuse, template_of
+from repro.verl.compose import check, compose, refuse, template_of
 from repro.verl.composed import begun_with, flat, record, values
 from repro.verl.identity import identified, profiled
 from repro.verl.judged import OURS
 from repro.verl.layers import GROUP, Asked, arm_of, layered, written
 from repro.verl.papers import EVALUATION, PaperScale
 from repro.verl.profile import Sampling, source_of
-from repro.verl.run import PROFILE, SETTINGS, begun_alike, check_config
+from repro.verl.run import ACTOR, PROFILE, ROLLOUT, SETTINGS, begun_alike, check_config
 
 TEXT_AGENT = {"name": "repro_text", "_target_": "repro.verl.text_agent.TextAgentLoop"}
 INSTEAD = {  # keys whose files this module writes

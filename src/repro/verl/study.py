@@ -16,12 +16,12 @@ from repro.tasks.queries import make_pools
 from repro.tasks.tokenizer import encode
 from repro.verl import prepare as preparing
 from repro.verl import start
-from repro.verl.compose import ACTOR, ROLLOUT, refuse
+from repro.verl.compose import refuse
 from repro.verl.data import query_rows
 from repro.verl.layers import GROUP, Asked
 from repro.verl.prepare import Prepared, ask_plainly, composed, described, sound
 from repro.verl.presets import STUDY, find
-from repro.verl.run import SETTINGS, begun_alike, changed
+from repro.verl.run import ACTOR, ROLLOUT, SETTINGS, begun_alike, changed
 
 QUESTIONS = "the small policy's questions are those of params.yaml: task; your own go with --model and --data"
 IN_PARAMS = "the settings, the plan and the ledger read params.yaml: set {} there"
