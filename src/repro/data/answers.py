@@ -89,7 +89,7 @@ def boxed(response: str) -> str | None:
     the like stands between; "" if the last one is empty or cut off, None if there is none."""
     contents, before = [], len(response)
     while (start := max(response.rfind(r"\boxed", 0, before), response.rfind(r"\fbox", 0, before))) >= 0:
-        content, end = _content(response, BOX.match(response, start).end())
+        content, end = content_of(response, BOX.match(response, start).end())
         if contents and not (content and BETWEEN.fullmatch(response, end, before)):
             break
         if not content:
@@ -99,7 +99,7 @@ def boxed(response: str) -> str | None:
     return ", ".join(contents) if contents else None
 
 
-def _content(text: str, start: int) -> tuple[str, int]:
+def content_of(text: str, start: int) -> tuple[str, int]:
     """What is in the braces that open at `start`, or else the next word, and its end; "" if it is empty or cut off."""
     if text[start : start + 1] != "{":
         word = WORD.match(text, start)
@@ -125,7 +125,7 @@ def cleaned(answer: str) -> str:
     before = None
     while text != before:  # one wrapping may be within another; each pass but the last shortens it
         before = text
-        if text.startswith("{") and _content(text, 0)[1] == len(text):
+        if text.startswith("{") and content_of(text, 0)[1] == len(text):
             text = text[1:-1]
         for pattern, replacement in CLEAN:
             text = pattern.sub(replacement, text).strip()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from repro.data.answers import matchable
+from repro.data.answers import BOX, content_of, matchable
 from repro.errors import brief
 
 DAPO_BEFORE = (
@@ -16,7 +16,6 @@ DAPO_BEFORE = (
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
 )
 DAPO_AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
-BOX = r"\boxed"
 
 
 def plain(value: Any) -> str:
@@ -45,16 +44,8 @@ def undollared(value: Any) -> str:
 def boxed(solution: Any) -> str:
     r"""The content of the last `\boxed{…}`, braces balanced; the whole text if there is none or it is not closed."""
     text = plain(solution)
-    start = text.rfind(BOX)
-    opening = text.find("{", start) if start >= 0 else -1
-    if opening < 0:
-        return text
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += (text[position] == "{") - (text[position] == "}")
-        if depth == 0:
-            return text[opening + 1 : position].strip()
-    return text
+    boxes = [*BOX.finditer(text)]
+    return (content_of(text, boxes[-1].end())[0] if boxes else "").strip() or text
 
 
 def whole_number(solution: Any) -> str:

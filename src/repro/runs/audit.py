@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from repro import paths
 from repro.protocol.log import Log
@@ -15,6 +14,7 @@ from repro.runs.design import Cell, Design, cells, of_language_model
 from repro.runs.make import make
 from repro.runs.panels import TABLES, asked_of
 from repro.stats import panels
+from repro.stats.intervals import predicted
 
 CONFIDENCE = 0.95
 
@@ -64,12 +64,10 @@ def _final(panel: str) -> pd.Series:
 
 
 def prediction(cell: Cell) -> tuple[float, float]:
-    """Of one more run: mean ± t · s · √(1 + 1/n) over the other seeds."""
+    """Of one more run, from the other seeds of its arm."""
     start = cell.name.rsplit("/", 1)[0] + "/"
     final = _final(cell.panel)
     others = final[final.index.str.startswith(start) & (final.index != cell.name)]
-    n = len(others)
-    if n < 3:
+    if len(others) < 3:
         return float("nan"), float("nan")
-    half = t.ppf((1 + CONFIDENCE) / 2, n - 1) * others.std(ddof=1) * np.sqrt(1 + 1 / n)
-    return float(others.mean() - half), float(others.mean() + half)
+    return tuple(map(float, predicted(others.to_numpy(), 1, CONFIDENCE)[1:]))

@@ -14,13 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from repro import paths
+from repro.engine.snapshots import Checkpoint, load_checkpoint
 from repro.engine.workers import map_in_workers
 from repro.files import read_parquet, write_parquet, write_text
 from repro.protocol.profile import hash_policy
@@ -28,18 +28,6 @@ from repro.protocol.streams import stream_seed
 from repro.settings import Settings
 
 DONE = "done"  # an empty file next to a finished run's tables
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A policy that a run on verl has saved: where, after how many steps, and how to evaluate it."""
-
-    arm: str
-    seed: int
-    step: int
-    folder: Path
-    samples: int
-    settings: Settings
 
 
 def train_kept(settings: Settings, policy: Path, output: Path | None, say: Callable[[str], None] = print) -> None:
@@ -143,35 +131,32 @@ def evaluations_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -
             for step in steps:
                 place = _place(folder, arm, seed) / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
                 samples = settings.evaluation.final_samples if step == last else settings.evaluation.samples
-                snapshots.append(Snapshot(arm, seed, step, place, samples, settings))
+                snapshots.append((Checkpoint(arm, seed, step, place, None, settings), samples))
     return pd.DataFrame(map_in_workers(_evaluate, snapshots, settings.engine.workers))
 
 
-def _evaluate(snapshot: Snapshot) -> dict[str, Any]:
+def _evaluate(saved: tuple[Checkpoint, int]) -> dict[str, Any]:
+    """A policy that verl has saved, with so many samples of a query."""
     from repro.engine.evaluate import evaluate, summary
-    from repro.policy.model import load_policy
     from repro.tasks.queries import make_pools
 
-    settings = snapshot.settings
-    if not snapshot.folder.exists():
+    checkpoint, samples = saved
+    settings, known = checkpoint.settings, {name: getattr(checkpoint, name) for name in ("arm", "seed", "step")}
+    if not checkpoint.policy.exists():
         raise RuntimeError(
-            f"parity: the run of {snapshot.arm} with seed {snapshot.seed} on verl left no policy after step "
-            f"{snapshot.step}: it diverged; take other parity.arms or parity.seeds"
+            f"parity: the run of {checkpoint.arm} with seed {checkpoint.seed} on verl left no policy after step "
+            f"{checkpoint.step}: it diverged; take other parity.arms or parity.seeds"
         )
-    model, tokenizer = load_policy(snapshot.folder)
-    queries = make_pools(settings.task, pretraining=False).evaluation
     outcome = evaluate(
-        model,
-        tokenizer,
-        queries,
-        samples=snapshot.samples,
+        *load_checkpoint(checkpoint),
+        make_pools(settings.task, pretraining=False).evaluation,
+        samples=samples,
         batch_rollouts=settings.evaluation.batch_rollouts,
         max_new_tokens=settings.engine.max_new_tokens,
         temperature=settings.evaluation.temperature,
-        seed=stream_seed(snapshot.seed, snapshot.step, "evaluate"),
+        seed=stream_seed(checkpoint.seed, checkpoint.step, "evaluate"),
     )
-    known = {"arm": snapshot.arm, "seed": snapshot.seed, "step": snapshot.step}
-    return known | summary(outcome, snapshot.samples)
+    return known | summary(outcome, samples)
 
 
 def steps_on_verl(arms: Sequence[str], settings: Settings, folder: Path) -> pd.DataFrame:
