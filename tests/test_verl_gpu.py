@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from repro.verl import gpu_check, ready
-from repro.verl.gpu_check import held, main, rewind, run, shown, steps
+from repro.verl.gpu_check import held, main, rewind, run, steps
 
 GRPO = {
     "training/global_step": 1,
@@ -97,9 +97,3 @@ def test_the_whole_path_holds_on_this_gpu(tmp_path):
     command = [sys.executable, "-m", "repro.verl.gpu_check", "--model", model, "--output", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2400)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-
-
-def test_the_table_says_yes_and_no():
-    import pandas as pd
-
-    assert shown(pd.DataFrame({"held": [True, False]}))["held"].tolist() == ["yes", "NO"]

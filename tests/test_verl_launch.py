@@ -154,9 +154,6 @@ def test_what_is_missing_is_named_before_anything_is_loaded(tmp_path, monkeypatc
     assert "lacks dapo-math-17k.parquet, aime-1983-2024.parquet" in told
     assert "`python -m repro.data prepare dapo-math-17k aime-1983-2024 amc23 math500 gsm8k --out" in told
     assert "--keep-evaluated" in told and "--prompt plain" in told
-    with pytest.raises(NotReady, match=r"no-such-folder is not available"):
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        ready.local_model("no-one/no-such-folder")
 
 
 @pytest.mark.verl  # for ray
@@ -246,7 +243,7 @@ def test_one_call_profiles_plans_and_starts_verl_with_what_the_preset_says(tmp_p
     monkeypatch.setattr(ready, "gpus_here", lambda: 1)
     monkeypatch.setattr("repro.verl.judged.VERIFIERS", 1)
     monkeypatch.setattr(ready, "GPU_PACKAGES", ())
-    monkeypatch.setattr(ready, "local_model", lambda name: fetch("tiny"))
+    monkeypatch.setattr(launch, "fetch", lambda name: fetch("tiny"))
     monkeypatch.setattr(launch, "_require_model", lambda run, tokenizer: None)  # the tiny model's limit is lower
     monkeypatch.setattr(launch, "why_not_vllm", lambda: "it is not asked here")
 
@@ -327,7 +324,6 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
     no_answer = "no Ray dashboard answers at http://127.0.0.1:9" if verl else "verl is not installed"
     for script, arguments, sentence in (
         ("run", [], "which arm"),
-        ("ray_submit", ["--preset", NAME, "--arm", "grpoo"], "did you mean 'grpo'"),
         ("ray_submit", ["--preset", NAME, "--arm", "grpo"], no_answer),
         ("slurm", ["--preset", NAME, "--arm", "grpo"], f"{tmp_path} is not the root"),
     ):
@@ -336,16 +332,8 @@ def test_launch_scripts_find_their_repository_from_anywhere(tmp_path):
         assert (done.returncode, done.stderr.count("\n")) == (1, 1) and sentence in done.stderr, done.stderr
     here = {name: value for name, value in os.environ.items() if name not in ("REPRO_ROOT", "RAY_ADDRESS")}
     here |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
-    command = [
-        str(paths.ROOT / "configs/launch/run.sh"),
-        "--preset",
-        NAME,
-        "--arm",
-        "grpo",
-        "--seed",
-        "1",
-        "trainer.save_freq=5",
-    ]
+    words = ["--preset", NAME, "--arm", "grpo", "--seed", "1", "trainer.save_freq=5"]
+    command = [str(paths.ROOT / "configs/launch/run.sh"), *words]
     done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     lacks = f"{NAME} needs GPUs" if verl else "verl is not installed"

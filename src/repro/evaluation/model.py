@@ -24,10 +24,7 @@ def model_folder(source: str, dtype: str) -> Path:
         if not _has_weights(given):
             raise ModelMissing(_remedy(given))
         return given
-    try:
-        return fetch(source, dtype)
-    except ModelMissing as error:  # its message names a setting that does not apply here
-        raise ModelMissing(str(error).removeprefix("language_model.source: ")) from error
+    return fetch(source, dtype)
 
 
 def _has_weights(folder: Path) -> bool:

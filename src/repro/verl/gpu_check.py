@@ -216,12 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NO_GPU
     os.environ.pop("RAY_ADDRESS", None)  # the check is of this machine
     table = check(chosen.model, chosen.output.resolve(), 60 * chosen.minutes)
-    print(markdown(shown(table)), end="")
+    print(markdown(table.assign(held=table["held"].map({True: "yes", False: "NO"}))), end="")
     return 0 if table["held"].all() else 1
-
-
-def shown(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(held=table["held"].map({True: "yes", False: "NO"}))
 
 
 if __name__ == "__main__":

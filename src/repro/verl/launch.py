@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from repro.engine.backends import why_not_vllm
-from repro.engine.backends.load import SMOLLM2, TINY
+from repro.engine.backends.load import SMOLLM2, TINY, fetch
 from repro.evaluation.model import file_of, longest_of, require_known, stops_of, tokenizer_of
 from repro.protocol.profile import Profile
 from repro.settings import Settings, SettingsError
@@ -79,7 +79,7 @@ def _asked(chosen: argparse.Namespace, preset: Preset, model: str, cpu: bool) ->
     data, sets = _data(chosen, preset)
     if sets and not chosen.check:
         ready.require_data(sets, Path(data))
-    here = (_on_disk(model) or model) if chosen.check else str(ready.local_model(model))
+    here = (_on_disk(model) or model) if chosen.check else str(fetch(model))
     output = (chosen.output or preset.runs).resolve() / chosen.arm / f"seed-{chosen.seed}"
     return Asked(
         arm=chosen.arm,
@@ -121,7 +121,7 @@ def _profile_folder(chosen: argparse.Namespace, output: Path, data: str, sets: l
 def _on_disk(model: str) -> str | None:
     """The folder of a model, None of one that is to be downloaded first, which `--check` does not."""
     if Path(model).is_dir() or model in (SMOLLM2, TINY):
-        return str(ready.local_model(model))
+        return str(fetch(model))
     cached = file_of(model, "config.json")
     return str(cached.parent) if cached else None
 

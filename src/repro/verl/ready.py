@@ -144,16 +144,3 @@ def loggers_of(config: Any) -> None:
     for name, value in variables.items():
         value = os.environ.get(name, value)
         OmegaConf.update(config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", value, force_add=True)
-
-
-def local_model(name: str) -> Path:
-    """The folder of a model by its hub id, fetched if need be, or by its path; NotReady where it is not available."""
-    from repro.engine.backends.load import ModelMissing, fetch
-
-    try:
-        return fetch(name)
-    except ModelMissing as error:
-        raise NotReady(
-            f"the model {name} is not available ({error.__cause__ or 'it is no model folder'}): fetch it where there "
-            "is a network, and name its folder: actor_rollout_ref.model.path=FOLDER"
-        ) from error

@@ -38,7 +38,7 @@ def fetch(source: str, dtype: str = "float32", cache: Path = BUILD / "language_m
         return _cached(cache / f"{SMOLLM2}-{versions}-{dtype}", lambda: convert(gguf, dtype))
     if Path(source).is_dir():
         if not (Path(source) / "config.json").exists():
-            raise ModelMissing(f"language_model.source: the folder {source} holds no config.json: save a model there")
+            raise ModelMissing(f"the folder {source} holds no config.json: save a model there")
         return Path(source)
     return _download(source)
 
@@ -150,6 +150,6 @@ def _download(source: str) -> Path:
         )
     except Exception as error:  # from the hub's client: no network, no such model, no permission, no valid id
         raise ModelMissing(
-            f"language_model.source: {source!r} is neither a folder here nor a hub model that this machine can reach "
+            f"the model {source!r} is neither a folder here nor a hub model that this machine can reach "
             f"({type(error).__name__}): give {SMOLLM2!r}, a folder written by save_pretrained, or a reachable hub id"
         ) from error
