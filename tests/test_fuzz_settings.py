@@ -1,6 +1,6 @@
 """Broken settings: whatever stands in params.yaml, it is refused in one sentence, or every arm builds and makes a step.
 
-Some hundred cases by default, other ones each time `make fuzz` makes thousands (REPRO_FUZZ).
+A hundred cases by default, other ones each time `make fuzz` makes thousands (REPRO_FUZZ).
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from repro.settings import Arm, SettingsError, load, parse
 from repro.settings.schema import Engine
 from repro.settings.text import read_mapping
 
-CASES = int(os.environ.get("REPRO_FUZZ", "200"))
+CASES = int(os.environ.get("REPRO_FUZZ", "100"))
 PATIENCE = 20.0  # seconds of CPU time for a case
 MANY = runs(
     max_examples=CASES,

@@ -75,28 +75,18 @@ def kill(number: int, at: int, wait: float, *folders: Path) -> tuple[list[int], 
         return begun, process.wait(), process.stderr.read()
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory) -> Path:
+def test_a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_same_tables(tmp_path):
+    """Killed at a step's beginning, then terminated within one."""
     torch.manual_seed(0)
     model = build_qwen2(hidden=16, layers=1, heads=2, max_length=64)
     with torch.no_grad():
         model.model.embed_tokens.weight.mul_(8.0)  # a policy with opinions, so that some answers are even right
-    folder = tmp_path_factory.mktemp("policy") / "model"
-    save_policy(model, build_tokenizer(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(policy, tmp_path_factory) -> dict:
-    """The tables of the same run, left alone in this process."""
-    run = run_in(tmp_path_factory.mktemp("alone") / "run", policy)
-    return comparable(train_one(run, checkpoints_of(run), lambda *_: None))
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_same_tables(number, alone, policy, tmp_path):
+    policy = tmp_path / "policy"
+    save_policy(model, build_tokenizer(), policy)
+    whole = run_in(tmp_path / "alone", policy)
+    alone = comparable(train_one(whole, checkpoints_of(whole), lambda *_: None))
     run, first = run_in(tmp_path / "run", policy), 0
-    for at, wait in ((4, 0.0), (10, 0.03)):
+    for number, at, wait in ((signal.SIGKILL, 4, 0.0), (signal.SIGTERM, 10, 0.03)):
         begun, status, said = kill(number, at, wait, run.folder, policy)
         assert begun[:1] == [first] and begun[-1] in (at, at + 1), said
         assert checkpoints_of(run).finished() is None

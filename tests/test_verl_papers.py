@@ -288,15 +288,6 @@ def test_what_the_command_line_says_reaches_the_plan_and_the_settings(tmp_path):
 
 
 @pytest.mark.verl
-def test_losses_are_registered_in_verl():
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-
-    for arm in ("grpo", "gspo", "cispo"):
-        mode = told("paper-qwen3-8b", arm)["actor_rollout_ref.actor.policy_loss.loss_mode"]
-        assert callable(get_policy_loss_fn(mode))
-
-
-@pytest.mark.verl
 def test_a_run_is_resumed_with_the_configuration_that_it_was_begun_with(tmp_path):
     def config(*overrides: str):
         return prepare(asked("paper-qwen3-8b", "grpo", *overrides), SETTINGS).config
