@@ -147,7 +147,7 @@ def test_what_cannot_be_evaluated_is_one_sentence(run, tmp_path):
     write_text(yaml.safe_dump({**config, "data": {"val_files": ["evaluation.parquet"]}}), run / "verl.yaml")
     assert "the queries of the small policy" in said()
     write_text("data: [", run / "verl.yaml")
-    assert "verl.yaml cannot be read (" in said()
+    assert "verl.yaml is not valid YAML" in said()
     with pytest.raises(SettingsError, match="holds no run with a verl"):
         main(["--evaluate", str(tmp_path)])
     with pytest.raises(SettingsError, match="--samples goes with --evaluate"):

@@ -14,10 +14,9 @@ pytest.importorskip("tensordict", reason="verl is not installed here: `make extr
 
 from omegaconf import OmegaConf, open_dict
 
-from repro.arms import build
 from repro.errors import Refused
 from repro.methods.rollouts import Rollouts
-from repro.settings import Arm, SettingsError
+from repro.settings import SettingsError
 from repro.verl import best
 from repro.verl.data import SIZE
 from repro.verl.record import Record
@@ -257,24 +256,3 @@ def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):
     assert trainer._measured(of_step)["arm/drawn"] == 0.0
     renamed = modules.trainer._for_verl([{"mfu": 0.4, "loss": 1.0}, {"mfu": 0.6, "loss": 3.0}])
     assert renamed == {"perf/mfu/actor": 0.5, "actor/loss": 2.0}
-
-
-def test_a_configuration_that_does_something_else_than_the_arm_is_refused():
-    from repro.verl.compose import compose
-    from repro.verl.layers import written
-    from repro.verl.loss import actor_settings
-    from repro.verl.run import check_config
-
-    method = build("d3s", Arm(title="t", about="", group="g", samplers=["d3s"], aggregation="token-mean"))
-    said = {f"actor_rollout_ref.actor.{key}": value for key, value in actor_settings(method, 32).items()}
-    said |= {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.use_dynamic_bsz": True}
-    said["data.max_response_length"] = 32
-    check_config(compose([*written(said), "actor_rollout_ref.actor.clip_ratio_c=3.0"]), method)
-    for override in (
-        "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
-        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum",
-        "actor_rollout_ref.actor.clip_ratio_high=0.9",
-        "algorithm.rollout_correction.bypass_mode=true",
-    ):
-        with pytest.raises(SettingsError, match=override.partition("=")[0]):
-            check_config(compose([*written(said), override]), method)

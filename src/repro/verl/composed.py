@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from repro.files import write_text
 from repro.settings import SettingsError
+from repro.settings.text import read_mapping
 
 FILE = "verl.yaml"
 # Where it runs, how fast, what it prints and keeps. Numbers of processes only regroup sums. Of files of data and of the
@@ -61,20 +60,7 @@ def record(config: Any, folder: Path) -> None:
 def recorded(folder: Path) -> dict[str, Any] | None:
     """The configuration that was recorded in a run's folder; None without one."""
     path = folder / FILE
-    if not path.exists():
-        return None
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise TypeError("it is no mapping")
-    except Exception as error:  # of YAML, or of what was cut
-        raise _unreadable(folder, error) from error
-    return config
-
-
-def _unreadable(folder: Path, error: Exception) -> SettingsError:
-    why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return SettingsError(f"{folder / FILE} cannot be read ({why}): restore it, or remove the folder to start over")
+    return read_mapping(path) if path.exists() else None
 
 
 def differences(config: Any, folder: Path) -> list[str]:
@@ -83,11 +69,7 @@ def differences(config: Any, folder: Path) -> list[str]:
 
     if (before := recorded(folder)) is None:
         return []
-    try:
-        before = values(OmegaConf.create(before))
-    except Exception as error:  # of what was cut
-        raise _unreadable(folder, error) from error
-    now = values(config)
+    before, now = values(OmegaConf.create(before)), values(config)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return [f"{HASHES.get(key, key)}: {before.get(key)} → {now.get(key)}" for key in keys]
 

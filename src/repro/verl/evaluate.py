@@ -32,7 +32,7 @@ Rows = Sequence[Mapping[str, Any]]
 def main(arguments: list[str]) -> None:
     """The command line."""
     ours = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    ours.add_argument("--reward", type=_reward)
+    ours.add_argument("--reward", type=json.loads)
     mine, others = ours.parse_known_args(arguments)
     chosen = parse(others)
     if len(chosen.data) > 1:
@@ -48,16 +48,6 @@ def main(arguments: list[str]) -> None:
     with judge(mine.reward) as correct:
         row_of = {question.id: row for question, row in zip(questions, rows, strict=True)}
         run(chosen, folder, tokenizer, sets, by_row(correct, row_of), reward=mine.reward, rows=hash_rows(rows))
-
-
-def _reward(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("path", "name")):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no JSON object with `path` and `name`, as verl's")
-    return value
 
 
 def read_rows(path: Path) -> tuple[Rows, list[Question]]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pandas as pd
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from repro.files import Unreadable
 from repro.paths import CONFIGS
 from repro.settings import ON_VERL, Arm, Settings
 from repro.settings.fields import Count, NonNegative, Positive, Section, Share
@@ -181,16 +180,9 @@ class Paper(Section):
 
 
 def read(path: Path) -> tuple[Paper, list[PaperScale]]:
-    """A paper's table and its scales; Unreadable, in one sentence, if the file is cut or no such table."""
-    try:
-        paper = Paper.model_validate(read_mapping(path))
-        return paper, paper.build()
-    except (ValidationError, TypeError) as error:  # the latter where what should be merged is no mapping
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        why = " ".join([*map(str, first["loc"]), first["msg"]])
-        raise Unreadable(
-            f"{path} holds no scales of a paper ({why}): restore the file, as with `git checkout`"
-        ) from None
+    """A paper's table and its scales."""
+    paper = Paper.model_validate(read_mapping(path))
+    return paper, paper.build()
 
 
 _READ = {path.stem: read(path) for path in FILES}

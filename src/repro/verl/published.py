@@ -6,7 +6,6 @@ years), its sampled rows are read in the order p, p^β, whose β we do not have:
 D³S's tables 1, 2, 6 and 7: pass@1, 8 and 16 of 32; its MATH is math500. What two tables print, the first is taken.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from repro.data.sources import SOURCES
-from repro.files import Unreadable
+from repro.files import read_json
 from repro.paths import CONFIGS
 from repro.settings import SettingsError
 from repro.stats import tables
@@ -69,10 +68,7 @@ def of_trl(folder: Path) -> pd.DataFrame | None:
     if not states:
         return None
     path = max(states, key=lambda state: (state.parent == folder, state.stat().st_mtime))
-    try:
-        entries = json.loads(path.read_text())["log_history"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Unreadable(f"{path} is no state of a trainer: restore it, or name another folder") from error
+    entries = read_json(path, "name another folder", ["log_history"])["log_history"]
     rows = []
     for entry in (entry for entry in entries if "eval_reward" in entry):
         names = [match[1] for key in entry if (match := re.fullmatch(r"eval_(.+)_runtime", key))]
