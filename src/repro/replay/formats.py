@@ -88,8 +88,11 @@ def table(record: Record) -> Iterator[Rollout]:
     group = record["group"]
     lengths = [_whole(record.get(name)) for name in ("prompt_tokens", "response_tokens")]
     texts = [words(record.get(name)) for name in ("prompt", "response")]
-    rewards, query = {"reward": record["reward"]}, record.get("query", group)
-    yield Rollout(_whole(record.get("step")), group, query, rewards, *texts, *lengths, record.get("truncated"))
+    rewards, query, cut = {"reward": record["reward"]}, record.get("query", group), record.get("truncated")
+    cut = None if cut is None or cut != cut else cut
+    if cut not in (None, True, False):
+        raise ValueError("has a `truncated` that is neither true nor false")
+    yield Rollout(_whole(record.get("step")), group, query, rewards, *texts, *lengths, cut and bool(cut))
 
 
 # Title, the keys by which records are known, and the rollouts of one.
@@ -120,4 +123,7 @@ def _numbers(record: Record, without: set[str]) -> dict[str, float | None]:
 
 
 def _whole(value: Any) -> int | None:
-    return None if value is None or value != value else int(value)
+    try:
+        return None if value is None or value != value else int(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError("has a step or a length that is no whole number") from None

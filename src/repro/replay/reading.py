@@ -3,19 +3,17 @@
 A row that cannot be used is counted under a reason, with the place of the first; it costs no other row.
 """
 
-import json
-import pickle
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from repro.errors import Refused, brief
+from repro.errors import Refused
+from repro.replay.files import BATCH, BLOCK, TOLD, Block, NoRollouts, Placed, files_of, of_frames, records_of
+from repro.replay.files import without_texts as short_of
 from repro.replay.formats import FORMATS, Rollout
 from repro.replay.lengths import Lengths
 from repro.replay.words import say
@@ -23,12 +21,7 @@ from repro.replay.words import say
 TABLE = "step, group, reward, prompt_tokens, response_tokens"  # the columns of a table of one's own
 WHOLE = dict.fromkeys(("step", "group", "query", "prompt_tokens", "response_tokens"), "int32")
 TYPES = {**WHOLE, "reward": "float64", "truncated": "boolean", "response": "string[pyarrow]"}
-BATCH = 1024  # rows of a table that are in memory at once
-Placed = tuple[str, Any]  # where a record stands, and the record; None where it cannot be parsed
-
-
-class NoRollouts(Refused, ValueError):
-    """One sentence: what was read, and why no rollout came of it."""
+WIDE = 2**31  # what steps and lengths stay below
 
 
 @dataclass(frozen=True)
@@ -63,72 +56,10 @@ def read(
     renamed = {own: name for name, own in (columns or {}).items()}
     reader = _Reader(Lengths(tokenizer), dict(rewards or {}), renamed, whole)
     if isinstance(source, pd.DataFrame):
-        return reader.dump(_placed("table", source.to_dict("records")))
-    return reader.dump(chain.from_iterable(map(_records, files_of(Path(source)))))
-
-
-def files_of(source: Path) -> list[Path]:
-    """The files to read, numbers in their names in order. Of prime-rl's folders `all` stands for `effective`;
-    evaluations are left out. NoRollouts where there is none."""
-    found = [path for path in source.rglob("*") if path.suffix in READERS and not path.stem.endswith("_metadata")]
-    twice = {"eval", "effective"} if any("all" in path.parts for path in found) else {"eval"}
-    found = [path for path in found if not twice & set(path.relative_to(source).parts)]
-    if not found and not source.is_file():
-        raise NoRollouts(f"{source}: no file of rollouts; {', '.join(READERS)} are read")
-    return sorted(found or [source], key=lambda path: re.sub(r"\d+", lambda number: number[0].zfill(12), str(path)))
-
-
-def _records(path: Path) -> Iterator[Placed]:
-    """NoRollouts where the file cannot be read as a whole."""
-    try:
-        yield from READERS.get(path.suffix, _of_lines)(path)
-    except (ValueError, EOFError, KeyError, RuntimeError) as error:
-        raise NoRollouts(f"{path}: {brief(str(error), 160)}; mend the file, or leave it out") from None
-
-
-def _of_lines(path: Path) -> Iterator[Placed]:
-    name = path.name
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    found = json.loads(line)
-                except ValueError:
-                    found = None
-                yield f"{name}:{number}", found
-
-
-def _of_parquet(path: Path) -> Iterator[Placed]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        yield from _placed(path.name, chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(BATCH)))
-
-
-def _of_csv(path: Path) -> Iterator[Placed]:
-    with pd.read_csv(path, chunksize=BATCH) as parts:
-        yield from _placed(path.name, chain.from_iterable(part.to_dict("records") for part in parts))
-
-
-def _of_pt(path: Path) -> Iterator[Placed]:
-    """slime's, a step each: numbers, text, lists and arrays alone are loaded, so that no code of the file runs."""
-    import torch
-
-    kinds = [type(np.dtype(kind)) for kind in "?bBhHiIlLefd"]
-    try:
-        with torch.serialization.safe_globals([np.ndarray, np.dtype, np._core.multiarray._reconstruct, *kinds]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise ValueError("it holds more than numbers, text, lists and arrays, and is not loaded") from None
-    step = content["rollout_id"]
-    yield from _placed(path.name, ({"rollout_id": step, **sample} for sample in content["samples"]))
-
-
-def _placed(name: str, records: Iterable[Any]) -> Iterator[Placed]:
-    return ((f"{name}, row {number}", record) for number, record in enumerate(records, 1))
-
-
-READERS = {".jsonl": _of_lines, ".parquet": _of_parquet, ".csv": _of_csv, ".pt": _of_pt}
+        size = BLOCK if (short := short_of(source, renamed)) else BATCH
+        parts = (source.iloc[start : start + size] for start in range(0, len(source), size))
+        return reader.dump(of_frames("table", parts, short))
+    return reader.dump(record for path in files_of(Path(source)) for record in records_of(path, renamed))
 
 
 class _Reader:
@@ -142,22 +73,73 @@ class _Reader:
         self.rewards: dict[str, None] = {}
         self.numbers: dict[int, int] = {}  # of groups and queries
         self.bad: dict[str, tuple[int, str]] = {}
+        self.unread: dict[str, str] = {}  # {file: why it could not be read to its end}
 
-    def dump(self, records: Iterable[Placed]) -> Dump:
-        parts, rows = [], []
-        for place, record in records:
-            rows += self._rows(place, record)
-            if len(rows) > BATCH:  # numbers take a tenth of the memory in arrays
-                parts, rows = [*parts, pd.DataFrame(rows).astype(TYPES)], []
-        parts += [pd.DataFrame(rows).astype(TYPES)] if rows else []
+    def dump(self, records: Iterable[Placed | Block]) -> Dump:
+        parts = [*self._frames(records)]
         left_out = [say("bad", rows=count, reason=why, place=place) for why, (count, place) in self.bad.items()]
+        left_out += [say("unread", place=place, reason=why) for place, why in self.unread.items()]
         if not parts:
             told = " ".join(left_out) or "There is no row."
             raise NoRollouts(f"no rollout was read. {told} A table needs {TABLE}; --columns gives their names")
+        self.numbers.clear()
         whole = pd.concat(parts, ignore_index=True)
         several = [say("rewards", names=", ".join(self.rewards))] * (len(self.rewards) > 1 and not self.weights)
-        notes = [*several, *map(say, self.formats), *self.lengths.notes(), *_of_groups(whole), *left_out]
+        mixed = [say("mixed", formats=" and ".join(self.formats))] * (len(self.formats) > 1)
+        of_formats = [*mixed, *several, *map(say, self.formats)]
+        notes = [*of_formats, *self.lengths.notes(), *_of_groups(whole), *left_out]
         return Dump(whole, list(self.formats), self.bad, list(filter(None, notes)), self.whole)
+
+    def _frames(self, records: Iterable[Placed | Block]) -> Iterator[pd.DataFrame]:
+        """The rows in order, in parts: numbers take a tenth of the memory in arrays."""
+        rows: list[dict[str, Any]] = []
+        for record in records:
+            if isinstance(record, Block):
+                if rows:
+                    yield _typed(rows)
+                    rows = []
+                if len(own := self._of_block(record)):
+                    yield own
+            elif isinstance(record[1], Refused):
+                self.unread[record[0]] = str(record[1])
+            else:
+                rows += self._rows(*record)
+                if len(rows) > BATCH:
+                    yield _typed(rows)
+                    rows = []
+        if rows:
+            yield _typed(rows)
+
+    def _of_block(self, block: Block) -> pd.DataFrame:
+        """Its rows: those that lack nothing at once, the others one by one."""
+        frame = block.frame.rename(columns=self.renamed).reset_index(drop=True)
+        numbers = frame.filter(["step", *TOLD]).apply(pd.to_numeric, errors="coerce").astype(float)
+        weight = self.weights.get("reward", np.nan) if self.weights else 1.0
+        rows = numbers.assign(reward=weight * numbers["reward"], response="", truncated=pd.NA)
+        if "truncated" in frame:
+            rows["truncated"] = frame["truncated"].map({True: True, False: False})
+        whole = numbers.drop(columns="reward")
+        plain = np.isfinite(rows["reward"]) & (whole.abs() < WIDE).all(axis=1) & frame["group"].notna()
+        plain &= (numbers[[*TOLD[1:]]] >= 1).all(axis=1)
+        plain &= rows["truncated"].notna() | frame.get("truncated", rows["truncated"]).isna()
+        if any(self.count <= row < self.count + len(frame) for row in self.wanted):
+            plain[:] = False
+        rows, kept = rows[plain].assign(step=lambda rows: rows.get("step", 0)), frame[plain]
+        for name, step_N in (("group", rows["step"].to_numpy(int)), ("query", None)):
+            rows[name] = self._numbered(step_N, kept.get(name, kept["group"]))
+        if len(rows):
+            self.count, self.formats["table"], self.rewards["reward"] = self.count + len(rows), None, None
+        rest = np.flatnonzero(~plain)
+        found = [
+            (row, own)
+            for row, placed in zip(rest.tolist(), block.placed(rest.tolist()), strict=True)
+            for own in self._rows(*placed)
+        ]
+        rows = rows.astype(TYPES)[[*TYPES]]
+        if not found:
+            return rows
+        places, others = zip(*found, strict=True)
+        return pd.concat([rows, _typed([*others], [*places])]).sort_index()
 
     def _rows(self, place: str, record: Any) -> list[dict[str, Any]]:
         """The rollouts of a record; none, and a reason counted, where it cannot be used."""
@@ -175,7 +157,7 @@ class _Reader:
             self.whole |= {number: rollout for number, (rollout, _) in numbered if number in self.wanted}
             self.count += len(read)
             return [row for _, row in read]
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else str(error)[:160]
             self.bad[why] = (self.bad.get(why, (0, ""))[0] + 1, self.bad.get(why, (0, place))[1])
             return []
@@ -185,6 +167,8 @@ class _Reader:
         if rollout.group is None or rollout.group != rollout.group or (rollout.response_tokens or 0) < 1:
             raise ValueError("has no group, or no response")
         step, said = rollout.step or 0, rollout.response
+        if max(abs(step), rollout.prompt_tokens or 0, rollout.response_tokens or 0) >= WIDE:
+            raise ValueError("has a step or a length beyond 2³¹")
         return {
             "step": step,
             "group": self._number(step, rollout.group),
@@ -199,23 +183,40 @@ class _Reader:
     def _number(self, step: int | None, name: Any) -> int:
         return self.numbers.setdefault(hash((step, name)), len(self.numbers))
 
+    def _numbered(self, step_N: np.ndarray | None, names: pd.Series) -> np.ndarray:
+        """The same of many, each pair looked up once."""
+        name_N, names_U = pd.factorize(names)
+        pair_N, pair_U = pd.factorize(name_N + (0 if step_N is None else step_N * len(names_U)))
+        steps_U, places_U = np.divmod(pair_U, max(1, len(names_U)))
+        names_of, steps = names_U.tolist(), [None] * len(pair_U) if step_N is None else steps_U.tolist()
+        number_U = [self._number(step, names_of[place]) for step, place in zip(steps, places_U.tolist(), strict=True)]
+        return np.array(number_U, int)[pair_N]
+
     def _reward(self, rewards: Mapping[str, Any]) -> float:
         """Σ weight · reward of those that count and are given."""
         self.rewards |= dict.fromkeys(rewards)
         counted = self.weights or ({"score": 1.0} if "score" in rewards else dict.fromkeys(rewards, 1.0))
-        terms = [weight * float(rewards[name]) for name, weight in counted.items() if rewards.get(name) is not None]
+        try:
+            terms = [weight * float(rewards[name]) for name, weight in counted.items() if rewards.get(name) is not None]
+        except (ValueError, TypeError):
+            terms = []
         terms = [term for term in terms if not np.isnan(term)]
         if not terms or not np.isfinite(sum(terms)):
             raise ValueError(f"has no finite reward called {', '.join(counted) or 'anything'}")
         return sum(terms)
 
 
+def _typed(rows: list[dict[str, Any]], index: list[int] | None = None) -> pd.DataFrame:
+    return pd.DataFrame(rows, index).astype(TYPES)
+
+
 def _of_groups(rows: pd.DataFrame) -> Iterator[str]:
     """What the groups look like, where that means that something is missing or mixed up."""
-    groups = rows.groupby("group")["reward"].agg(["size", "nunique"])
+    rewards = rows.groupby("group")["reward"]
+    groups = rewards.agg(["size", "min", "max"])
     usual = int(groups["size"].mode().iloc[0])
     odd = int((groups["size"] != usual).sum())
     if usual == 1 or odd:
         yield say("single" if usual == 1 else "odd", odd=odd, groups=len(groups), usual=usual)
-    if len(groups) >= 8 and (groups["nunique"] > 1).all():
-        yield say("shaped" if groups["nunique"].mean() > 0.7 * usual else "filtered")
+    if len(groups) >= 8 and (groups["min"] < groups["max"]).all():
+        yield say("shaped" if rewards.nunique().mean() > 0.7 * usual else "filtered")
