@@ -10,6 +10,7 @@ import yaml
 
 from repro import arms
 from repro.paths import PARAMS
+from repro.plots.of_arms import on_one_batch
 from repro.settings import SettingsError, load, parse
 
 COST_AWARE = "arms.cost-aware.samplers"
@@ -203,3 +204,17 @@ def test_settings_are_shown_by_what_differs_from_the_defaults():
     assert sections.startswith("sections: task, policy, engine, ")
     assert repr(small.arms["mine"]) == "OwnArm(title='mine', about='', group='Own', samplers=[('d3s', {})])"
     assert "<summary>engine</summary><pre>Engine(device=&#x27;cpu&#x27;, " in small._repr_html_()
+
+
+def test_an_arm_shows_what_it_draws_from_one_batch():
+    """Four groups of four: one right, three right, all right, none right."""
+    settings = load(scale="smoke")
+    drawn = {name: on_one_batch(settings.arm(name))["drawn"].tolist() for name in ("grpo", "zvf", "pods", "cost-aware")}
+    assert drawn["grpo"] == [1] * 16 and drawn["zvf"] == [1] * 8 + [0] * 8
+    assert drawn["pods"] == [1, 1, 0, 0, 1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0, 0]
+    assert sum(drawn["cost-aware"]) == 16 and not any(drawn["cost-aware"][8:])
+    zvf = settings.arm("zvf")
+    assert "group 4, no. 4" in zvf.plot().data and "group 4, no. 4" in zvf._repr_html_()
+    assert len(settings.plot().axes[0].get_yticklabels()) == len(settings.arms)
+    unknown = zvf.model_copy(update={"samplers": [("absent", {})]})
+    assert "no module" in unknown._repr_html_() and "<svg" not in unknown._repr_html_()

@@ -1,11 +1,13 @@
 """The settings of an arm: which rollouts, with which weights, in which loss."""
 
 from collections.abc import Callable
+from html import escape
+from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from repro.errors import brief, cell
+from repro.errors import Refused, brief, cell
 from repro.settings.fields import Count, CountFrom0, LearningRate, NonNegative, Positive, Section, Seeds, Title
 
 LONGEST_NAME = 64  # characters, of a module
@@ -93,6 +95,19 @@ class Arm(Section):
     def defined(self, name: str) -> str:
         """What defines the arm, for errors."""
         return f"params.yaml: arms.{name}"
+
+    def plot(self) -> Any:
+        """What it draws from one batch, as README's picture: an IPython SVG. SettingsError if it cannot be built."""
+        from IPython.display import SVG
+
+        return SVG(import_module("repro.plots.of_arms").picture(self))  # of a layer above, and only to be looked at
+
+    def _repr_html_(self) -> str:
+        try:
+            drawn = import_module("repro.plots.of_arms").picture(self)
+        except (Refused, ImportError) as error:  # a part that does not exist, or no jinja2
+            drawn = f"<p>{escape(str(error))}</p>"
+        return f"<p>{escape(self.about)}</p>{drawn}<pre>{escape(repr(self))}</pre>"
 
     @property
     def calls(self) -> list[tuple[str, str | Callable[..., Any], dict[str, Any]]]:
