@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from repro import settings as settings_module
 from repro.errors import Refused
-from repro.replay import NoRollouts, read, replay
+from repro.replay import NoRollouts, over_steps, read, replay
 from repro.replay import __main__ as command
 from repro.replay.over_steps import flop_counter
 
@@ -245,6 +245,60 @@ def test_bad_rows_are_counted_and_named_and_cost_no_other(tmp_path):
         read(tmp_path / "absent")
     with pytest.raises(Refused, match="nothing that an arm could learn"):
         replay(pd.DataFrame(ROWS[4:8], columns=NAMES))
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "jsonl", "parquet"])
+def test_a_table_in_blocks_is_the_table_row_by_row(tmp_path, kind):
+    """Rows that lack something are looked at alone, wherever they stand in a block, and keep their place."""
+    table = pd.DataFrame(ROWS, columns=NAMES).astype({"group": float, "prompt_tokens": float})
+    table.loc[[3, 9], "reward"], table.loc[5, "group"] = np.nan, np.nan
+    table.loc[12, "prompt_tokens"] = np.nan  # which is guessed
+    path = tmp_path / f"t.{kind}"
+    writers = {"csv": table.to_csv, "parquet": table.to_parquet, "frame": lambda path: None}
+    writers.get(kind, lambda path: lines(path, json.loads(table.to_json(orient="records"))))(path)
+    source = table if kind == "frame" else path
+    blocks, one_by_one = read(source), read(source, whole=range(16))
+    own = np.delete(np.arange(16), [3, 5, 9])
+    assert blocks.rows["reward"].tolist() == REWARDS[own].tolist()
+    assert blocks.rows["prompt_tokens"].tolist() == np.where(own == 12, 1, PROMPTS[own]).tolist()
+    assert blocks.rows["response_tokens"].tolist() == RESPONSES[own].tolist()
+    assert pd.factorize(blocks.rows["group"])[0].tolist() == GROUPS[own].tolist()
+    pd.testing.assert_frame_equal(
+        blocks.rows.drop(columns=["group", "query"]), one_by_one.rows.drop(columns=["group", "query"])
+    )
+    assert blocks.bad == one_by_one.bad and sorted(count for count, _ in blocks.bad.values()) == [1, 2]
+    assert len(one_by_one.whole) == 13 and blocks.whole == {}
+
+
+def test_counts_are_of_all_steps_where_arms_are_of_some(monkeypatch):
+    """Ten steps, each of a group with two right and one with all right; in step 1 both have."""
+    right = [(step, q, 4 if step == 1 else q) for step in range(10) for q in (2, 4)]
+    rows = [(step, q, float(i < n), 4, 5 + step) for step, q, n in right for i in range(4)]
+    table = pd.DataFrame(rows, columns=NAMES)
+    counts = {"steps": 10, "rollouts": 80, "groups": 20, "silent": 11 / 20, "longest": 14, "response_tokens": 9.5}
+    whole = replay(table)
+    monkeypatch.setattr(over_steps, "ROLLOUTS", 24)
+    some = replay(table)
+    assert counts.items() <= whole.facts.items() and counts.items() <= some.facts.items()
+    assert whole.facts["replayed"] == 10 and "of the 10 steps" not in whole.answer
+    assert some.facts["replayed"] == 3 and some.rollouts["step"].unique().tolist() == [0, 4, 9]
+    assert "on 3 of the 10 steps" in some.answer and any("on 3 of these" in note for note in some.notes)
+
+
+def test_what_cannot_be_read_costs_nothing_else(tmp_path):
+    csv(tmp_path)
+    verl(tmp_path)
+    broken = {"empty.csv": "", "wide.csv": "group,reward\n1,2\n1,2,3\n", "x.parquet": "no", "none.jsonl": ""}
+    for name, content in broken.items():
+        (tmp_path / name).write_text(content)
+    dump = read(tmp_path)
+    assert len(dump.rows) == 32 and set(dump.formats) == {"table", "verl"}
+    assert sum("was not read to its end" in note for note in dump.notes) == 3
+    assert any("The files are of" in note for note in dump.notes)
+    table = pd.DataFrame(ROWS, columns=NAMES)
+    for wrong, said in (({"reward": "high"}, "reward"), ({"truncated": "maybe"}, "neither"), ({"step": 2**40}, "2³¹")):
+        with pytest.raises(NoRollouts, match=said):
+            read(table.assign(**wrong))
 
 
 def test_a_file_of_slimes_cannot_run_code(tmp_path):

@@ -10,7 +10,6 @@ import pandas as pd
 
 from repro.errors import Refused
 from repro.evaluation.model import without_weights
-from repro.methods.advantages import groups_without_signal
 from repro.methods.lengths import Lengths
 from repro.methods.rollouts import Rollouts
 from repro.policy.flops import FlopCounter
@@ -22,7 +21,7 @@ from repro.replay.words import say, template
 from repro.settings import Settings, load, weight_at
 from repro.stats.intervals import over_seeds
 
-MOST = 500  # steps that are replayed: an arm takes a millisecond a step
+MOST, ROLLOUTS = 500, 2**18  # steps that are replayed, and about how many rollouts: an arm takes a millisecond a step
 GAIN = 0.02  # of gradient for the money; with less, the baseline is as good, and simpler
 
 
@@ -30,9 +29,10 @@ GAIN = 0.02  # of gradient for the money; with less, the baseline is as good, an
 class Replay:
     """What the arms make of somebody's rollouts.
 
-    facts      steps, rollouts, groups, group_size, silent (share of groups), generation (share of the bill), weight
-               (what a FLOP of generation costs, in others)
-    rollouts   the dump's rows, `advantage`, and for each arm how often it draws the rollout to train on it
+    facts      of all rows: steps, rollouts, groups, silent (share of groups), response_tokens (mean), longest; of the
+               replayed steps: replayed (their number), group_size, generation (share of the bill), weight (what a FLOP
+               of generation costs, in others)
+    rollouts   the rows of the replayed steps, `advantage`, and for each arm how often it draws the rollout to train on
     steps      a row per arm and step: the measures of `repro.replay.measure`
     arms       a row per arm: their means over steps and `relative`, signal over the baseline's, with _low and _high
     plan       group sizes, and sGPO's plan; None where counts do not say
@@ -79,9 +79,11 @@ def replay(
     if not 0 < (generation_share or 0.5) < 1:
         raise ValueError(f"generation_share is {generation_share}: a share is above 0 and below 1")
     settings, dump = settings or load(), read(source, tokenizer=tokenizer, rewards=rewards, columns=columns)
-    of_steps = [*dump.rows.groupby("step", sort=False).indices.values()]
-    taken = np.unique(np.linspace(0, len(of_steps) - 1, min(MOST, len(of_steps))).round().astype(int))
-    rows = dump.rows.iloc[np.concatenate([of_steps[place] for place in taken])]
+    step_N, names_S = pd.factorize(dump.rows["step"])
+    most = min(MOST, len(names_S), max(1, ROLLOUTS * len(names_S) // len(step_N)))
+    taken = np.unique(np.linspace(0, len(names_S) - 1, most).round().astype(int))
+    row_K = np.flatnonzero(np.isin(step_N, taken))
+    rows = dump.rows.iloc[row_K[np.argsort(step_N[row_K], kind="stable")]]
     group_size = int(rows.groupby("group").size().mode().iloc[0])
     which = replayable(settings, group_size)
     flops = flop_counter(parameters)
@@ -95,17 +97,21 @@ def replay(
     rows = pd.concat([rows.assign(advantage=advantage_N), pd.DataFrame(times, rows.index)], axis=1)
     arms = _over_steps(steps, settings)
     correct_N = (rows["reward"] > (rows["reward"].min() + rows["reward"].max()) / 2).to_numpy()
+    rewards = dump.rows.groupby("group")["reward"].agg(["min", "max"])
     facts = {
-        "steps": len(batches),
-        "rollouts": len(rows),
-        "groups": rows["group"].nunique(),
+        "steps": len(names_S),
+        "replayed": len(batches),
+        "rollouts": len(dump.rows),
+        "groups": len(rewards),
         "group_size": group_size,
-        "silent": groups_without_signal(rows["reward"].to_numpy(), rows["group"].to_numpy()),
+        "silent": float((rewards["min"] == rewards["max"]).mean()),
+        "response_tokens": float(dump.rows["response_tokens"].mean()),
+        "longest": int(dump.rows["response_tokens"].max()),
         "generation": weight * generation / (weight * generation + training),
         "weight": weight,
     }
-    thinned = [say("thinned", steps=len(of_steps), taken=MOST)] * (len(of_steps) > MOST)
-    left_out = [say("left_out", why=say(why), arms=", ".join(titles)) for why, titles in which.left_out.items()]
+    thinned = [say("thinned", steps=len(names_S), taken=len(batches), rollouts=len(rows))] * (most < len(names_S))
+    left_out = [say("left_out", why=say(why), arms="; ".join(titles)) for why, titles in which.left_out.items()]
     notes, best = [*dump.notes, *thinned, *left_out], _best(arms, settings)
     return Replay(settings, dump, facts, rows, steps, arms, plan_of(rows, correct_N, settings), which, best, notes)
 
