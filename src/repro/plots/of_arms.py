@@ -1,6 +1,6 @@
 """What arms make of one batch: four groups of four responses, in two of which rewards differ.
 
-One batch shows filters, advantages and samplers. A plan, which chooses what is asked, and an objective are not seen.
+It shows filters, advantages and samplers, and neither plans and memories, which choose what is asked, nor objectives.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +43,8 @@ def on_one_batch(arm: Arm) -> pd.DataFrame:
 
 def picture(arm: Arm) -> str:
     """The SVG of `on_one_batch`, as README's picture."""
-    return batch_svg(on_one_batch(arm), f"What {arm.title} draws from one batch")
+    apart = ", its plan apart" if arm.plan[0] != "uniform" else ", its memory apart" if arm.memory else ""
+    return batch_svg(on_one_batch(arm), f"What {arm.title} draws from one batch{apart}")
 
 
 def overview(settings: Settings) -> "Figure":
