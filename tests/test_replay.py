@@ -296,6 +296,8 @@ def test_what_cannot_be_read_costs_nothing_else(tmp_path):
     assert sum("was not read to its end" in note for note in dump.notes) == 3
     assert any("The files are of" in note for note in dump.notes)
     table = pd.DataFrame(ROWS, columns=NAMES)
+    own = table.assign(verdict=table["reward"], reward=7.0)[["verdict", *NAMES]]
+    assert read(own, columns={"reward": "verdict"}).rows["reward"].tolist() == REWARDS.tolist()
     for wrong, said in (({"reward": "high"}, "reward"), ({"truncated": "maybe"}, "neither"), ({"step": 2**40}, "2³¹")):
         with pytest.raises(NoRollouts, match=said):
             read(table.assign(**wrong))

@@ -63,9 +63,15 @@ def of_frames(name: str, parts: Iterable[pd.DataFrame], short: list[str]) -> Ite
         start += len(part)
 
 
+def named(record: Mapping[str, Any], renamed: Renamed) -> dict[str, Any]:
+    """With the project's names, for which a column of the same name that was not asked for makes way."""
+    others = {name: value for name, value in record.items() if name not in renamed}
+    return others | {name: record[own] for own, name in renamed.items() if own in record}
+
+
 def without_texts(names: Iterable[str], renamed: Renamed) -> list[str]:
     """The columns that count of a table that says every length, and has no texts; none of anything else."""
-    own = {renamed.get(name, name): name for name in names}
+    own = named({name: name for name in names}, renamed)
     title = next((title for title, needs, _ in FORMATS if needs <= own.keys()), "")
     if title != "table" or "response" in own or not own.keys() >= set(TOLD):
         return []

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from repro.errors import Refused
-from repro.replay.files import BATCH, BLOCK, TOLD, Block, NoRollouts, Placed, files_of, of_frames, records_of
+from repro.replay.files import BATCH, BLOCK, TOLD, Block, NoRollouts, Placed, files_of, named, of_frames, records_of
 from repro.replay.files import without_texts as short_of
 from repro.replay.formats import FORMATS, Rollout
 from repro.replay.lengths import Lengths
@@ -147,7 +147,7 @@ class _Reader:
             if not isinstance(record, dict):
                 raise ValueError("is no JSON object")
             if self.renamed:
-                record = {self.renamed.get(name, name): value for name, value in record.items()}
+                record = named(record, self.renamed)
             known = [(title, rollouts) for title, needs, rollouts in FORMATS if needs <= record.keys()]
             if not known:
                 raise ValueError(f"has the keys of no known format ({', '.join(record)[:100]})")
