@@ -19,9 +19,10 @@ from repro.theory.sgd_regimes import (
     SLOPE,
     Brier,
     brier_with_norms,
+    descend,
+    evenly,
     large_but_noiseless,
     least_squares_with_norms,
-    run_brier,
 )
 
 SMALL = dict(n_points=60, dimension=3, norm_spread=0.5, cost_spread=1.0, correlation=0.8, radius=1.0, seed=1)
@@ -158,9 +159,11 @@ def test_steps_are_those_of_each_bound(notebook):
     assert runs["average"] == pytest.approx(np.full(2, 0.5 * (np.dot([1, 2, 3], x[:3]) / 6 - 0.5) ** 2), abs=1e-15)
     descent = Brier(np.array([[2.0]]), np.array([1.0]), np.array([3.0]), np.array([-1.0]))
     step = np.sqrt(2 * descent.gap / (descent.smoothness * READINGS)) / descent.norms_n[0]  # √(2Δ/(L V T)), V = G²
-    expected = run_brier(descent, np.ones(1), step, READINGS, 2, rng)
+    expected = descend(descent, np.ones(1), READINGS, 2, rng, evenly(READINGS), scale=step)
     runs = notebook["non_convex"](descent).run(np.ones(1), READINGS, 2, rng)
-    assert runs["average"] == pytest.approx(expected.mean_K) and runs["last"] == pytest.approx(expected.last_K)
+    assert runs["average"] == pytest.approx(expected.stationarity_R_K.mean(axis=0)) and runs["last"] == pytest.approx(
+        expected.last_K
+    )
 
 
 def test_least_squares_limits_are_those_of_the_exact_recursion():
@@ -259,12 +262,13 @@ def test_the_brier_score_has_its_derivatives_and_their_bounds():
 
 def test_with_one_component_sgd_is_gradient_descent():
     problem = Brier(np.array([[2.0]]), np.array([1.0]), np.array([3.0]), np.array([-1.0]))
-    runs = run_brier(problem, np.ones(1), 0.5, 2 * READINGS, 2, np.random.default_rng(0))
+    some = evenly(2 * READINGS)
+    runs = descend(problem, np.ones(1), 2 * READINGS, 2, np.random.default_rng(0), some, lambda move: 0.25 * move, 2.0)
     x_d, read = problem.start_d, []
     for _ in range(2 * READINGS):
         read.append(problem.stationarity_K(x_d[None])[0])
         x_d = x_d - 0.5 * problem.gradients_n_d(x_d)[0]
-    assert runs.mean_K == pytest.approx(np.full(2, np.mean(read[1::2])))
+    assert runs.stationarity_R_K == pytest.approx(np.tile(read[1::2], (2, 1)).T)
     assert runs.last_K == pytest.approx(np.full(2, problem.stationarity_K(x_d[None])[0]))
     assert runs.cost_K == pytest.approx(np.full(2, 6.0 * READINGS))
 

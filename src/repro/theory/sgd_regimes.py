@@ -5,12 +5,22 @@ given problem, derived here. V(p), C(p) and J(p) are those of repro.theory.sgd. 
 K trials, T iterations, B iterations of a block. Bad values raise ValueError.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
-from repro.theory.sgd import BLOCK, Array, LeastSquares, moment_at_minimiser, positive, second_moment
+from repro.theory.sgd import (
+    BLOCK,
+    Array,
+    LeastSquares,
+    expected_cost,
+    moment_at_minimiser,
+    positive,
+    second_moment,
+)
 
 NOISE = 0.5  # standard deviation of the targets' noise, in row norms
 # With s = σ(u) and y = 0 (y = 1 mirrors it), ½s² has slope s²(1−s), largest at s = 2/3, and curvature
@@ -144,6 +154,10 @@ class Brier:
         """f(x)."""
         return float(0.5 * np.mean((sigmoid(self.rows_n_d @ x_d) - self.labels_n) ** 2))
 
+    def slopes_K(self, index_K: Array, rows_K_d: Array, x_K_d: Array) -> Array:
+        """Derivative of f_i along its row, for one component i and one point x per trial."""
+        return _slopes(sigmoid(np.einsum("kd,kd->k", rows_K_d, x_K_d)), self.labels_n[index_K])
+
     def gradients_n_d(self, x_d: Array) -> Array:
         """∇f_i(x) of every component."""
         return _slopes(sigmoid(self.rows_n_d @ x_d), self.labels_n)[:, None] * self.rows_n_d
@@ -193,40 +207,65 @@ def brier_with_norms(norms_n: Array, costs_n: Array, dimension: int, seed: int) 
     return Brier(rows_n_d, labels_n, costs_n, -truth_d)
 
 
-@dataclass(frozen=True)
-class BrierRuns:
-    """Of K runs: ‖∇f‖² averaged over READINGS evenly spaced iterates of each, ‖∇f‖² at the last, and the cost."""
+class Problem(Protocol):
+    """What a run needs of a finite sum whose components have gradients along rows: f_i(x) = φ_i(a_i·x)."""
 
-    mean_K: Array
+    rows_n_d: Array
+    costs_n: Array
+    start_d: Array
+
+    def slopes_K(self, index_K: Array, rows_K_d: Array, x_K_d: Array) -> Array: ...
+    def gradients_n_d(self, x_d: Array) -> Array: ...
+    def stationarity_K(self, x_K_d: Array) -> Array: ...
+    def hessian_d_d(self, x_d: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Descent:
+    """‖∇f‖² of K runs at R readings and at the end, and what the runs cost."""
+
+    stationarity_R_K: Array
     last_K: Array
     cost_K: Array
 
 
-def run_brier(
-    problem: Brier, probabilities_n: Array, step: float, n_iterations: int, n_trials: int, rng: np.random.Generator
-) -> BrierRuns:
-    """SGD with p and weights 1/(n p_i), no projection, K = n_trials runs side by side from the problem's start.
+def descend(
+    problem: Problem,
+    probabilities_n: Array,
+    n_iterations: int,
+    n_trials: int,
+    rng: np.random.Generator,
+    read_at: Iterable[int],
+    move: Callable[[Array], Array] = lambda estimate_K_d: estimate_K_d,
+    scale: float = 1.0,
+) -> Descent:
+    """x ← x − move(scale·∇f_i(x)/(n p_i)), i ~ p, no projection: K = n_trials runs side by side from the start.
 
-    The mean over iterates is the expectation at an iterate drawn at random, which is what the theory returns.
+    The full gradient is read before the iterations in `read_at`, counted from 0. Two calls with equal generators draw
+    from the same uniforms, whatever p and move.
     """
-    second_moment(problem.norms_n, probabilities_n)  # refuses what is not a distribution over the components
-    n = len(problem.rows_n_d)
+    expected_cost(problem.costs_n, probabilities_n)  # refuses what is not a distribution over the components
+    n, read_at = len(problem.rows_n_d), set(read_at)
     cumulative_n = np.cumsum(probabilities_n)
     cumulative_n /= cumulative_n[-1]
-    steps_n = float(positive("step", step)) / (n * np.asarray(probabilities_n))
-    read_at = {int((j + 0.5) * n_iterations / READINGS) for j in range(READINGS)}
-    x_K_d, sum_K, cost_K = np.tile(problem.start_d, (n_trials, 1)), np.zeros(n_trials), np.zeros(n_trials)
+    scales_n = float(positive("scale", scale)) / (n * np.asarray(probabilities_n))
+    x_K_d, cost_K, readings = np.tile(problem.start_d, (n_trials, 1)), np.zeros(n_trials), []
     for start in range(0, n_iterations, BLOCK):
         length = min(BLOCK, n_iterations - start)
         indices_B_K = np.searchsorted(cumulative_n, rng.random((length, n_trials)), side="right")
         cost_K += problem.costs_n[indices_B_K].sum(axis=0)
         for t, index_K in enumerate(indices_B_K, start):
             if t in read_at:
-                sum_K += problem.stationarity_K(x_K_d)
+                readings.append(problem.stationarity_K(x_K_d))
             rows_K_d = problem.rows_n_d[index_K]
-            share_K = sigmoid(np.einsum("kd,kd->k", rows_K_d, x_K_d))
-            x_K_d -= (steps_n[index_K] * _slopes(share_K, problem.labels_n[index_K]))[:, None] * rows_K_d
-    return BrierRuns(sum_K / READINGS, problem.stationarity_K(x_K_d), cost_K)
+            slopes_K = problem.slopes_K(index_K, rows_K_d, x_K_d)
+            x_K_d -= move((scales_n[index_K] * slopes_K)[:, None] * rows_K_d)
+    return Descent(np.array(readings), problem.stationarity_K(x_K_d), cost_K)
+
+
+def evenly(n_iterations: int, n_readings: int = READINGS) -> list[int]:
+    """The middle iterations of as many equal parts of a run."""
+    return [int((j + 0.5) * n_iterations / n_readings) for j in range(n_readings)]
 
 
 def sigmoid(u: Array) -> Array:
