@@ -300,7 +300,7 @@ def test_tables_hold_closed_forms_and_every_claim_is_judged(notebook, norms_and_
     examples, verdicts = notebook["examples"], pd.read_parquet(notebook["output"] / "verdicts.parquet")
     assert list(examples["cheaper"]) == ["variance", "uniform"]
     assert examples["pearson"][0] == pytest.approx(1.0) and examples["pearson"][1] < 0.45
-    assert len(verdicts) == 43 and verdicts["id"].is_unique
+    assert len(verdicts) == 62 and verdicts["id"].is_unique
     assert np.isfinite(verdicts[["expected", "value", "low", "high"]]).all(axis=None)
     assert ((verdicts["low"] <= verdicts["value"]) & (verdicts["value"] <= verdicts["high"])).all()
 
@@ -333,6 +333,16 @@ def test_measured_ratios_by_hand(notebook, norms_and_costs):
     limit = case.limits(eq.uniform_sampling(*norms_and_costs))["average"]
     assert uniform["level"] == pytest.approx(0.1 / (limit / 10))
     assert uniform["tightness"] == pytest.approx(max(0.2 * 50**0.5, 0.1 * 10) / limit)
+
+
+def test_iterations_to_an_error_by_hand(notebook):
+    # 8, 2, ½ at T = 1, 4, 16: a slope of −1 on log axes, so 4 at T = 2; the second is never at 1.
+    error_M_B, times = np.array([[8.0, 8.0], [2.0, 2.0], [0.5, 8.0]]), [1, 4, 16]
+    for epsilon, expected in ((4.0, [2, 2]), (1.0, [8, 16]), (0.1, [16, 16]), (9.0, [1, 1])):
+        assert notebook["iterations_to"](error_M_B, times, epsilon) == pytest.approx(expected)
+    rows = notebook["cost_rows"]("any", np.ones((5, 3)), np.ones(5), 1.0)
+    ratio = {row["sampling"]: (row["ratio"], row["limit"]) for row in rows}  # the same T: cost is that of a step
+    assert ratio["uniform"] == pytest.approx((notebook["product"]["cost of a step C"]["uniform"],) * 2)
 
 
 def test_the_cost_of_one_sampling_over_another(notebook):

@@ -39,7 +39,8 @@ class SgdRegimesTheory(Section):
 
     Norms and costs are log-normal: `norm_spread` and `cost_spread` are the standard deviations of their logarithms,
     ±`correlation` those logarithms' correlation in the negative and the positive regime. `drift`: mean slope of the
-    linear problem over its mean |slope|. `n_iterations`: the longest horizon.
+    linear problem over its mean |slope|. `n_iterations`: the longest horizon. `learning_rate`: Adam's where one serves
+    all samplings. `clip`: the threshold that binds, over the root of the noise at the minimum.
     """
 
     n_points: Annotated[int, Field(ge=20, le=LARGEST)]
@@ -51,6 +52,9 @@ class SgdRegimesTheory(Section):
     radius: Positive
     n_iterations: Annotated[int, Field(ge=512, le=LARGEST)]
     n_trials: Several
+    learning_rate: Annotated[float, Field(ge=1e-4, le=0.1)]  # iterations are in proportion to its inverse
+    beta_2: Annotated[float, Field(ge=0.5, lt=1)]
+    clip: Positive
     dramatic_points: Annotated[list[Annotated[int, Field(ge=5, le=LARGEST)]], Field(min_length=1)]
     seed: Seed
 
