@@ -12,11 +12,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from repro import settings as settings_module
 from repro.pipeline.__main__ import main
-from repro.pipeline.pages import arm_links, in_order, neighbours, sections
+from repro.pipeline.pages import arm_links, in_order, listed, neighbours
 from repro.plots.style import METADATA, arm_styles, save, use_style
 from repro.report.html import LIMIT, render
-from repro.report.index import write_index
-from repro.report.markdown import first_sentence
+from repro.report.index import Entry, write_index
+from repro.report.markdown import first_sentence, lead_and_rest
 from repro.report.mathml import to_mathml
 
 PROVENANCE = {
@@ -208,7 +208,7 @@ def test_only_columns_that_name_arms_link_to_their_pages(tmp_path):
     assert [(link.get_text(), link.parent.name) for link in second.find_all("a")] == [("ZVF", "th")]
 
 
-def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_path):
+def test_tables_and_figures_say_what_they_are_and_which_cell_drew_them(tmp_path):
     table = pd.DataFrame({("a", "x"): [1], ("a", "y"): [2]}, pd.Index(["grpo"], name="arm"))
     figure = new_output("display_data", data={"image/png": "AAAA"}, metadata={"image/png": {"alt": "Loss – y: x"}})
     styled = table.style.set_caption("Set by the notebook").to_html()
@@ -228,8 +228,7 @@ def test_tables_and_figures_say_what_they_are_and_a_long_page_has_contents(tmp_p
     assert [box["aria-label"] for box in main.find_all(class_="table")] == captions
     assert [image["alt"] for image in main.find_all("img")] == ["Loss – y: x", "Figure 2: Costs at p=1"]
     assert [h["scope"] for h in main.table.find_all("th") if h.get_text()] == ["colgroup", "col", "col", "col", "row"]
-    links = [link["href"] for link in main.find(class_="contents").find_all("a")]
-    assert len(set(links)) == 3 and all(main.find("h2", id=link[1:]) for link in links)
+    assert {link["href"] for link in main.select("figcaption a")} == {f"#{main.select('.code > div')[-1]['id']}"}
     turns = main.find(class_="turn").find_all("a")
     assert [(a["href"], a["class"]) for a in turns] == [("policy.html", ["previous"]), ("arm-a.html", ["next"])]
     assert turns[0].get_text().split() == ["previous", "Base", "<policy>"]
@@ -266,6 +265,8 @@ def test_the_answer_comes_first_and_tagged_sections_have_pages_of_their_own(tmp_
     assert answer.summary.get_text() == "code Markdown(…)"  # what made it, below it
     assert [h.get_text().removesuffix("#") for h in first.main.find_all("h2")] == [
         "More of this report",
+        "How it was measured",
+        "The question and the runs",
         "Ends",
         "Last",
         "Kept",  # and none below which nothing is left
@@ -284,11 +285,12 @@ def test_the_answer_comes_first_and_tagged_sections_have_pages_of_their_own(tmp_
 
 def test_reports_follow_each_other_as_in_params_yaml():
     settings = settings_module.load()
-    files = list(sections(settings))
-    assert files[:2] == ["results.html", "equal_cost.html"]
+    by_file = {entry.file: entry for entry in listed(settings)}
+    assert list(by_file)[:2] == ["results.html", "equal_cost.html"]
+    assert by_file["arm-grpo.html"].command == "dvc repro report@grpo"
     arms = [stage for stage in in_order(settings) if stage.kind == "report"]
     assert [stage.item for stage in arms] == list(settings.arms)
-    assert [sections(settings)[s.report.name] for s in arms] == [arm.group for arm in settings.arms.values()]
+    assert [by_file[s.report.name].section for s in arms] == [arm.group for arm in settings.arms.values()]
     for before, after in pairwise(in_order(settings)):
         assert neighbours(before, settings)["next"] == (after.report.name, after.title)
         assert neighbours(after, settings)["previous"] == (before.report.name, before.title)
@@ -342,9 +344,15 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
         group="results",
     )
     (folder / "grpo.html").write_bytes(report.read_bytes())
-    path = write_index(folder, {"grpo.html": "Objectives", "results.html": "", "absent.html": ""})
-    titles = BeautifulSoup(path.read_text(), "html.parser").find_all(["h2", "h3"])
-    assert [title.get_text() for title in titles] == ["Results across arms", "Arms", "Objectives"]
+    declared = [("grpo.html", "arms", "Objectives"), ("results.html", "results", ""), ("absent.html", "results", "")]
+    path = write_index(folder, [Entry(*of, "Why?", "dvc repro absent") for of in declared])
+    index = BeautifulSoup(path.read_text(), "html.parser")
+    assert [title.get_text() for title in index.find_all(["h2", "h3"])] == [
+        "Results across arms",
+        "Arms",
+        "Objectives",
+    ]
+    assert index.find(class_="unmade").get_text() == "Why? not made yet: dvc repro absent"
     path = write_index(folder)
     check_offline(path.read_text())
     items = BeautifulSoup(path.read_text(), "html.parser").find_all("li")
@@ -352,9 +360,10 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
         ("results", "results.html", "Results"),
         ("arms", "grpo.html", "Arm: <grpo>"),
     ]
-    assert items[0].p.get_text() == "Ratio 0.71." and items[0].small.get_text() == "2026-01-01 · fff"
+    assert items[0].p.get_text() == "Ratio 0.71."
     assert items[1].math["alttext"] == r"|A_i|/\sqrt{c_i}" and items[1].p.get_text().endswith("as in eq. 8.")
-    assert items[1].small.get_text() == "2026-01-02 03:04 UTC · 0123456789ab · dirty"
+    assert [item.small and item.small.get_text() for item in items] == ["fff", None]  # as the footer says of most
+    assert "0123456789ab (dirty)" in BeautifulSoup(path.read_text(), "html.parser").footer.get_text()
 
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.delenv("DISPLAY", raising=False)
@@ -374,6 +383,38 @@ def test_first_sentence():
     )
     assert first_sentence("Dr. GRPO ends. Two.") == "Dr. GRPO ends."
     assert first_sentence("## Only a heading") == ""
+    assert lead_and_rest("**One. Two.** Three, cf. Fig. 2. Four.\n\n- five") == (
+        "**One. Two.** Three, cf. Fig. 2.",
+        "Four.\n\n- five",
+    )
+
+
+def test_an_answer_is_two_screens(tmp_path):
+    """Two sentences, a figure, few columns; what is the same in every row is said once; what is wrong is not folded."""
+    frame = pd.DataFrame({f"c{n}": range(14) for n in range(6)}, pd.Index([f"a{n}" for n in range(14)], name="arm"))
+    frame = frame.assign(seed=3, note="")
+    drawn = new_output("display_data", data={"image/png": "AAAA"})
+    failed = new_output("error", ename="E", evalue="e", traceback=[])
+    notebook = write_notebook(
+        tmp_path / "n.ipynb",
+        code("table", shown({"text/html": frame.to_html()}), tags=["answer"]),
+        code("figure", drawn, tags=["answer"]),
+        code("s", shown({"text/markdown": "One. Two. Three."}), tags=["summary"]),
+        new_markdown_cell("## Kept shut\n\nText."),
+        new_markdown_cell("## Wrong"),
+        code("1/0", failed),
+    )
+    render(notebook, tmp_path / "t.html", "Title", {}, where={"bed": "slips"})
+    page = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser")
+    answer = page.find(class_="answer")
+    assert page.find(class_="where").get_text(" ", strip=True) == "bed slips"
+    order = [element.name for element in answer.find_all(["p", "img", "table"])]
+    assert order == ["p", "img", "table", "p"] and answer.p.get_text() == "One. Two."
+    assert page.caption.get_text() == "Table 1: Title (in every row: seed 3)"
+    assert [cell.get_text() for cell in page.select("thead th:not(.more)")] == ["arm", "c0", "c1", "c2", "c3"]
+    assert answer.find(class_="switch").get_text(strip=True) == "all 14 rows and 7 columns"
+    assert [part.has_attr("open") for part in page.find_all(class_="part")] == [False, True]
+    assert page.find(id="how").find_parent(class_="how") and not page.header.find("input")
 
 
 def test_arms_stay_apart_in_grey_and_when_one_is_added():

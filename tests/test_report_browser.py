@@ -160,6 +160,7 @@ def test_a_point_says_its_numbers_and_the_reader_chooses_lines_and_measure(opene
     page = opened()
     figure = drawn(page, 1)
     points = figure.locator(".mark-symbol path")
+    assert figure.locator(".role-axis-title").all_text_contents() == ["step", "nats"]
     assert points.count() == 2 * 5 and not figure.locator("picture").is_visible()
     points.nth(3).hover(force=True)
     said = page.locator("#vg-tooltip-element.visible")
@@ -200,6 +201,7 @@ def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
     assert place.bounding_box()["x"] > before + 100  # a log axis: 1.5 is three times 0.5
     labels = other.locator(".role-axis-label text")
     assert {"0.125", "0.25", "0.5", "1", "2", "4"} <= set(labels.all_text_contents())
+    assert other.locator(".role-axis-title").all_text_contents() == ["FLOPs"]  # what is chosen
     other.locator("select[name=panel]").select_option("d")
     page.wait_for_timeout(300)
     assert {"-1", "-0.5", "0", "0.5", "1"} <= {text.replace("−", "-") for text in labels.all_text_contents()}  # linear
@@ -223,7 +225,9 @@ def test_code_waits_for_the_switch(opened):
     page = opened()
     folds = page.locator("details.code")
     assert folds.count() > 0 and not folds.first.is_visible()
-    page.get_by_label("how it was measured").check()
+    page.locator("#figure-1 figcaption a").click()
+    assert page.get_by_text("curves()").last.is_visible() and not folds.first.is_visible()
+    page.get_by_label("code, parameters and checks").check()
     assert all(fold.is_visible() for fold in folds.all())
 
 

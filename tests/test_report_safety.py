@@ -41,7 +41,7 @@ RESPONSES = {
     "long": "word " * 300,
 }
 TITLE = f"Arm {RESPONSES['handler']} {RESPONSES['torn table']}"
-TABLE = pd.DataFrame({"kind": list(RESPONSES), "response": list(RESPONSES.values()), "reward": 0.5})
+TABLE = pd.DataFrame({"kind": list(RESPONSES), "response": list(RESPONSES.values()), "reward": range(len(RESPONSES))})
 
 
 def squeezed(text: str) -> str:
@@ -152,8 +152,8 @@ def test_a_browser_sees_the_whole_table_and_no_alert_request_or_complaint(report
     for link in page.query_selector_all("main a"):
         if not re.match(r"https?:|[\w.-]+\.html", link.get_attribute("href") or "#"):
             link.evaluate("a => a.click()")
-    for fold in page.query_selector_all("summary"):
-        fold.evaluate("s => s.click()")
+    for fold in page.query_selector_all("details"):
+        fold.evaluate("d => { d.open = true }")
     page.wait_for_timeout(300)
     loaded = [event for event in events if not event.startswith(("data:", address))]
     assert loaded == [] and page.evaluate("window.alarms") is None and page.url.startswith(address)

@@ -98,10 +98,10 @@ def _seconds(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _index(options: argparse.Namespace, settings: Settings) -> int:
-    from repro.pipeline.pages import sections
+    from repro.pipeline.pages import listed
     from repro.report.index import write_index
 
-    _show(write_index(sections=sections(settings)), options.open)
+    _show(write_index(listed=listed(settings)), options.open)
     return 0
 
 

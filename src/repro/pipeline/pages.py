@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from repro.pipeline.stage import Stage, all_stages
-from repro.report.index import group_order
+from repro.report.index import Entry, group_order
 from repro.settings import Settings
 
 ANSWERS = ("results", "equal_cost")  # kinds of stages: after the same number of steps, and for the same FLOPs
@@ -19,12 +19,18 @@ def in_order(settings: Settings) -> list[Stage]:
     return sorted(ordered, key=lambda stage: ANSWERS.index(stage.kind) if stage.kind in ANSWERS else len(ANSWERS))
 
 
-def sections(settings: Settings) -> dict[str, str]:
-    """{file: heading} for the index: an arm's is its group in params.yaml, other reports have none."""
-    return {
-        stage.report.name: settings.arms[stage.item].group if stage.kind == "report" else ""
+def listed(settings: Settings) -> list[Entry]:
+    """What the index lists, in its order; an arm under its group in params.yaml."""
+    return [
+        Entry(
+            stage.report.name,
+            stage.meta["group"],
+            settings.arms[stage.item].group if stage.kind == "report" else "",
+            stage.title,
+            f"dvc repro {stage.address}",
+        )
         for stage in in_order(settings)
-    }
+    ]
 
 
 def neighbours(stage: Stage, settings: Settings) -> Mapping[str, tuple[str, str]]:

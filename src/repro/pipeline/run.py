@@ -138,7 +138,7 @@ def _ran_a_cell(executed: Path) -> bool:
 
 
 def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Path, seconds: float) -> None:
-    from repro.pipeline.pages import arm_links, neighbours, sections
+    from repro.pipeline.pages import arm_links, listed, neighbours
     from repro.report.html import render
     from repro.report.index import write_index
     from repro.report.provenance import collect
@@ -160,10 +160,11 @@ def _render(stage: Stage, settings: Settings, now: dict[str, Any], executed: Pat
             group=stage.meta["group"],
             neighbours=neighbours(stage, settings),
             links=arm_links(settings),
+            where=stage.meta.get("where"),
         )
     except ValueError as error:
         raise StageFailed(f"{stage.name}: its report cannot be made: {error}") from error
-    write_index(stage.report.parent, sections(settings))
+    write_index(stage.report.parent, listed(settings))
 
 
 def _say_what_it_rests_on(stage: Stage, executed: Path) -> None:

@@ -47,9 +47,9 @@ def lines(
     """`figure`, with a line for each value of `by`, a band from `low` to `high`, and points that say their numbers.
 
     `choices`: {column: {value: label}}; the reader picks one of the values of each, the first to begin with. `labels`:
-    what the axes and a point's numbers are called; an axis called as one of `choices` bears no name, since the choice
-    above the drawing says it. `base`: the line in black. `groups`: {line: heading} in the list of lines. `shown`: the
-    lines to begin with, by default the first seven; any other can be added. `note`: what the lines mean.
+    what the axes and a point's numbers are called; an axis called as one of `choices` has the name of what is chosen.
+    `base`: the line in black. `groups`: {line: heading} in the list of lines. `shown`: the lines to begin with, by
+    default the first seven; any other can be added. `note`: what the lines mean.
     """
     names = list(dict.fromkeys(table[by]))
     first = [name for name in (shown or names) if name != base][: len(COLORS)]
@@ -67,7 +67,7 @@ def lines(
 def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict[str, Any]:
     """The drawing of `lines`. `titles`: what a point calls its line, its x and its y; `band`: and its low to high."""
     number = {"type": "quantitative", "title": None}
-    across, up = ({"tickCount": 5, **NUMBERS, "title": None if title in picked else title} for title in titles[1:])
+    across, up = ({"tickCount": 5, **NUMBERS, "title": _title(title, picked)} for title in titles[1:])
     # A field's tooltip would do, but Vega-Lite looks for words in the wrong place where points answer from a distance.
     row = "(datum.datum || datum)"
     numbers = [f"{row}.line", _short(f"{row}.x", ".4"), f"format({row}.y, '.4~g')"]
@@ -106,6 +106,11 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict
     }
 
 
+def _title(title: str, picked: Choices) -> str | dict[str, str]:
+    """An axis's name: `title`, or where that is one of the choices, the expression of what is chosen."""
+    return {"expr": f"said_{title}[pick_{title}]"} if title in picked else title
+
+
 def _short(value: str, digits: str = "") -> str:
     """The expression that writes a number: 1.5k, but 0.2 where the units of physics would have 200m."""
     return f"format({value}, abs({value}) < 1 ? '{digits}~g' : '{digits}~s')"
@@ -123,6 +128,8 @@ def estimates(
     limits: tuple[float, float] | None = None,
     group: str | None = None,
     log: bool | Collection[str] = False,
+    label: str = "",
+    better: str | Mapping[str, str] = "higher",
     note: str = "",
 ) -> Figure:
     """`figure`, with a row for each value of `by`: a point at the column `value`, its interval from `value`_low to
@@ -131,8 +138,9 @@ def estimates(
     `spec`, how numbers are written, and `reference`: one for all, or by panel, the first of `choices`. A column
     `answer`, if there is one, is said too and has the looks of ANSWERS. `limits`: of all axes, beyond which intervals
     are cut and points are arrows; by default of each panel, as far as its intervals reach. `group`: a column by which
-    the reader can leave out rows. `log`: whether axes are logarithmic, or for which panels. `note`: what the marks
-    mean. The reader may have the order of the values in place of `table`'s.
+    the reader can leave out rows. `log`: whether axes are logarithmic, or for which panels. `label`: what the values
+    are, by default what the panel is called. `better`: which answer is good, and blue, for all panels or by panel.
+    `note`: what the marks mean. The reader may have the order of the values in place of `table`'s.
     """
     table, panel = table.reset_index(drop=True), next(iter(choices))
     points = table[[value, f"{value}_low", f"{value}_high"]].set_axis(["value", "low", "high"], axis=1).astype(float)
@@ -146,7 +154,8 @@ def estimates(
     within = {name: column.clip(least, most) for name, column in within.items()} | {"reference": points["reference"]}
     kept = {name: _on_axis(column, table[panel].map(logs).astype(bool)) for name, column in within.items()}
     said = [interval(*row[:3], form) for row, form in zip(points.to_numpy(), specs, strict=True)]
-    kept |= {"line": table[by], "value": points["value"], "said": pd.Series(said, dtype=object), **_looks(table)}
+    kept |= {"line": table[by], "value": points["value"], "said": pd.Series(said, dtype=object)}
+    kept |= _looks(table, table[panel].map(better) if isinstance(better, Mapping) else better)
     if "answer" in table:
         kept["said"] += ", " + table["answer"]
     beyond = [points["value"] < least, points["value"] > most]
@@ -160,6 +169,7 @@ def estimates(
         counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
         more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
     drawing = _row_spec(choices, ROW * table[by].nunique(), f"pick_{panel}", by, bool(group))
+    drawing["encoding"]["x"]["axis"]["title"] = label or _title(panel, choices)
     drawing["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
     placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in reach.items()}
     drawing["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
@@ -170,11 +180,11 @@ def _span(points: pd.DataFrame) -> tuple[float, float]:
     return float(points.min(axis=None)), float(points.max(axis=None))
 
 
-def _looks(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """`colour` and `fill` of each point."""
-    pairs = (
-        table["answer"].map(ANSWERS) if "answer" in table else pd.Series([ANSWERS["higher"]] * len(table), dtype=object)
-    )
+def _looks(table: pd.DataFrame, better: "str | pd.Series") -> dict[str, pd.Series]:
+    """`colour` and `fill` of each point: blue where its answer is the better one."""
+    told = table["answer"] if "answer" in table else pd.Series("higher", table.index)
+    other = {"higher": "lower", "lower": "higher"}
+    pairs = told.where((better == "higher") | ~told.isin(other), told.map(other)).map(ANSWERS)
     return {name: pairs.str[place].map(to_hex) for place, name in enumerate(("colour", "fill"))}
 
 
@@ -240,7 +250,14 @@ def _frame(choices: Choices, fit: dict[str, str], height: int) -> dict[str, Any]
         "autosize": fit,
         "background": "white",
         "data": {"name": "rows"},
-        "params": [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in choices.items()],
+        "params": [
+            param
+            for name, options in choices.items()
+            for param in (
+                {"name": f"pick_{name}", "value": next(iter(options))},
+                {"name": f"said_{name}", "value": dict(options)},
+            )
+        ],
         "config": {
             "aria": False,  # the page gives the drawing the picture's description
             "font": "system-ui, sans-serif",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from repro.files import write_whole
 from repro.report.figures import as_data, ensure_library, take_figures
-from repro.report.markdown import first_sentence, markdown_to_html
+from repro.report.markdown import first_sentence, lead_and_rest, markdown_to_html
 from repro.report.mathml import add_font
 from repro.report.parts import Part, split
 from repro.report.safe import DATA, clean, with_policy
@@ -51,6 +51,7 @@ def render(
     group: str = "",
     neighbours: Mapping[str, tuple[str, str]] | None = None,
     links: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write the executed notebook as the report `html`, with a page next to it for each part that it sets apart; return
     the pages' paths. Each is written whole or not at all, none if one cannot be made.
@@ -59,8 +60,9 @@ def render(
     footer. `group`: where the index lists it; "" for a page that stands alone, without a link to an index. Its line
     there is the first sentence of the notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file
     and title of the `previous` and the `next` report, to link to. `links`: {words: file}, to which a cell of a table
-    with just these words leads. The answer comes first: the outputs of cells tagged `summary` and `answer`. Cells
-    tagged `hide` are left out; error outputs are shown. ValueError with the place and the remedy if the report contains
+    with just these words leads. `where`: {"bed": …, "measure": …, "price": …}, a line below the title. The answer comes
+    first: the outputs of cells tagged `summary` and `answer`; other sections are folded below it. Cells tagged
+    `hide` are left out; error outputs are shown. ValueError with the place and the remedy if the report contains
     a formula that cannot be rendered or has a page over `LIMIT` bytes.
     """
     import nbformat
@@ -80,6 +82,7 @@ def render(
                 "description": _first_sentence(notebook),
                 "group": group,
                 "provenance": provenance,
+                "where": where or {},
                 "neighbours": neighbours or {},
                 "links": {words: file for words, file in (links or {}).items() if file != html.name},
                 "of": files[""] if part.name else None,
@@ -155,6 +158,7 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
             "as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip(),
             "printed_html": clean,
             "last_line": _last_line,
+            "lead_and_rest": lead_and_rest,
             "printed_markdown": lambda source: clean(markdown_to_html(source, authored=False)),
         },
     )

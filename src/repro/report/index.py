@@ -1,10 +1,11 @@
-"""The page that lists every report, by group, with its first sentence, date and commit."""
+"""The page that lists every report, by group, with its first sentence: where to start, and what is not made yet."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from repro.files import NotThere, write_text
 from repro.paths import REPORTS
@@ -21,6 +22,7 @@ GROUPS = {
     "policy": "Base policy",
     "theory": "Theory",
 }
+START = ("prices.html", "validity.html", "language-model-trained.html", "equal_cost.html")  # for five minutes
 
 
 def group_order(groups: Mapping[str, object]) -> list[str]:
@@ -28,29 +30,41 @@ def group_order(groups: Mapping[str, object]) -> list[str]:
     return [*(name for name in GROUPS if name in groups), *sorted(name for name in groups if name not in GROUPS)]
 
 
-def write_index(reports_dir: Path = REPORTS, sections: Mapping[str, str] | None = None) -> Path:
+class Entry(NamedTuple):
+    """A report that the index lists, made or not: `section` is the heading within its group, `command` makes it."""
+
+    file: str
+    group: str
+    section: str
+    title: str
+    command: str
+
+
+def write_index(reports_dir: Path = REPORTS, listed: Iterable[Entry] | None = None) -> Path:
     """Write `index.html` for the reports in `reports_dir` and return its path.
 
-    `sections`: {file name: heading under which its group lists it, "" for none}, in the order of the list. Only these
-    are listed, since reports of arms that params.yaml no longer has stay on disk; without it, all are, by name. The
-    same reports give the same bytes. NotThere if there are none.
+    `listed`: the reports of the project in their order; those that are not made yet are named with their command, and
+    no others are listed, since reports of arms that params.yaml no longer has stay on disk. Without it, all are, by
+    name. The same reports give the same bytes. NotThere if there are none.
     """
     import jinja2
 
     reports_dir = Path(reports_dir)
-    found = sorted(f.name for f in reports_dir.glob("*.html") if f.name != NAME)
-    heads = {name: read_head(reports_dir / name) for name in found if sections is None or name in sections}
-    heads = {name: head for name, head in heads.items() if not head["part-of"]}
-    sections = dict.fromkeys(heads, "") if sections is None else sections
-    listed = [name for name in sections if name in heads]
-    if not listed:
+    found = {f.name: read_head(f) for f in sorted(reports_dir.glob("*.html")) if f.name != NAME}
+    if listed is None:
+        listed = [Entry(name, head["group"], "", head["title"], "") for name, head in found.items()]
+    listed = [entry for entry in listed if not found.get(entry.file, {}).get("part-of")]
+    made = [found[entry.file] for entry in listed if entry.file in found]
+    if not made:
         raise NotThere(f"no reports in {reports_dir}: make them with `dvc repro` first")
     groups: dict[str, list[dict]] = {}
-    for name in listed:
-        parts = [read_head(reports_dir / part) for part in heads[name]["parts"].split() if part in found]
-        report = heads[name] | {"section": sections[name], "parts": parts}
-        groups.setdefault(report["group"], []).append(report)
-    if any(heads[name]["answers"] for name in listed):
+    for entry in listed:
+        head = found.get(entry.file, {"parts": ""})
+        parts = [found[part] for part in head["parts"].split() if part in found]
+        groups.setdefault(entry.group, []).append(
+            {**entry._asdict(), **head, "parts": parts, "made": entry.file in found}
+        )
+    if any(head["answers"] for head in made):
         ensure_library(reports_dir)  # reports that were downloaded come without it
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True)
     environment.filters["inline_math"] = inline_math
@@ -58,12 +72,26 @@ def write_index(reports_dir: Path = REPORTS, sections: Mapping[str, str] | None 
         {
             "name": group,
             "title": GROUPS.get(group, group.capitalize()),
+            "asked": _same_question(groups[group]),
             "sections": [(title, list(part)) for title, part in groupby(groups[group], lambda r: r["section"])],
         }
         for group in group_order(groups)
     ]
-    page = environment.get_template("index.html.j2").render(groups=shown)
+    state, _ = Counter((head["commit"], head["dirty"]) for head in made).most_common(1)[0]
+    page = environment.get_template("index.html.j2").render(
+        groups=shown, start=[found[name] for name in START if name in found], state=state
+    )
     return write_text(finish(page), reports_dir / NAME)
+
+
+def _same_question(reports: list[dict]) -> str:
+    """What follows the name in every title, as in `GRPO: what did it train on?`; it is said once, for all of them."""
+    names, asked = zip(*(report["title"].rpartition(": ")[::2] for report in reports), strict=True)
+    if len(reports) < 2 or len(set(asked)) > 1 or not all(names):
+        return ""
+    for report, name in zip(reports, names, strict=True):
+        report["title"] = name
+    return asked[0].capitalize()
 
 
 def read_head(report: Path) -> dict[str, Any]:

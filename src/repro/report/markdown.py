@@ -6,6 +6,7 @@ from pathlib import Path
 
 from repro.report.mathml import to_mathml
 
+LEAD = 2  # sentences of an answer that stand above its figure
 LINE_BREAKS = ("<br>", "<br/>", "<br />")  # the one tag that a cell of a Markdown table needs
 
 
@@ -94,13 +95,23 @@ def first_sentence(markdown: str, *, authored: bool = True) -> str:
     return sentences(" ".join(paragraph.get_text().split()))[0] if paragraph else ""
 
 
+def lead_and_rest(markdown: str) -> tuple[str, str]:
+    """The first `LEAD` sentences of the first paragraph, and what follows them."""
+    first, _, more = markdown.strip().partition("\n\n")
+    found = sentences(first)
+    rest = [" ".join(found[LEAD:]), more.strip()]
+    return " ".join(found[:LEAD]), "\n\n".join(filter(None, rest))
+
+
 def sentences(text: str) -> list[str]:
-    """The sentences of plain `text`, which may hold `$…$`; at least one."""
+    """The sentences of `text`, which may hold `$…$` and `**…**`; at least one."""
     starts = [0]
-    for end in re.finditer(r"[.!?](?=\s+[^a-z])", text):
-        before = text[: end.start()]
-        if before.count("$") % 2 == 0 and not re.search(
-            r"\b(Fig|Eq|eq|Thm|Sec|Alg|App|Dr|vs|cf|al|e\.g|i\.e)$", before
+    for end in re.finditer(r"[.!?](\*\*)?(?=\s+[^a-z])", text):
+        before, whole = text[: end.start()], text[: end.end()]
+        if (
+            before.count("$") % 2 == 0
+            and whole.count("**") % 2 == 0
+            and not re.search(r"\b(Fig|Eq|eq|Thm|Sec|Alg|App|Dr|vs|cf|al|e\.g|i\.e)$", before)
         ):
             starts.append(end.end())
     return [text[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]

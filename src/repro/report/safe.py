@@ -11,7 +11,7 @@ import re
 TEXT = "p br hr h1 h2 h3 h4 h5 h6 ul ol li dl dt dd blockquote pre code span div a em strong b i u s del ins small sub"
 TEXT += " sup abbr kbd samp var mark q cite bdi bdo wbr"
 PAGE = "main header footer section article nav figure figcaption picture source img details summary time button"
-PAGE += " label input"
+PAGE += " label input output"
 TABLE = "table caption colgroup col thead tbody tfoot tr th td"
 MATHML = "math mrow mi mo mn ms mtext mspace mfrac msqrt mroot mstyle mpadded mphantom menclose msub msup msubsup"
 MATHML += " munder mover munderover mmultiscripts mprescripts mtable mtr mtd"
@@ -25,7 +25,8 @@ ATTRIBUTES = {
     "figure": {"id"},
     "source": {"srcset", "media"},
     "details": {"open"},
-    "input": {"type", "id"},
+    "div": {"id"},
+    "input": {"type", "id", "placeholder"},
     "ol": {"start"},
     "li": {"data-group"},
     "section": {"data-group", "id"},

@@ -1,13 +1,13 @@
-"""HTML post-processing: tables that scroll, align, have scopes and captions; numbered figures, a list of contents."""
+"""HTML post-processing: tables that scroll, align and have captions, without what is constant; numbered figures."""
 
 import re
 from collections.abc import Mapping
-from html import escape
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from repro.report.layout import answer_first, drop_emptied, fold
+
 if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
+    from bs4 import Tag
 
 SIGNS = r"[\s\d.,:;%+\-−–±×≥≤<>/eE()\[\]]*"
 NUMBER = re.compile(rf"^(?=\D*\d){SIGNS}$|^-?inf$")  # no part may match in two ways: a cell may be of any length
@@ -18,30 +18,75 @@ NUMERIC = 0.75  # of a column's cells are numbers: the others are words in place
 LONG = 32  # characters of a row's head that is broken into lines
 INERT = ("script", "iframe", "object", "embed", "link", "base", "style")
 ARMS = ("arm", "against", "other", "")  # heads of columns whose cells may name arms; rows' heads may have none
-LISTED = 3  # a page with so many headings has a list of contents
+CONSTANT = 4  # rows from which on a column that says the same in each is said once
+COLUMNS, ROWS = 5, 12  # of a table in the answer that are shown at first
 
 
 def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
-    """The page with tables in scrolling containers, numbered tables and figures under the words of their heading, and a
-    list of contents; a cell that reads as one of `links` leads to it."""
+    """The page with the answer first and the rest folded, tables in scrolling boxes, and tables and figures numbered
+    under the words of their heading; a cell that reads as one of `links` leads to it."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
     for element in soup.body.find_all(INERT):
         element.decompose()
-    _drop_emptied(soup)
-    _list_contents(soup)
-    _answer_first(soup)
+    drop_emptied(soup)
+    answer_first(soup)
     for number, image in enumerate(soup.find_all("img"), 1):
         image["alt"] = image.get("alt") or _numbered("Figure", number, image)
     for number, table in enumerate(soup.find_all("table"), 1):
+        constant = _drop_constant(table)
         _tidy_table(table)
         _scope(table)
         _link(table, links or {})
-        _caption(table, number)
+        _caption(table, number, constant)
         box = {"class": "table", "tabindex": "0", "role": "region", "aria-label": table.caption.get_text()}
-        table.wrap(soup.new_tag("div", attrs=box))
+        box = table.wrap(soup.new_tag("div", attrs=box))
+        if box.find_parent(class_="answer"):
+            _shorten(box)
+    fold(soup)
     return str(soup)
+
+
+def _drop_constant(table: "Tag") -> str:
+    """Take out the columns of values that are empty, or say the same in every row; the latter in words, for the
+    caption. Tables with heads over several columns stay as they are."""
+    rows = [row.find_all(["td", "th"], recursive=False) for row in table.select("tbody tr")]
+    heads = [row.find_all(["td", "th"]) for row in table.select("thead tr")]
+    if len(rows) < CONSTANT or not heads or table.find(colspan=True):
+        return ""
+    said = []
+    for place in range(min(map(len, rows)), 0, -1):
+        cells = [row[-place] for row in rows]
+        values = {cell.get_text(strip=True) for cell in cells}
+        if len(values) > 1 or any(cell.name == "th" or cell.find(True) for cell in cells):
+            continue
+        names = [head[-place] for head in heads if len(head) >= place]
+        if (value := IN_PRINT.get(value := values.pop(), value)) not in ("", "–"):
+            said.append(f"{' '.join(filter(None, (n.get_text(strip=True) for n in names)))} {value}")
+        for cell in (*cells, *names):
+            cell.decompose()
+        rows = [[cell for cell in row if not cell.decomposed] for row in rows]
+        heads = [[cell for cell in head if not cell.decomposed] for head in heads]
+    return f" (in every row: {', '.join(said)})" if said else ""
+
+
+def _shorten(box: "Tag") -> None:
+    """Of a table in the answer the first columns and rows, with a switch for all of it."""
+    from bs4 import BeautifulSoup
+
+    rows = [row.find_all(["td", "th"], recursive=False) for row in box.find_all("tr")]
+    columns, many = max(map(len, rows)), len(box.select("tbody tr"))
+    plain = not box.find(colspan=True)
+    for row in rows if plain else []:
+        for cell in row[max(0, len(row) - max(0, columns - COLUMNS)) :]:  # from the right: a cell may span rows
+            cell["class"] = [*cell.get_attribute_list("class"), "more"] if cell.get("class") else ["more"]
+    wide = f"{columns} columns" if plain and columns > COLUMNS else ""
+    if not (parts := [*filter(None, (f"{many} rows" if many > ROWS else "", wide))]):
+        return
+    part = box.wrap(BeautifulSoup("", "html.parser").new_tag("div", attrs={"class": "part-of-table"}))
+    switch = f'<label class="switch"><input type="checkbox"> all {" and ".join(parts)}</label>'
+    part.insert(0, BeautifulSoup(switch, "html.parser"))
 
 
 def _tidy_table(table: "Tag") -> None:
@@ -129,13 +174,13 @@ def _scope(table: "Tag") -> None:
         head["scope"] = ("row" if head.find_parent("tbody") else "col") + "group" * many
 
 
-def _caption(table: "Tag", number: int) -> None:
-    """`Table 3: …`, by the table's own caption, else by the heading above it."""
+def _caption(table: "Tag", number: int, constant: str = "") -> None:
+    """`Table 3: …`, by the table's own caption, else by the heading above it, and what every row says."""
     from bs4 import BeautifulSoup
 
     own = table.caption or BeautifulSoup("", "html.parser").new_tag("caption")
     words = words_of(own)
-    own.string = f"Table {number}: {words}" if words else _numbered("Table", number, table)
+    own.string = (f"Table {number}: {words}" if words else _numbered("Table", number, table)) + constant
     table.insert(0, own)
 
 
@@ -144,56 +189,6 @@ def _numbered(what: str, number: int, element: "Tag") -> str:
     count."""
     heading = element.find_previous(lambda tag: tag.name in ("h1", "h2", "h3") and not tag.find_parent("nav"))
     return f"{what} {number}" + (f": {words_of(heading)}" if heading else "")
-
-
-def _drop_emptied(soup: "BeautifulSoup") -> None:
-    """Take out headings below which nothing but folded code is left once the answer has gone to the top."""
-    for heading in soup.main.select("section.text > :is(h2, h3):only-child"):
-        siblings = heading.parent.find_next_siblings("section")
-        below = list(takewhile(lambda section: not section.find(["h2", "h3"]), siblings))
-        left = [section for section in below if "first" not in section["class"]]
-        if len(left) < len(below) and not any(section.select(":scope > :not(details)") for section in left):
-            heading.parent.decompose()
-
-
-def _list_contents(soup: "BeautifulSoup") -> None:
-    """Links to the sections, at the top of a page that has several; each section's name on the page is its own."""
-    from bs4 import BeautifulSoup
-
-    headings = [heading for heading in soup.main.find_all("h2") if heading.get("id")]
-    if len(headings) < LISTED:
-        return
-    taken: set[str] = set()
-    for heading in headings:
-        name, again = heading["id"], 2
-        while name in taken:
-            name, again = f"{heading['id']}-{again}", again + 1
-        taken.add(name)
-        heading["id"] = name
-    links = "".join(f'<li><a href="#{heading["id"]}">{escape(words_of(heading))}</a></li>' for heading in headings)
-    fold = f"<details><summary>Contents: {len(headings)} sections</summary><ol>{links}</ol></details>"
-    nav = f'<nav class="contents" aria-label="Contents">{fold}</nav>'
-    soup.main.insert(0, BeautifulSoup(nav, "html.parser"))
-
-
-def _answer_first(soup: "BeautifulSoup") -> None:
-    """What the notebook marks as its answer goes to the top of the page, its code and messages below what it made, and
-    below that the links to the report's other pages. A table before a figure stands next to it."""
-    found = soup.main.select("section.first")
-    found.sort(key=lambda section: "summary" not in section["class"])
-    answer = soup.new_tag("section", attrs={"class": "answer", "aria-label": "The answer"})
-    for section in found:
-        section.extract()
-        for fold in section.select("details.messages, details.code"):
-            section.append(fold.extract())
-        answer.append(section)
-    if found:
-        soup.main.insert(0, answer)
-        drawn = [section.find(["table", "img"]) for section in found if "summary" not in section["class"]]
-        if [element.name for element in drawn if element] == ["table", "img"]:  # a wide figure stands above its table
-            answer["class"] = "answer pair"
-    if parts := soup.body.find("nav", class_="parts"):
-        answer.insert_after(parts.extract()) if found else soup.main.insert(0, parts.extract())
 
 
 def words_of(element: "Tag") -> str:

@@ -80,9 +80,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const plot = made("div", { className: "plot", role: "img", ariaLabel: figure.querySelector("img").alt });
     const tools = made("div", { className: "tools" });
     const drawing = made("div", { className: "drawing" }, made("p", { className: "title" }, title), tools, plot);
-    figure.append(drawing);
+    figure.querySelector("figcaption").before(drawing);
     const width = plot.clientWidth;
-    const config = { ...spec.config, axisY: { labelLimit: Math.max(LABEL, width * 0.3) } };
+    const config = { ...spec.config, axisX: { titleLimit: width * 0.6 }, axisY: { labelLimit: Math.max(LABEL, width * 0.3) } };
     const sized = { ...spec, width, config, datasets: { rows: rowsOf(columns) } };
     const { view } = await vegaEmbed(plot, sized, {
       mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false,

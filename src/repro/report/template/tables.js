@@ -74,8 +74,10 @@ document.addEventListener("DOMContentLoaded", () => {
     if (declared.length < SIEVED) continue;
     const input = made("input", { type: "search" }), count = made("output", {});
     box.before(made("div", { className: "sieve" }, made("label", {}, "Filter rows ", input), count));
+    const all = box.closest(".part-of-table")?.querySelector("[type=checkbox]");
     input.addEventListener("input", () => {
       unspan(body);
+      if (all) all.checked = true;
       const wanted = input.value.toLowerCase().split(/\s+/);
       for (const row of declared) row.hidden = !wanted.every(word => row.textContent.toLowerCase().includes(word));
       const shown = declared.filter(row => !row.hidden).length;
