@@ -88,7 +88,7 @@ def figure(told: pd.DataFrame, titles: Mapping[str, str], measure: str, title: s
     by_price = {
         f"generation {price:.0%} of GRPO's bill": of.assign(each=of["by_policy"]) for price, of in own.groupby("price")
     }
-    return drawn.answers(by_price, titles, title)
+    return drawn.answers(by_price, titles, title, what=f"accuracy less GRPO's, {MEASURES[measure]}")
 
 
 def at_every(

@@ -26,8 +26,11 @@ FAR = 4.0  # times the usual distance from 0: beyond it, an arrow
 ENDS = ["difference", "difference_low", "difference_high"]
 
 
-def answers(panels: Mapping[str, pd.DataFrame], titles: Mapping[str, str], title: str, far: float = FAR) -> Figure:
-    """A panel for each of `panels`, {label: table}; arms by family, on the same axes everywhere.
+def answers(
+    panels: Mapping[str, pd.DataFrame], titles: Mapping[str, str], title: str, far: float = FAR, what: str = ""
+) -> Figure:
+    """A panel for each of `panels`, {label: table}; arms by family, on the same axes everywhere. `what`: the measure,
+    where the labels do not say it.
 
     A table has a row per arm (the index): family, difference, difference_low, difference_high, answer, and each, if it
     has it, a list of values that are dots. A panel leaves blank what its table lacks. Grey: within MARGIN of 0.
@@ -40,7 +43,7 @@ def answers(panels: Mapping[str, pd.DataFrame], titles: Mapping[str, str], title
     figure, axes = new_figure(1.6 + ROW * (len(places) + len(headings)), 1, len(panels), width=9.6, sharey=True)
     for ax, (label, table) in zip(axes[0], panels.items(), strict=True):
         _panel(ax, table.reindex(family.index), places, limits)
-        ax.set_xlabel(textwrap.fill(label, LINE // len(panels)))
+        ax.set_xlabel(textwrap.fill(", ".join(filter(None, (what, label))), LINE // len(panels)))
     axes[0, 0].set_yticks([*places, *headings], [*family.index.map(titles), *headings.values()])
     for name in axes[0, 0].get_yticklabels()[len(places) :]:
         name.set_fontweight("bold")
@@ -58,7 +61,8 @@ def answers(panels: Mapping[str, pd.DataFrame], titles: Mapping[str, str], title
         choices={"panel": {label: label for label in panels}},
         group="family",
         limits=limits,
-        note="Filled: higher or lower after correction; white: inconclusive.",
+        label=what,
+        note="After correction, blue: higher; orange: lower; white: inconclusive.",
     )
 
 

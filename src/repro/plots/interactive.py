@@ -106,9 +106,10 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict
     }
 
 
-def _title(title: str, picked: Choices) -> str | dict[str, str]:
-    """An axis's name: `title`, or where that is one of the choices, the expression of what is chosen."""
-    return {"expr": f"said_{title}[pick_{title}]"} if title in picked else title
+def _title(title: str, picked: Choices, label: str = "") -> str | dict[str, str]:
+    """An axis's name: `title`, or where that is one of the choices, `label` and what is chosen, as an expression."""
+    before = json.dumps(f"{label}, ") + " + " if label else ""
+    return {"expr": f"{before}said_{title}[pick_{title}]"} if title in picked else title
 
 
 def _short(value: str, digits: str = "") -> str:
@@ -139,7 +140,7 @@ def estimates(
     `answer`, if there is one, is said too and has the looks of ANSWERS. `limits`: of all axes, beyond which intervals
     are cut and points are arrows; by default of each panel, as far as its intervals reach. `group`: a column by which
     the reader can leave out rows. `log`: whether axes are logarithmic, or for which panels. `label`: what the values
-    are, by default what the panel is called. `better`: which answer is good, and blue, for all panels or by panel.
+    are, before what the panel is called. `better`: which answer is good, and blue, for all panels or by panel.
     `note`: what the marks mean. The reader may have the order of the values in place of `table`'s.
     """
     table, panel = table.reset_index(drop=True), next(iter(choices))
@@ -169,7 +170,7 @@ def estimates(
         counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
         more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
     drawing = _row_spec(choices, ROW * table[by].nunique(), f"pick_{panel}", by, bool(group))
-    drawing["encoding"]["x"]["axis"]["title"] = label or _title(panel, choices)
+    drawing["encoding"]["x"]["axis"]["title"] = _title(panel, choices, label)
     drawing["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
     placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in reach.items()}
     drawing["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]

@@ -40,6 +40,7 @@ DYNAMICS = {
     "clipped": "share of tokens clipped",
     "truncated": "share of responses truncated",
 }
+SHARES = {"accuracy", *(name for name, label in DYNAMICS.items() if label.startswith("share"))}  # from 0 to 1
 OVERVIEW = ("usefulness", "kl", "entropy", "gradient_norm", "selected_tokens", "loss_tokens")  # D³S, Fig. 1 to 4
 PER_PANEL = 8  # arms that a reader can tell apart in one panel, besides the baseline
 WIDE = 9.6  # inches, of the figure with two panels and their names in a row
@@ -250,12 +251,15 @@ def _answering_steps(
 
 
 def _means(table: pd.DataFrame, at: str, x: str, y: str, statistics: Statistics) -> pd.DataFrame:
-    """arm, at, x, mean, low, high: `y` over seeds at each value of `at`, at the seeds' mean `x`."""
+    """arm, at, x, mean, low, high: `y` over seeds at each value of `at`, at the seeds' mean `x`; shares lie
+    within 0 and 1."""
     parts = []
     for arm, runs in table.groupby("arm", sort=False):
         y_S_E = runs.pivot(index="seed", columns=at, values=y)
         x_E = runs.groupby(at)[x].mean() if x != at else pd.Series(y_S_E.columns, y_S_E.columns)
         mean_E, low_E, high_E = mean_and_interval(y_S_E.to_numpy(float), statistics)
+        if y in SHARES:
+            low_E, high_E = low_E.clip(0, 1), high_E.clip(0, 1)
         part = {"arm": arm, "at": y_S_E.columns, "x": x_E.loc[y_S_E.columns].to_numpy(float)}
         curve = pd.DataFrame({**part, "mean": mean_E, "low": low_E, "high": high_E}).dropna(subset="mean")
         parts.append(curve.drop_duplicates(["x", "mean"]))  # a run that has ended keeps its value

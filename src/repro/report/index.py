@@ -21,6 +21,7 @@ GROUPS = {
     "arms": "Arms",
     "policy": "Base policy",
     "theory": "Theory",
+    "cluster": "On other trainers",
 }
 START = ("prices.html", "validity.html", "language-model-trained.html", "equal_cost.html")  # for five minutes
 

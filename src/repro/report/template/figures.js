@@ -82,7 +82,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const drawing = made("div", { className: "drawing" }, made("p", { className: "title" }, title), tools, plot);
     figure.querySelector("figcaption").before(drawing);
     const width = plot.clientWidth;
-    const config = { ...spec.config, axisX: { titleLimit: width * 0.6 }, axisY: { labelLimit: Math.max(LABEL, width * 0.3) } };
+    const config = { ...spec.config, axisX: { titleAnchor: "end", titleLimit: width * 0.9 }, axisY: { labelLimit: Math.max(LABEL, width * 0.3) } };
     const sized = { ...spec, width, config, datasets: { rows: rowsOf(columns) } };
     const { view } = await vegaEmbed(plot, sized, {
       mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false,
