@@ -9,6 +9,7 @@ from repro.settings.fields import (
     Count,
     Distinct,
     GroupSize,
+    Name,
     Processes,
     Section,
     Seed,
@@ -27,6 +28,17 @@ class Fidelity(Section):
     snapshot_every: Count
     queries: Count
     group_size: GroupSize
+
+
+class Predictor(Section):
+    """What is told of `arms` before training, of those that params.yaml has: of each of `policies` of runs/design.yaml
+    `batches` of every arm and `reference` groups of every training query, drawn by `seed`."""
+
+    arms: ArmNames
+    policies: Annotated[list[Name], Distinct, Field(min_length=2)]
+    batches: Annotated[int, Field(ge=2, le=10**6)]
+    reference: Annotated[int, Field(ge=2, le=1000)]
+    seed: Seed
 
 
 class Drift(Section):
