@@ -1,4 +1,4 @@
-"""What is told before training: gradients against autograd, closed forms, a predictor found where there is one."""
+"""What is measured before training: gradients against autograd, closed forms, a predictor found where there is one."""
 
 import numpy as np
 import pandas as pd
@@ -123,7 +123,7 @@ def test_a_planted_predictor_is_found_and_a_random_one_is_not():
             for price, of in y.items()
         ]
         random = [Pair("trained", price, planted(rng, 0.3), of) for price, of in y.items()]
-        return predictor.foretold([*known, *random], STATISTICS)
+        return predictor.correlated([*known, *random], STATISTICS)
 
     own, alike = asked(0.3), asked(1.0)
     found = predictor.predicts(own, alike, STATISTICS)

@@ -1,4 +1,4 @@
-"""What do a base policy's first batches tell of an arm, before any training, and does it foretell what training did?
+"""What do a base policy's first batches say of an arm, before any training, and does it predict what training did?
 
 Each of B batches is a step of the arm's run, evenly spread over its steps, drawn and selected as in training, but from
 the base policy throughout: all arms of one plan get the same groups. Its gradient g is that of the arm's own loss, mean
@@ -260,7 +260,7 @@ def pairs(batches: pd.DataFrame, runs: pd.DataFrame, baseline: str) -> list[Pair
     return found
 
 
-def foretold(asked: Sequence[Pair], statistics: Statistics) -> pd.DataFrame:
+def correlated(asked: Sequence[Pair], statistics: Statistics) -> pd.DataFrame:
     """A row per pair: quantity, price, arms, tied (those that have the baseline's value), rho of the means over
     policies, rho_low, rho_high, p, ceiling (repro.stats.agreement; NaN below LEAST arms), adjusted (Holm, over all
     rows), and what `left_out` says."""
@@ -298,7 +298,7 @@ def left_out(x: pd.DataFrame, y: pd.DataFrame, confidence: float) -> dict[str, f
 
 def predicts(own: pd.DataFrame, alike: pd.DataFrame, statistics: Statistics) -> Mapping[str, bool]:
     """{quantity: whether it predicts}, by the rule that was written down before the first number (docs/LOG.md). `own`:
-    `foretold` of runs at each arm's own rate, `alike`: of those at one rate."""
+    `correlated` of runs at each arm's own rate, `alike`: of those at one rate."""
     sign = pd.Series(QUANTITIES)
     own = own.assign(right=own["rho"] * own["quantity"].map(sign) > 0, sure=own["adjusted"] < 1 - statistics.confidence)
     again = (alike["rho"] * alike["quantity"].map(sign) > 0).groupby(alike["quantity"]).all()

@@ -31,8 +31,8 @@ class Fidelity(Section):
 
 
 class Predictor(Section):
-    """What is told of `arms` before training, of those that params.yaml has: of each of `policies` of runs/design.yaml
-    `batches` of every arm and `reference` groups of every training query, drawn by `seed`."""
+    """What is measured of `arms`, those that params.yaml has, before training: from each of `policies` of
+    runs/design.yaml `batches` of every arm and `reference` groups of every training query, drawn by `seed`."""
 
     arms: ArmNames
     policies: Annotated[list[Name], Distinct, Field(min_length=2)]
