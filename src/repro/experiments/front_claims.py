@@ -29,7 +29,7 @@ class Claim(Section):
     difference: str = ""
     ratio: str = ""
     says: Literal["higher", "lower", "not lower", ""] = ""
-    untested: str = ""
+    elsewhere: str = ""
 
 
 def load() -> list[Claim]:
@@ -57,9 +57,9 @@ def judged(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Data
 def _measured(runs: pd.DataFrame, paid: pd.DataFrame, confidence: float) -> pd.DataFrame:
     """A row per claim, at one price: variances are drawn together over differences, and over ratios."""
     claims = load()
-    table = pd.DataFrame([claim.model_dump() for claim in claims])[["paper", "place", "claim", "says", "untested"]]
+    table = pd.DataFrame([claim.model_dump() for claim in claims])[["paper", "place", "claim", "says", "elsewhere"]]
     table["ratio"] = [bool(claim.ratio) for claim in claims]
-    for ratio, own in table[table["untested"] == ""].groupby("ratio"):
+    for ratio, own in table[table["elsewhere"] == ""].groupby("ratio"):
         asked = [claims[row] for row in own.index]
         each = [_spent(paid, one) if ratio else paired(runs, one.difference, [one.arm], one.over)[0] for one in asked]
         fit = nested(np.stack(each))
@@ -78,8 +78,8 @@ def _spent(paid: pd.DataFrame, claim: Claim) -> np.ndarray:
 
 
 def _verdict(row: Any, level: float) -> str:
-    if row.untested:
-        return "not testable here"
+    if row.elsewhere:
+        return row.elsewhere
     if row.says == "not lower" and row.low > -MARGIN:
         return "holds"
     if row.p >= level:
