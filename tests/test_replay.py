@@ -67,7 +67,8 @@ def slime(folder):
     for step in (1, 2):
         samples = [
             {"group_index": group, "prompt": f"q{p}", "tokens": [1] * (p + r), "response": "so", "response_length": r}
-            | {"reward": {"correct": reward}, "status": "truncated", "rollout_log_probs": np.zeros(r, np.float32)}
+            | {"reward": {"correct": np.float64(reward)}, "status": "truncated", "rollout_log_probs": np.zeros(r, np.float32)}
+            | {"multimodal_inputs": {"pixels": torch.zeros(2)}}  # which is not read
             for own, group, reward, p, r in ROWS
             if own == step
         ]
@@ -309,7 +310,9 @@ def test_a_file_of_slimes_cannot_run_code(tmp_path):
     torch.save(
         {"rollout_id": 0, "samples": [{"group_index": print, "response_length": 1, "reward": 1}]}, tmp_path / "0.pt"
     )
-    with pytest.raises(NoRollouts, match="more than numbers"):
+    for step in (1, 2):
+        (tmp_path / f"{step}.pt").write_bytes((tmp_path / "0.pt").read_bytes())
+    with pytest.raises(NoRollouts, match="^no rollout was read. 3 files were not .*0.pt the first: .*more than numbers"):
         read(tmp_path)
 
 

@@ -73,17 +73,19 @@ class _Reader:
         self.rewards: dict[str, None] = {}
         self.numbers: dict[int, int] = {}  # of groups and queries
         self.bad: dict[str, tuple[int, str]] = {}
-        self.unread: dict[str, str] = {}  # {file: why it could not be read to its end}
+        self.unread: dict[str, list[str]] = {}  # {reason: files that could not be read to their end}
 
     def dump(self, records: Iterable[Placed | Block]) -> Dump:
         parts = [*self._frames(records)]
         left_out = [say("bad", rows=count, reason=why, place=place) for why, (count, place) in self.bad.items()]
-        left_out += [say("unread", place=place, reason=why) for place, why in self.unread.items()]
+        for why, places in self.unread.items():
+            left_out.append(say("unread" if len(places) == 1 else "unread_all", place=places[0], files=len(places), reason=why))
         if not parts:
             told = " ".join(left_out) or "There is no row."
             raise NoRollouts(f"no rollout was read. {told} A table needs {TABLE}; --columns gives their names")
         self.numbers.clear()
-        whole = pd.concat(parts, ignore_index=True)
+        joined = {name: pd.concat([part.pop(name) for part in parts], ignore_index=True) for name in TYPES}
+        whole = pd.DataFrame(joined, copy=False)  # a column at a time, which needs the memory once
         several = [say("rewards", names=", ".join(self.rewards))] * (len(self.rewards) > 1 and not self.weights)
         mixed = [say("mixed", formats=" and ".join(self.formats))] * (len(self.formats) > 1)
         of_formats = [*mixed, *several, *map(say, self.formats)]
@@ -101,7 +103,7 @@ class _Reader:
                 if len(own := self._of_block(record)):
                     yield own
             elif isinstance(record[1], Refused):
-                self.unread[record[0]] = str(record[1])
+                self.unread.setdefault(str(record[1]), []).append(record[0])
             else:
                 rows += self._rows(*record)
                 if len(rows) > BATCH:
