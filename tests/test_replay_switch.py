@@ -38,7 +38,9 @@ def test_verl_composes_the_arm(arm, tmp_path, monkeypatch):
     data, found = tmp_path / "mine.jsonl", []
     data.write_text("".join(json.dumps({"prompt": f"{n} + 1?", "answer": n + 1}) + "\n" for n in range(900)))
     monkeypatch.setattr(prepare, "described", lambda run: found.append(run) or "")
-    python, module, name, *words = shlex.split(printed(arm)[0].replace("MODEL", "my/model").replace("mine.jsonl", str(data)))
+    python, module, name, *words = shlex.split(
+        printed(arm)[0].replace("MODEL", "my/model").replace("mine.jsonl", str(data))
+    )
     assert (python, module, name) == ("python", "-m", "repro.verl")
     command.main([*words, "--check", "--output", str(tmp_path / "runs")])
     assert parts(found[0].method) == parts(arms.build(arm, load().arm(arm)))

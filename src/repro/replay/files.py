@@ -21,6 +21,8 @@ BATCH, BLOCK = 1024, 2**16  # rows of a table in memory at once: with texts, and
 BYTES = 2**22  # of JSON lines, likewise
 BROKEN = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OSError, EOFError, ImportError)
 BROKEN += (zipfile.BadZipFile, pickle.UnpicklingError)  # what a damaged file raises
+PLAIN = {"numpy.ndarray", "numpy.dtype", "_codecs.encode", "collections.OrderedDict"}  # what a .pt file may name
+PLAIN |= {f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")}
 Placed = tuple[str, Any]  # where a record stands, and the record: None where it cannot be parsed, or why no more follow
 Renamed = Mapping[str, str]  # of columns: the project's names for somebody's
 
@@ -146,13 +148,10 @@ def _of_csv(path: Path, renamed: Renamed) -> Iterator[Placed | Block]:
 class _Plain(pickle.Unpickler):
     """Loads numbers, text, lists and arrays, so that no code of the file runs; a tensor is None."""
 
-    NAMES = {f"{place}.multiarray.{name}" for place in ("numpy.core", "numpy._core") for name in ("_reconstruct", "scalar")}
-    NAMES |= {"numpy.ndarray", "numpy.dtype", "_codecs.encode", "collections.OrderedDict"}
-
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] == "torch":
             return lambda *_: None
-        if f"{module}.{name}" not in self.NAMES:
+        if f"{module}.{name}" not in PLAIN:
             raise ValueError("it holds more than numbers, text, lists and arrays, and is not loaded")
         return super().find_class(module, name)
 

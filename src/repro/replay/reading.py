@@ -79,7 +79,9 @@ class _Reader:
         parts = [*self._frames(records)]
         left_out = [say("bad", rows=count, reason=why, place=place) for why, (count, place) in self.bad.items()]
         for why, places in self.unread.items():
-            left_out.append(say("unread" if len(places) == 1 else "unread_all", place=places[0], files=len(places), reason=why))
+            left_out.append(
+                say("unread" if len(places) == 1 else "unread_all", place=places[0], files=len(places), reason=why)
+            )
         if not parts:
             told = " ".join(left_out) or "There is no row."
             raise NoRollouts(f"no rollout was read. {told} A table needs {TABLE}; --columns gives their names")
@@ -167,7 +169,7 @@ class _Reader:
     def _row(self, rollout: Rollout) -> dict[str, Any]:
         self.lengths.measure(rollout)
         if rollout.group is None or rollout.group != rollout.group or (rollout.response_tokens or 0) < 1:
-            raise ValueError("has no group, or no response")
+            raise ValueError("has no group, or neither response_tokens nor a response")
         step, said = rollout.step or 0, rollout.response
         if max(abs(step), rollout.prompt_tokens or 0, rollout.response_tokens or 0) >= WIDE:
             raise ValueError("has a step or a length beyond 2³¹")
