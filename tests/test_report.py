@@ -403,6 +403,7 @@ def test_an_answer_is_two_screens(tmp_path):
         new_markdown_cell("## Kept shut\n\nText."),
         new_markdown_cell("## Wrong"),
         code("1/0", failed),
+        new_markdown_cell("## Needed", metadata={"tags": ["open"]}),
     )
     render(notebook, tmp_path / "t.html", "Title", {}, where={"bed": "slips"})
     page = BeautifulSoup((tmp_path / "t.html").read_text(), "html.parser")
@@ -413,7 +414,7 @@ def test_an_answer_is_two_screens(tmp_path):
     assert page.caption.get_text() == "Table 1: Title (in every row: seed 3)"
     assert [cell.get_text() for cell in page.select("thead th:not(.more)")] == ["arm", "c0", "c1", "c2", "c3"]
     assert answer.find(class_="switch").get_text(strip=True) == "all 14 rows and 7 columns"
-    assert [part.has_attr("open") for part in page.find_all(class_="part")] == [False, True]
+    assert [part.has_attr("open") for part in page.find_all(class_="part")] == [False, True, True]
     assert page.find(id="how").find_parent(class_="how") and not page.header.find("input")
 
 

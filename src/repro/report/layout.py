@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
 BEGINNING = "The question and the runs"  # what stands above a notebook's first section
-WRONG = ".error, .check.fails"  # does not wait for a click
+WRONG = ".error, .check.fails"  # does not wait for a click, nor does a section whose heading is tagged `open`
 
 
 def drop_emptied(soup: "BeautifulSoup") -> None:
@@ -59,6 +59,6 @@ def fold(soup: "BeautifulSoup") -> None:
             part.append(line)
             how.append(part)
         part.append(section.extract())
-        if section.select_one(WRONG):
+        if "open" in section["class"] or section.select_one(WRONG):
             part["open"] = ""
     (soup.main.find("nav", class_="parts", recursive=False) or answer).insert_after(how)
