@@ -247,6 +247,14 @@ def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
     assert wanted - {"manifest"} == set(names) and len(set(names)) == len(names)
 
 
+def test_the_manifest_notices_an_edit_of_every_file_that_a_stage_hashes():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    noticed = stages["manifest"]["deps"]
+    files = {name for stage in stages.values() for name in stage.get("do", stage).get("meta", {}).get("files", [])}
+    assert len(files) > 20
+    assert [name for name in files if not any(f"{name}/".startswith(f"{dep}/") for dep in noticed)] == []
+
+
 @pytest.mark.parametrize("study", type(SETTINGS.theory).model_fields)
 def test_a_theory_notebook_opened_by_hand_refuses_what_params_yaml_could_not_give_it(study):
     first, *_, code = _code_up_to(NOTEBOOKS[f"theory/{study}"], "check_parameters(")
