@@ -182,6 +182,7 @@ def complaints(browser, page: Path, widths: Iterable[int] = (1280, 390)) -> list
     tab.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: found.append(str(error)))
     tab.goto(page.as_uri())
+    tab.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
     for figure in tab.query_selector_all("figure[id]"):
         figure.scroll_into_view_if_needed()
         silent = f"figure {figure.get_attribute('id')} does not answer"

@@ -45,7 +45,7 @@ more_arms:"""
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
 STUDIED = ("policy", "profile", "language-model", "fidelity", "drift")
-PAGES = {"language_model_trained": "language-model-trained"}  # pages that are not called as their stage
+PAGES = {"language_model_trained": "language-model-trained", "sgpo_longer": "sgpo-longer"}  # pages that are not called as their stage
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
@@ -213,7 +213,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     assert stages_in(output) == {"manifest", "report@shortest"}
     studies = {
         *("dynamics", "language_model_trained", "mixes", "longer", "sharpening", "exploratory"),
-        *("prices", "online", "sgpo_longer", "panel@clipping", "validity", "predictor"),
+        *("prices", "online", "sgpo_longer", "clipping", "validity", "predictor"),
         *("rates", "equal_cost", "results"),
     }  # of all arms; fidelity and drift name theirs
     assert stages_in(smoke.run("dvc", "repro", "--dry")) - {"manifest", "train"} == studies

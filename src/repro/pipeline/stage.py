@@ -66,7 +66,7 @@ class Stage:
         """The notebook's parameters."""
         if self.kind == "theory":
             return {**settings.theory.model_dump()[self.item], "output": self.output}
-        named = {"arm": self.item} if self.kind == "report" else {}
+        named = {"arm": self.item} if self.item else {}
         made = {"output": self.output} if self.output else {}
         return {**named, "scale": settings.scale, **made}
 
@@ -104,8 +104,7 @@ def stage(kind: str, settings: Settings, item: str | None = None) -> Stage:
         raise SettingsError(f"stage {kind} {need}")
     if each and item not in _items(each, settings):
         what = {"report": "arm", "theory": "theory group"}.get(kind, kind)
-        where = "dvc.yaml" if isinstance(each, list) else "params.yaml"
-        raise SettingsError(f"there is no {what} {brief(item)} in {where}{nearest(item, _items(each, settings))}")
+        raise SettingsError(f"there is no {what} {brief(item)} in params.yaml{nearest(item, _items(each, settings))}")
     return _make(kind, item, settings)
 
 
@@ -126,9 +125,7 @@ def _declared() -> dict[str, dict[str, Any]]:
 
 
 def _items(foreach: Any, settings: Settings) -> list[str]:
-    """The keys that DVC finds at `${a.b}`, or a list as it stands."""
-    if isinstance(foreach, list):
-        return foreach
+    """The keys that DVC finds at `${a.b}`."""
     value: Any = settings
     try:
         for part in foreach.strip("${}").split("."):
@@ -156,7 +153,7 @@ def _values(kind: str, item: str | None, settings: Settings) -> dict[str, str]:
     """The values of DVC's template variables in a stage."""
     values = {"baseline": settings.baseline}
     if item is not None:
-        values |= {"key": item, "item": item}
+        values["key"] = item
     if kind == "report":
         values["item.title"] = settings.arm(item).title
     return values
