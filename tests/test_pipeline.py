@@ -45,7 +45,8 @@ more_arms:"""
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
 STUDIED = ("policy", "profile", "language-model", "fidelity", "drift")
-PAGES = {"language_model_trained": "language-model-trained", "sgpo_longer": "sgpo-longer"}  # pages that are not called as their stage
+# Pages that are not called as their stage.
+PAGES = {"language_model_trained": "language-model-trained", "sgpo_longer": "sgpo-longer"}
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
