@@ -44,9 +44,13 @@ def test_an_override_sets_the_value_of_one_key(tmp_path):
     for entry, said in (
         ("data={train_files: mine.parquet}", "data is a section"),
         ("++actor_rollout_ref.rollout={n: 4}", r"set its keys one by one, as actor_rollout_ref\.rollout\.KEY=VALUE"),
+        ("data=null", "data is a section"),
+        ("+actor_rollout_ref.model.override_config={hidden_act: relu}", "override_config is a section"),
         ("~algorithm={}", "algorithm is a section"),
         ("+data@_global_=legacy_data", "'data@_global_' is no key of verl's: write SECTION.KEY=VALUE"),
+        ("+model@data=hf_model", "no key of verl's"),
         ("data[train_files]=mine.parquet", "no key of verl's"),
+        ("repro={best: mine}", "repro is a section"),
     ):
         with pytest.raises(SettingsError, match=rf"^{re.escape(entry)}: .*{said}"):
             composing.require_one_value(entry, verls)
@@ -232,14 +236,19 @@ def test_the_arm_and_the_command_line_decide_and_the_plan_follows(tmp_path):
         (["trainer.save_frq=1"], r"^trainer\.save_frq=1: verl's .* did you mean 'trainer\.save_freq'"),
         (["actor_rollout_ref.actor.ppo_epochs=2"], r"ppo_epochs=2: a batch trains once; leave it out, or set it to 1$"),
         (["data.max_prompt_length=2"], "every prompt is longer than"),
-        (["actor_rollout_ref.rollout.n=0"], "verl's configuration: engine.rollouts_per_step is 0"),
+        (["actor_rollout_ref.rollout.n=0"], r"^actor_rollout_ref\.rollout\.n=0: it should be a whole number from 1 on"),
+        (["trainer.save_freq=null"], r"^trainer\.save_freq=None: it should be a whole number from -1 on"),
+        (["data.train_batch_size=0"], r"^data\.train_batch_size=0: it should be a whole number from 1 on"),
+        (["actor_rollout_ref.actor.ppo_mini_batch_size=0"], r"batch_size=0: it should be a whole number from 1 on"),
         (
             ["trainer.save_freq=4"],
             r"^trainer\.test_freq=10 is no multiple of trainer\.save_freq=4, .*=null$",
         ),
         (["data.train_files=a.parquet"], r"^data\.train_files=a\.parquet: .* name the questions, or .* as --data"),
         (["++data.val_files=[a.parquet]"], "--validation, next to --data"),
-        (["actor_rollout_ref.actor.optim.lr=-1"], "verl's configuration: engine.learning_rate is -1"),
+        (["trainer.total_training_steps=-1"], "total_training_steps=-1: it should be a whole number from 1 on"),
+        (["actor_rollout_ref.actor.optim.lr=-1"], "optim.lr=-1: it should be a number above 0"),
+        (["actor_rollout_ref.rollout.top_p=2"], r"top_p=2: it should be a number above 0, and at most 1$"),
         (["data.train_batch_size=eight"], r"^data\.train_batch_size=eight: verl's own value is 1024"),
         (["reward.custom_reward_function.path=no.py"], r"path=no\.py: there is no such file"),
         (["actor_rollout_ref.rollout={n: 2}"], r"^actor_rollout_ref\.rollout=\{n: 2\}: .* is a section"),
@@ -316,16 +325,21 @@ def test_what_verl_would_ignore_or_fail_on_late_is_refused_with_its_place_and_cu
         ("trainer.v1.trainer_mode", "colocate_async", "set it to repro"),
         ("trainer.use_v1", False, "set it to true"),
         (f"{actor}.strategy", "megatron", "set it to fsdp or fsdp2"),
+        (f"{actor}.shuffle", True, "set it to false"),
         (f"{actor}.policy_loss.loss_mode", "gspo", "the arm's own objective"),
         (f"{actor}.loss_agg_mode", "token-mean", "the arm's own objective"),
         (f"{actor}.clip_ratio_high", 0.9, "the arm's own objective"),
         (f"{rollout}.name", "sglang", "set it to vllm or hf"),
+        (f"{rollout}.multi_turn.enable", True, "one turn"),
         (f"{rollout}.agent.default_agent_loop", "tool_agent", "one turn"),
         ("algorithm.norm_adv_by_std_in_grpo", True, "the arm's own `advantage` decides"),
         ("algorithm.filter_groups.enable", True, "give it `filter: zero_variance`"),
         ("data.shuffle", True, "the arm's plan orders"),
+        ("data.filter_overlong_prompts", True, "left out beforehand"),
         ("reward.reward_manager.name", "dapo", "custom_reward_function"),
+        ("reward.reward_model.enable", True, "custom_reward_function"),
         ("custom_reward_function.path", "mine.py", "its name is reward"),
+        ("trainer.v1.sampler.custom_sampler.path", "mine.py", "set it to null"),
     ):
         config = run.config.copy()
         OmegaConf.update(config, key, value, force_add=True)

@@ -80,7 +80,7 @@ class Stage:
         if whose is None:
             return []
         arms = {"item": [self.item], "all": settings.all_arms}.get(whose) or getattr(settings, whose).arms
-        calls = [call for arm in arms if arm in settings.all_arms for call in settings.arm(arm).calls]
+        calls = [call for arm in arms for call in settings.arm(arm).calls]
         return list(dict.fromkeys(f"repro.methods.{package}.{name}" for package, name, _ in calls))
 
 

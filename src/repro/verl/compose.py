@@ -1,21 +1,34 @@
 """Hydra composes verl's defaults, our base config and the overrides; verl checks the result."""
 
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from repro.errors import brief
 from repro.paths import CONFIGS
 from repro.settings.errors import SettingsError, nearest
 from repro.verl.composed import flat
+from repro.verl.run import ACTOR, ROLLOUT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 FOLDER = CONFIGS / "verl"
 BASE = "repro_trainer"
+WHOLE = {  # the least of each; -1: never
+    **{f"data.{name}": 1 for name in ("train_batch_size", "max_prompt_length", "max_response_length")},
+    **{f"trainer.{name}": 1 for name in ("nnodes", "n_gpus_per_node", "total_epochs")},
+    **{f"trainer.{name}": -1 for name in ("save_freq", "test_freq")},
+    **{f"{ROLLOUT}.n": 1, f"{ROLLOUT}.val_kwargs.n": 1, f"{ACTOR}.ppo_mini_batch_size": 1},
+}
 KEY = re.compile(r"[A-Za-z_]\w*(\.[\w-]+)*")
+POSITIVE = {  # and the most of each
+    **{f"{ROLLOUT}.temperature": math.inf, f"{ACTOR}.optim.lr": math.inf},
+    **{f"{ROLLOUT}.top_p": 1.0, f"{ROLLOUT}.val_kwargs.top_p": 1.0},
+}
 OURS = {  # keys that the command line and the run's folder decide
     **{f"repro.{name}": f"--{name} names it" for name in ("arm", "seed", "output")},
     **{f"repro.{name}": "it is the run's own file" for name in ("settings", "profile")},
@@ -91,6 +104,8 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
             raise SettingsError(_refusal(error, overrides, defaults)) from error
     for entry in last:
         same_kind(entry, defaults, config)
+    if overrides:
+        check_numbers(config)
     return config
 
 
@@ -102,6 +117,24 @@ def _defaults() -> "DictConfig":
 
     with initialize_config_dir(str(FOLDER), version_base=None):
         return put_together(BASE)
+
+
+def check_numbers(config: Any) -> None:
+    """SettingsError where a number without which no step can be made is none, or is out of bounds: verl would end in
+    an error of a process of Ray, or not at all."""
+    from omegaconf import OmegaConf
+
+    steps = "trainer.total_training_steps"  # null: as many as the data last for
+    given = {} if OmegaConf.select(config, steps) is None else {steps: 1}
+    for key, least in {**WHOLE, **given}.items():
+        value = OmegaConf.select(config, key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise SettingsError(f"{key}={brief(value)}: it should be a whole number from {least} on")
+    for key, most in POSITIVE.items():
+        value = OmegaConf.select(config, key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most or value == math.inf:
+            bound = "" if most == math.inf else f", and at most {most:g}"
+            raise SettingsError(f"{key}={brief(value)}: it should be a number above 0{bound}")
 
 
 def _refusal(error: Exception, overrides: Sequence[str], defaults: "DictConfig") -> str:

@@ -61,7 +61,7 @@ def arm_of(asked: Asked, settings: Settings) -> Arm:
     """The arm, with the group size of the command line, else its own, else the preset's, and the paper's loss."""
     arm = settings.arm(asked.arm)
     given = [value_of(entry) for entry in asked.overrides if key_of(entry) == GROUP]
-    if given and is_whole(given[-1]) and given[-1] > 0:  # the settings refuse others
+    if given and is_whole(given[-1]) and given[-1] > 0:  # `compose` refuses others
         name, own = arm.plan
         others = {key: value for key, value in own.items() if key != "group_size"}
         arm = arm.model_copy(update={"plan": with_group((name, others), given[-1])})

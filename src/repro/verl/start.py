@@ -1,7 +1,6 @@
 """verl's main with our trainer, and the environment in which it runs on a CPU."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 from repro.errors import Refused
@@ -48,34 +47,25 @@ def run(config: Any) -> None:
 
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     loggers_of(config)
-    try:
-        patiently(lambda: run_ppo(config, task_runner_class=task_runner()))
-    except ray.exceptions.OutOfMemoryError as error:  # raised as one of its kind whatever process ran out
-        raise NoRoom(
-            "the machine's memory is full, so Ray ended a process of the training: end what else uses memory, or "
-            "lower the sizes asked for, then run the same command again, which goes on from the last checkpoint"
-        ) from error
-    except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
-        raise Lost(
-            "a process of the training was killed, or its node has gone: run the same command again, which goes on "
-            "from the last checkpoint"
-        ) from error
-
-
-def patiently(start: Callable[[], Any]) -> None:
-    """`start`, which starts Ray where it is not running, again while the machine is too busy for Ray's own patience.
-    Where `start` fails, or ends, and Ray was not running before, Ray is stopped."""
-    import ray
-
     started_here = not ray.is_initialized()
-    for attempt in range(1, RAY_STARTS + 1):
+    for start in range(1, RAY_STARTS + 1):
         try:
-            start()
+            run_ppo(config, task_runner_class=task_runner())
             return
+        except ray.exceptions.OutOfMemoryError as error:  # raised as one of its kind whatever process ran out
+            raise NoRoom(
+                "the machine's memory is full, so Ray ended a process of the training: end what else uses memory, or "
+                "lower the sizes asked for, then run the same command again, which goes on from the last checkpoint"
+            ) from error
+        except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+            raise Lost(
+                "a process of the training was killed, or its node has gone: run the same command again, which goes on "
+                "from the last checkpoint"
+            ) from error
         except Exception as error:
-            if "timed out during startup" not in str(error) or attempt == RAY_STARTS:
+            if "timed out during startup" not in str(error) or start == RAY_STARTS:
                 raise
-            print(f"Ray was too slow to start, trying again ({attempt})", flush=True)
+            print(f"Ray was too slow to start, trying again ({start})", flush=True)
         finally:
             if started_here:
                 ray.shutdown()
