@@ -85,7 +85,11 @@ def prime_rl(folder):
     def trace(reward, p, r, trainable=True):
         nodes = [{"token_ids": [1] * p, "mask": [False] * p}, {"token_ids": [2] * r, "mask": [True] * r}]
         rewards = {"a": {"score": reward / 2}, "b": {"score": reward, "weight": 0.5}, "c": None}
-        return {"nodes": nodes, "rewards": rewards, "agent": {"trainable": trainable}, "calls": [{}]}
+        return {"nodes": nodes, "rewards": rewards, "agent": {"trainable": trainable}, "calls": calls(r)}
+
+    def calls(r):  # two requests of r/4 seconds between them, and one that never ended
+        times = [{"start": 5.0, "end": 5.0 + r / 8}, {"start": 9.0, "end": 9.0 + r / 8}, {"start": 9.0, "end": 0.0}]
+        return [{"time": time} for time in times] + [{}]
 
     for step in (1, 2):
         episodes = [
@@ -141,6 +145,8 @@ def test_each_format_gives_the_rollouts_that_were_written(tmp_path, write, words
     assert dump.bad == {} and len(dump.formats) == 1
     if write is slime:
         assert rows["truncated"].all()
+    seconds = rows["seconds"].tolist()  # which prime-rl alone tells: a quarter of a second a token, in two requests
+    assert seconds == (RESPONSES / 4).tolist() if write is prime_rl else rows["seconds"].isna().all()
 
 
 def by_hand(rewards_N, costs_N, prompts_N, chosen_N, refill, weight):
@@ -170,6 +176,19 @@ def test_measures_are_those_of_a_count_by_hand():
         assert zvf["tokens_to_error"] == pytest.approx(share)
         assert zvf["signal"] * zvf["bill"] == pytest.approx(2) and grpo["tokens_to_error"] == pytest.approx(1)
     assert found.facts["silent"] == 0.5 and found.facts["generation"] == pytest.approx(0.6)
+    assert found.arms["seconds"].isna().all() and "requests" not in found.answer
+
+
+def test_seconds_that_files_have_are_those_of_the_batch_and_its_refill():
+    rows = pd.DataFrame(ROWS, columns=NAMES).assign(seconds=RESPONSES / 4)
+    found = replay(rows)
+    of_step = [sum(RESPONSES[step == STEPS]) / 4 for step in (1, 2)]
+    steps = found.steps.set_index(["arm", "step"])["seconds"]
+    assert steps["grpo"].tolist() == of_step and steps["zvf"].tolist() == [2 * seconds for seconds in of_step]
+    assert found.facts["seconds"] == np.mean(of_step)
+    assert f"its requests {np.mean(of_step):.3g} seconds a step" in found.answer
+    one_lacks_it = rows.assign(seconds=rows["seconds"].where(rows.index != 3), response="so")  # a row at a time
+    assert replay(one_lacks_it).steps.set_index(["arm", "step"])["seconds"]["grpo"].isna().tolist() == [True, False]
 
 
 def test_draws_are_weighed_and_eq_8_is_its_closed_form():

@@ -79,7 +79,7 @@ def without_texts(names: Iterable[str], renamed: Renamed) -> list[str]:
     title = next((title for title, needs, _ in FORMATS if needs <= own.keys()), "")
     if title != "table" or "response" in own or not own.keys() >= set(TOLD):
         return []
-    return [own[name] for name in ("step", "group", "query", *TOLD, "truncated") if name in own]
+    return [own[name] for name in ("step", "group", "query", *TOLD, "truncated", "seconds") if name in own]
 
 
 def _of_rows(name: str, part: pd.DataFrame, start: int, rows: Iterable[int]) -> Iterator[Placed]:
@@ -116,7 +116,8 @@ def _parsed(lines: list[bytes], renamed: Renamed) -> pd.DataFrame | None:
     short = without_texts(first, renamed) if isinstance(first, dict) else []
     kinds = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     kind = {name: kinds.get(type(first[name])) for name in short}
-    kind |= {name: pa.float64() for name in short if renamed.get(name, name) == "reward"}  # 1, and then 0.5
+    decimal = [name for name in short if renamed.get(name, name) in ("reward", "seconds")]  # 1, and then 0.5
+    kind |= dict.fromkeys(decimal, pa.float64())
     if not short or None in kind.values():
         return None
     options = arrow.ParseOptions(explicit_schema=pa.schema(kind.items()), unexpected_field_behavior="ignore")

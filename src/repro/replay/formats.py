@@ -16,7 +16,7 @@ SESSION = re.compile(r"(.+)_\d+_\d+")  # verl's uid of a response: prompt, sessi
 @dataclass(slots=True)
 class Rollout:
     """`group`: of one query and step; `query`: what several steps may ask. `ids`: of prompt and response. These,
-    rewards, lengths and `truncated` are None where nothing says them."""
+    rewards, lengths, `truncated` and `seconds`, which its generation took, are None where nothing says them."""
 
     step: int | None
     group: Any
@@ -27,6 +27,7 @@ class Rollout:
     prompt_tokens: int | None = None
     response_tokens: int | None = None
     truncated: bool | None = None
+    seconds: float | None = None
     ids: tuple[Sequence[int], Sequence[int]] | None = None
 
 
@@ -48,7 +49,7 @@ def slime(record: Record) -> Iterator[Rollout]:
     prompt, said = len(tokens) - int(record["response_length"]), record.get("response", "")
     lengths, ids = (prompt, len(tokens) - prompt), (tokens[:prompt], tokens[prompt:])
     query = words(record["prompt"])
-    yield Rollout(record.get("rollout_id"), group, query, rewards, "", said, *lengths, cut == "truncated", ids)
+    yield Rollout(record.get("rollout_id"), group, query, rewards, "", said, *lengths, cut == "truncated", ids=ids)
 
 
 def open_instruct(record: Record) -> Iterator[Rollout]:
@@ -56,7 +57,7 @@ def open_instruct(record: Record) -> Iterator[Rollout]:
     cut = record.get("finish_reason") not in ("stop", None)
     rewards, group = {"reward": record["reward"]}, record["prompt_idx"]
     lengths, ids = (len(prompt), len(response)), (prompt, response)
-    yield Rollout(record["step"], group, tuple(prompt), rewards, "", "", *lengths, cut, ids)
+    yield Rollout(record["step"], group, tuple(prompt), rewards, "", "", *lengths, cut, ids=ids)
 
 
 def prime_rl(record: Record) -> Iterator[Rollout]:
@@ -71,7 +72,9 @@ def prime_rl(record: Record) -> Iterator[Rollout]:
         once = mask == sorted(mask) and len(mask) == len(tokens)  # a prompt, then a response
         task = trace.get("task") or record.get("task") or {}
         query = task.get("key") or task.get("hash") or repr(task.get("data"))
-        ends = [call.get("finish_reason") for call in trace.get("calls") or []]
+        calls = trace.get("calls") or []
+        ends, spans = [call.get("finish_reason") for call in calls], [call.get("time") or {} for call in calls]
+        times = [span["end"] - span["start"] for span in spans if span.get("end")]
         yield Rollout(
             (run.get("work") or run).get("step"),
             (record.get("group") or trace.get("group") or {}).get("id", query),
@@ -80,6 +83,7 @@ def prime_rl(record: Record) -> Iterator[Rollout]:
             prompt_tokens=prompt,
             response_tokens=sum(mask),
             truncated=ends[-1] == "length" if ends else None,
+            seconds=sum(times) if times else None,
             ids=(tokens[:prompt], tokens[prompt:]) if once else None,
         )
 
@@ -92,7 +96,8 @@ def table(record: Record) -> Iterator[Rollout]:
     cut = None if cut is None or cut != cut else cut
     if cut not in (None, True, False):
         raise ValueError("has a `truncated` that is neither true nor false")
-    yield Rollout(_whole(record.get("step")), group, query, rewards, *texts, *lengths, cut and bool(cut))
+    step, seconds = _whole(record.get("step")), record.get("seconds")
+    yield Rollout(step, group, query, rewards, *texts, *lengths, cut and bool(cut), seconds and float(seconds))
 
 
 # Title, the keys by which records are known, and the rollouts of one.

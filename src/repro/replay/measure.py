@@ -37,7 +37,8 @@ SIGNALS: dict[str, Callable[[Rollouts], np.ndarray]] = {
 
 class Batch(NamedTuple):
     """The rollouts of one step, with the baseline's advantages. `progress`: share of the steps before it. FLOPs:
-    `generation`, of generating them, and `training`, of training on every one once."""
+    `generation`, of generating them, and `training`, of training on every one once. `seconds`: of the requests that
+    generated them, added up; NaN where the files have none."""
 
     step: int
     progress: float
@@ -45,6 +46,7 @@ class Batch(NamedTuple):
     lengths: Lengths
     generation: float
     training: float
+    seconds: float = np.nan
 
 
 def whole(rollouts: Rollouts, flops: FlopCounter) -> tuple[float, float]:
@@ -66,6 +68,7 @@ def measured(
     trained_tokens, paper_tokens  tokens that have to be read, each rollout once, and those of every draw, as papers
                                   count: over the batch's
     refill                        rollouts generated for one of the batch
+    seconds                       of the requests that generate the batch and its refill; NaN where the files have none
     flops, bill                   relative to training on every rollout once; the bill has generation at its weight
     signal                        refill · cosine² / bill: gradient for the money, relative to the same
     """
@@ -88,6 +91,7 @@ def measured(
         "trained_tokens": refill * costs_N[read].sum() / costs_N.sum(),
         "paper_tokens": refill * costs_N[row_M].sum() / costs_N.sum(),
         "refill": refill,
+        "seconds": refill * batch.seconds,
         "flops": (refill * generation + update) / (generation + training),
         "bill": paid,
         "tokens_to_error": _tokens_to_error(method, batch.rollouts, offered),

@@ -30,8 +30,8 @@ class Replay:
     """What the arms make of somebody's rollouts.
 
     facts      of all rows: steps, rollouts, groups, silent (share of groups), response_tokens (mean), longest; of the
-               replayed steps: replayed (their number), group_size, generation (share of the bill), weight (what a FLOP
-               of generation costs, in others)
+               replayed steps: replayed (their number), group_size, seconds (of a step's requests, the mean; NaN where
+               the files have none), generation (share of the bill), weight (what a FLOP of generation costs, in others)
     rollouts   the rows of the replayed steps, `advantage`, and for each arm how often it draws the rollout to train on
     steps      a row per arm and step: the measures of `repro.replay.measure`
     arms       a row per arm: their means over steps and `relative`, signal over the baseline's, with _low and _high
@@ -107,6 +107,7 @@ def replay(
         "silent": float((rewards["min"] == rewards["max"]).mean()),
         "response_tokens": float(dump.rows["response_tokens"].mean()),
         "longest": int(dump.rows["response_tokens"].max()),
+        "seconds": float(np.mean([batch.seconds for batch in batches])),
         "generation": weight * generation / (weight * generation + training),
         "weight": weight,
     }
@@ -136,7 +137,8 @@ def batches_of(rows: pd.DataFrame, which: Arms, baseline: str, flops: FlopCounte
         advantages_N = which.methods[baseline].advantages(place, rewards_N, same["group_N"], lengths)
         batch = {"rewards_N": rewards_N, "advantages_N": advantages_N, "response_mask_N_T": whole_N_T, **same}
         rollouts = Rollouts.from_batch(**batch)
-        found.append(Batch(int(step), place / count, rollouts, lengths, *whole(rollouts, flops)))
+        seconds = own["seconds"].sum(skipna=False)
+        found.append(Batch(int(step), place / count, rollouts, lengths, *whole(rollouts, flops), float(seconds)))
     return found
 
 

@@ -20,7 +20,8 @@ from repro.replay.words import say
 
 TABLE = "step, group, reward, prompt_tokens, response_tokens"  # the columns of a table of one's own
 WHOLE = dict.fromkeys(("step", "group", "query", "prompt_tokens", "response_tokens"), "int32")
-TYPES = {**WHOLE, "reward": "float64", "truncated": "boolean", "response": "string[pyarrow]"}
+TYPES = {**WHOLE, "reward": "float64", "truncated": "boolean", "seconds": "float32", "response": "string[pyarrow]"}
+ABSENT = {"step": 0, "seconds": np.nan}  # what a table may lack
 WIDE = 2**31  # what steps and lengths stay below
 
 
@@ -50,7 +51,7 @@ def read(
 
     tokenizer: for files without lengths, a name or folder for AutoTokenizer
     rewards: {name: weight} of those that count; by default verl's `score`, and elsewhere all, with weight 1
-    columns: {one of TABLE, or query, prompt, response, truncated: its name in a table of your own}
+    columns: {one of TABLE, or query, prompt, response, truncated, seconds: its name in a table of your own}
     whole: numbers of rows of which more than a handful of numbers is kept
     """
     renamed = {own: name for name, own in (columns or {}).items()}
@@ -117,18 +118,19 @@ class _Reader:
     def _of_block(self, block: Block) -> pd.DataFrame:
         """Its rows: those that lack nothing at once, the others one by one."""
         frame = block.frame.rename(columns=self.renamed).reset_index(drop=True)
-        numbers = frame.filter(["step", *TOLD]).apply(pd.to_numeric, errors="coerce").astype(float)
+        numbers = frame.filter(["step", "seconds", *TOLD]).apply(pd.to_numeric, errors="coerce").astype(float)
         weight = self.weights.get("reward", np.nan) if self.weights else 1.0
         rows = numbers.assign(reward=weight * numbers["reward"], response="", truncated=pd.NA)
         if "truncated" in frame:
             rows["truncated"] = frame["truncated"].map({True: True, False: False})
-        whole = numbers.drop(columns="reward")
+        whole = numbers.drop(columns=["reward", "seconds"], errors="ignore")
         plain = np.isfinite(rows["reward"]) & (whole.abs() < WIDE).all(axis=1) & frame["group"].notna()
         plain &= (numbers[[*TOLD[1:]]] >= 1).all(axis=1)
         plain &= rows["truncated"].notna() | frame.get("truncated", rows["truncated"]).isna()
         if any(self.count <= row < self.count + len(frame) for row in self.wanted):
             plain[:] = False
-        rows, kept = rows[plain].assign(step=lambda rows: rows.get("step", 0)), frame[plain]
+        rows, kept = rows[plain], frame[plain]
+        rows = rows.assign(**{name: rows.get(name, absent) for name, absent in ABSENT.items()})
         for name, step_N in (("group", rows["step"].to_numpy(int)), ("query", None)):
             rows[name] = self._numbered(step_N, kept.get(name, kept["group"]))
         if len(rows):
@@ -181,6 +183,7 @@ class _Reader:
             "prompt_tokens": max(rollout.prompt_tokens or 1, 1),
             "response_tokens": rollout.response_tokens,
             "truncated": rollout.truncated,
+            "seconds": rollout.seconds,
             "response": said if len(said) < 20 else f"{said[:9]}…{said[-9:]}",  # enough for a picture
         }
 
