@@ -1,5 +1,5 @@
 """Puts into a wheel, as repro/shipped, what the package reads outside src/: params.yaml and configs/ (repro.paths), and
-the notebook of repro.replay."""
+what repro.replay needs: its notebook, and the table of what runs showed."""
 
 import shutil
 from pathlib import Path
@@ -19,6 +19,8 @@ class BuildWithSettings(build_py):
             shutil.copy("params.yaml", shipped)
             (shipped / "tutorials").mkdir(exist_ok=True)
             shutil.copy("notebooks/tutorials/your_rollouts.ipynb", shipped / "tutorials")
+            (shipped / "runs").mkdir(exist_ok=True)
+            shutil.copy("runs/every_price.md", shipped / "runs")
 
 
 setup(cmdclass={"build_py": BuildWithSettings})

@@ -14,6 +14,7 @@ from repro import settings as settings_module
 from repro.errors import Refused
 from repro.replay import NoRollouts, over_steps, read, replay
 from repro.replay import __main__ as command
+from repro.replay import words as words_module
 from repro.replay.over_steps import flop_counter
 
 # What every format below holds: two steps of two groups of four; rewards, and tokens of prompt and response.
@@ -177,6 +178,18 @@ def test_measures_are_those_of_a_count_by_hand():
         assert zvf["signal"] * zvf["bill"] == pytest.approx(2) and grpo["tokens_to_error"] == pytest.approx(1)
     assert found.facts["silent"] == 0.5 and found.facts["generation"] == pytest.approx(0.6)
     assert found.arms["seconds"].isna().all() and "requests" not in found.answer
+
+
+def test_the_answer_says_what_runs_showed_of_its_arm(monkeypatch, tmp_path):
+    few = [(0, q, float(i == 0), 50, 9 - i) for q in range(8) for i in range(8)]  # one right: a quarter keeps it
+    found = replay(pd.DataFrame(few, columns=NAMES), generation_share=0.05)
+    title = found.settings.titles_of([found.best])[found.best]
+    monkeypatch.setattr(words_module, "EVERY_PRICE", tmp_path / "every_price.md")
+    assert found.best != "grpo" and "What runs showed" not in found.answer  # as outside a checkout without its table
+    columns = "temperature 1, generation 27% | greedy, generation 27% | temperature 1, generation 75%"
+    rows = f"| GRPO | 0.6 | 0.7 | 0.6 |\n| {title} | +0.2 | +0.3 | -0.1 |\n"
+    (tmp_path / "every_price.md").write_text(f"| arm | {columns} |\n|:--|:--|:--|:--|\n{rows}")
+    assert "+0.2 where generation is 27% of it, -0.1 where generation is 75% of it. All arms" in found.answer
 
 
 def test_seconds_that_files_have_are_those_of_the_batch_and_its_refill():

@@ -63,6 +63,7 @@ RUNS = ROOT / "runs"  # the one store of runs
 DESIGN = RUNS / "design.yaml"  # which runs are declared
 BASE_POLICIES = RUNS / "policies"  # in git, as are panels and golden steps
 PANELS = RUNS / "panels"  # tables of runs, by the panel of the design that they were made for
+EVERY_PRICE = _own("runs/every_price.md")  # what the methods' runs ended at, for the same bill
 GOLDEN = RUNS / "golden.csv"  # digests of golden steps: what the code of each arm computes, by kind of CPU
 
 

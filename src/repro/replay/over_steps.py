@@ -17,7 +17,7 @@ from repro.replay.arms import Arms, replayable
 from repro.replay.measure import Batch, measured, whole
 from repro.replay.plan import Plan, plan_of
 from repro.replay.reading import Dump, read
-from repro.replay.words import say, template
+from repro.replay.words import on_record, say, template
 from repro.settings import Settings, load, weight_at
 from repro.stats.intervals import over_seeds
 
@@ -55,7 +55,8 @@ class Replay:
     @property
     def answer(self) -> str:
         """Which arm, which filter, which group size, and what is not known: Markdown."""
-        return template("answer.md.j2", found=self, titles=self.settings.titles_of(self.arms.index))
+        titles = self.settings.titles_of(self.arms.index)
+        return template("answer.md.j2", found=self, titles=titles, evidence=on_record(titles[self.best]))
 
 
 def replay(
