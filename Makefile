@@ -13,7 +13,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour docs paper repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl test-trl-oldest reports readme lint lock gpu-check runs language-model first-batches bench bench-scoring clean
+.PHONY: help setup tour docs paper repro plan verify test test-core fuzz test-edits test-verl test-vllm test-trl test-trl-oldest reports readme lint lock gpu-check runs first-batches bench bench-scoring clean
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv/.extra-%
 
@@ -90,9 +90,6 @@ gpu-check: ## ten minutes on one GPU: which parts of the path to verl and vLLM h
 
 runs: setup ## make the declared runs that the store lacks (stop it any time); PANEL=answers; SHARD=3/16; AGAIN=1: all of them
 	@exec python -m repro.runs make $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(AGAIN),--again)
-
-language-model: extra-vllm ## profile the language model again, for runs/language_model; minutes, and 2.6 GB of vLLM
-	@exec python -m repro.runs language-model --force
 
 first-batches: setup ## gradients of every arm before training again, for runs/first_batches; ten minutes of a core
 	@exec papermill notebooks/jobs/predictor.ipynb build/predictor.ipynb -p output runs/first_batches

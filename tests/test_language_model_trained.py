@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from repro import settings as settings_module
-from repro.experiments.language_model import trained
+from repro.experiments import language_model as trained
 from repro.files import write_parquet
 from repro.stats import panels
 from repro.stats.panels import NoRuns

@@ -44,7 +44,7 @@ more_arms:"""
 
 
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
-STUDIED = ("policy", "profile", "language-model", "fidelity", "drift")
+STUDIED = ("policy", "profile", "fidelity", "drift")
 # Pages that are not called as their stage.
 PAGES = {"language_model_trained": "language-model-trained", "sgpo_longer": "sgpo-longer"}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repro.engine.query_plan import by_class, by_size, plan_table, predicted, steps_of_epoch
+from repro.engine.query_plan import by_class, plan_table, predicted
 from repro.methods.group_sizes.posterior import beta_binomial, fit_population
 from repro.methods.plans import PlanStream
 from repro.methods.plans.sgpo import sgpo
@@ -61,12 +61,10 @@ def test_steps_and_visits_are_those_of_the_plan():
 
 def test_accounts_add_up():
     found = table(unsolvable_share=0.5)
-    classes, sizes = by_class(found), by_size(found)
+    classes = by_class(found)
     assert classes["queries"].to_dict() == {"trivial": 2, "learnable": 3, "unsolvable": 4, "all": 9}
     assert classes["rollouts"].to_dict() == {"trivial": 0, "learnable": 8, "unsolvable": 16, "all": 24}
     assert classes.loc["unsolvable", "share"] == pytest.approx(2 / 3) and np.isnan(classes.loc["trivial", "per_100"])
-    assert sizes["kept"].to_dict() == {2: 2, 4: 1, 8: 2} and sizes["share"].sum() == pytest.approx(1)
-    assert sizes["informative"].sum() == pytest.approx(classes.loc["all", "informative"])
     assert classes["informative"][:3].sum() == pytest.approx(classes.loc["all", "informative"])
 
 
@@ -85,18 +83,10 @@ def test_the_prediction_is_the_posterior_s_and_the_best_is_best():
     assert found.loc["best", "informative"] > plan and found.loc["uniform", "ratio"] == 1
 
 
-def test_the_curriculum_s_steps_end_with_unsolvable_queries_alone():
-    steps = steps_of_epoch(table(unsolvable_share=1.0), BUDGET)
-    assert steps["rollouts"].tolist() == [16, 16, 8]  # 2 + 2 + 4 + 8, 8 + 8, and 8 before the next epoch
-    assert steps["unsolvable"].tolist() == [0.5, 1.0, 1.0] and steps["fill"].tolist() == [1.0, 1.0, 0.5]
-    assert steps["rate"].tolist() == pytest.approx([(3 + 2 + 1) / 16, 0, 0])
-
-
 def test_steps_that_end_within_the_epoch_leave_its_queries_without_a_step():
     short = table(steps=1, unsolvable_share=1.0)
     kept = short[short["kept"]]
     assert len(kept) == 7 and kept["group_size"].sum() == 40 and kept["step"].notna().sum() == 4
-    assert len(steps_of_epoch(short, BUDGET)) == 1
 
 
 def test_one_sample_of_each_query_is_read_under_a_uniform_prior():

@@ -71,12 +71,6 @@ def by_class(table: pd.DataFrame) -> pd.DataFrame:
     return _account(table, parts | {"all": table}, "class")
 
 
-def by_size(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each group size in the first epoch (index, rollouts): see `_account`; `queries` are those kept."""
-    kept = table[table["kept"]]
-    return _account(table, {int(size): part for size, part in kept.groupby("group_size")}, "group size")
-
-
 def predicted(table: pd.DataFrame, uniform: int) -> pd.DataFrame:
     """The first epoch of three plans, before any training (index: plan): groups; rollouts; informative, the expected
     number of groups whose rewards differ, by the posterior of every query; per_rollout; ratio, to uniform groups.
@@ -101,20 +95,6 @@ def predicted(table: pd.DataFrame, uniform: int) -> pd.DataFrame:
     plans["per_rollout"] = plans["informative"] / plans["rollouts"]
     plans["ratio"] = plans["per_rollout"] / plans.loc["uniform", "per_rollout"]
     return plans
-
-
-def steps_of_epoch(table: pd.DataFrame, rollouts_per_step: int) -> pd.DataFrame:
-    """The steps (index) of the first epoch, as far as `plan_table` ran: groups, rollouts, fill (share of the budget),
-    rate (mean p̂ of its groups), unsolvable (share of its rollouts). The last step may continue with the next epoch,
-    which is not counted."""
-    kept = table[table["kept"] & table["step"].notna()].astype({"step": int})
-    kept = kept.assign(unsolvable=kept["group_size"].where(kept["class"] == "unsolvable", 0))
-    of_step = kept.groupby("step")
-    steps = pd.DataFrame({"groups": of_step.size(), "rollouts": of_step["group_size"].sum()})
-    steps["fill"] = steps["rollouts"] / rollouts_per_step
-    steps["rate"] = of_step["rate"].mean()
-    steps["unsolvable"] = of_step["unsolvable"].sum() / steps["rollouts"]
-    return steps
 
 
 def _account(table: pd.DataFrame, parts: Mapping[Any, pd.DataFrame], name: str) -> pd.DataFrame:

@@ -8,7 +8,6 @@ audit COUNT          make some runs in git again and compare
 again PANEL          compare a panel with the one that it repeats; writes runs/PANEL.md
 golden [ARM ...]     make golden steps of every arm of the design, or of arms of params.yaml, and keep them for git
 rates                the best learning rate of each arm, by the tuning panels
-language-model       profile the model of params.yaml's language_model, once
 """
 
 import argparse
@@ -26,7 +25,7 @@ from repro.files import write_text
 from repro.policy.shipped import policy_for
 from repro.runs import audit as auditing
 from repro.runs import design as designs
-from repro.runs import golden, language_model, store
+from repro.runs import golden, store
 from repro.runs import panels as of_panels
 from repro.runs.again import as_markdown
 from repro.runs.key import every_seed
@@ -69,10 +68,8 @@ def main() -> int:
     steps = commands.add_parser("golden")
     steps.add_argument("arms", nargs="*", metavar="ARM", help="of params.yaml; default: every arm of the design")
     commands.add_parser("rates")
-    profile = commands.add_parser("language-model")
-    profile.add_argument("--force", action="store_true", help="also where its profile is there already")
     chosen = parser.parse_args()
-    return globals()[f"_{chosen.command.replace('-', '_')}"](designs.load(), chosen)
+    return globals()[f"_{chosen.command}"](designs.load(), chosen)
 
 
 def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
@@ -184,15 +181,6 @@ def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
             print(f"What a rate chosen on the other base policies gains over {rate:g}:")
             gains = rates.held_out(table, rate).pivot(index="arm", columns="policy", values="gain")
             print(gains.round(4).to_string())
-    return 0
-
-
-def _language_model(design: designs.Design, chosen: argparse.Namespace) -> int:
-    asked = settings_module.load().language_model
-    if language_model.is_there(asked) and not chosen.force:
-        print(f"{language_model.FOLDER} was profiled with these settings; --force profiles again")
-        return 0
-    language_model.make(asked, say)
     return 0
 
 

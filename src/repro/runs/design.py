@@ -201,6 +201,8 @@ def settings_of(design: Design, cell: Cell) -> Settings:
     parts = [arms, design.settings, policy, design.panels[cell.panel].settings]
     varied = dict(cell.varied)
     mix = varied.pop("mix", None)
+    if design.panels[cell.panel].closed:  # it may set what only the code that is gone knew
+        parts[-1] = {key: value for key, value in parts[-1].items() if key in Settings.model_fields}
     for part in [*parts, *(_nested(key, value) for key, value in varied.items())]:
         raw = settings_module.merge(raw, _of_known_arms(part, raw))
     settings = settings_module.parse(raw)

@@ -28,7 +28,7 @@ from repro.settings.fields import (
     Source,
     Temperature,
 )
-from repro.settings.studies import Drift, Fidelity, LanguageModel, Mix, Parity, Predictor, Profile
+from repro.settings.studies import Drift, Fidelity, Mix, Parity, Predictor, Profile
 from repro.settings.theory import Theory
 
 # The options of each data set, `min_` and `max_` of these: their defaults, and the largest that we accept.
@@ -305,7 +305,6 @@ class Settings(Section):
     statistics: Statistics
     profile: Profile
     drift: Drift
-    language_model: LanguageModel
     fidelity: Fidelity
     predictor: Predictor
     mixes: dict[Name, Mix] = Field(default_factory=dict)

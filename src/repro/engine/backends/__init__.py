@@ -8,7 +8,6 @@ samples.
 import importlib.util
 import shutil
 from pathlib import Path
-from typing import Any
 
 from repro.engine.backends.base import AGREE, MAX_LENGTH, NAMES, Backend, BackendError, Samples, stop_tokens
 
@@ -20,7 +19,6 @@ __all__ = [
     "BackendError",
     "Samples",
     "open_backend",
-    "open_best",
     "stop_tokens",
     "why_not_vllm",
 ]
@@ -61,11 +59,3 @@ def open_backend(
     from repro.engine.backends.vllm import Vllm
 
     return Vllm(folder, dtype=dtype, threads=threads, max_length=max_length)
-
-
-def open_best(folder: Path, **options: Any) -> tuple[Backend, str | None]:
-    """(engine, reason): vLLM if it runs, else transformers and why vLLM does not. `options`: of `open_backend`."""
-    try:
-        return open_backend("vllm", folder, **options), None
-    except BackendError as error:
-        return open_backend("transformers", folder, **options), str(error)

@@ -67,7 +67,7 @@ def _merged(whole: Path, folder: Path) -> tuple[Any, Any]:
 
 def find_gguf() -> Path:
     """The model file inside the installed package."""
-    remedy = "`make extra-vllm` installs it, or set `language_model.source` in params.yaml to another model"
+    remedy = "`make extra-vllm` installs it; or choose another model"
     for package in (PACKAGE, "gguf", "accelerate"):  # the last two: transformers reads a GGUF file with them
         try:
             files = metadata.files(package) or []

@@ -1,1 +1,0 @@
-"""A real language model's profile."""
