@@ -1,9 +1,8 @@
-"""What the report on verl and TRL computes: intervals, the permutation test, what counts as agreement, TRL's side."""
+"""What the report on verl and TRL computes: intervals, what counts as agreement, TRL's side."""
 
 import importlib.util
 from dataclasses import replace
 from importlib import metadata
-from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,35 +31,6 @@ def on_trl(test):
     return test
 
 
-def test_the_interval_is_welchs():
-    rng = np.random.default_rng(0)
-    embedded_S, verl_S = rng.normal(size=5), rng.normal(0.4, 3.0, size=4)
-    difference, half = study.welch(embedded_S, verl_S, 0.9)
-    expected = stats.ttest_ind(verl_S, embedded_S, equal_var=False).confidence_interval(0.9)
-    assert (difference - half, difference + half) == pytest.approx((expected.low, expected.high), rel=1e-10)
-
-
-def test_the_permutation_test_is_exact():
-    rng = np.random.default_rng(1)
-    embedded_S_T, verl_S_T = rng.normal(size=(3, 4)), rng.normal(0.7, 1.0, size=(4, 4))
-    runs_R_T = np.vstack([embedded_S_T, verl_S_T])
-
-    def statistic(chosen) -> float:
-        others = [row for row in range(7) if row not in chosen]
-        gap_T = runs_R_T[list(chosen)].mean(0) - runs_R_T[others].mean(0)
-        return float(np.abs(gap_T / runs_R_T.std(0)).max())
-
-    every = [statistic(chosen) for chosen in combinations(range(7), 3)]
-    expected = np.mean([value >= statistic((0, 1, 2)) - 1e-12 for value in every])
-    assert study.permutation_p(embedded_S_T, verl_S_T) == pytest.approx(expected)
-
-
-def test_engines_that_lie_apart_have_the_least_p_value_and_equal_ones_the_greatest():
-    low, high = np.arange(5.0)[:, None], 100 + np.arange(5.0)[:, None]
-    assert study.permutation_p(low, high) == pytest.approx(2 / 252)
-    assert study.permutation_p(np.ones((2, 3)), np.ones((2, 3))) == 1.0
-
-
 def evaluations(shift: float) -> pd.DataFrame:
     rows = [
         {"arm": "a", "engine": engine, "seed": seed, "step": step, "accuracy": 0.1 * step + 0.01 * seed + more * step}
@@ -78,7 +48,7 @@ def test_curves_are_compared_with_the_scatter_between_seeds():
     half = stats.t.ppf(0.975, 8) * 0.01 * np.sqrt(2.5 * 2 / 5)
     assert close["half_width"].tolist() == pytest.approx([half, half])
     apart = study.curves(evaluations(0.1), 0.95)
-    assert not apart["within"].any() and apart["p_value"].tolist() == pytest.approx([2 / 252] * 2)
+    assert not apart["within"].any()
 
 
 def batches(**changes) -> pd.DataFrame:
@@ -104,22 +74,6 @@ def test_whatever_differs_is_no_agreement(change):
     unknown = ("other_tokens", "weight_difference", *errors)
     assert study.batches_agree(batches(selected=0, **dict.fromkeys(unknown, np.nan))).all()  # no signal on either side
     assert not study.batches_agree(batches(**change)).any()
-
-
-def test_measures_along_the_way_are_corrected_for_their_number():
-    steps = pd.DataFrame(
-        [
-            {"arm": "a", "engine": engine, "seed": seed, "step": step, **dict.fromkeys(study.MEASURES, seed + more)}
-            for engine, more, last in (("embedded", 0.0, 3), ("verl", 100.0, 2))
-            for seed in range(5)
-            for step in range(last)
-        ]
-    )
-    steps.loc[(steps["engine"] == "embedded") & (steps["step"] == 2), "reward"] = 1e6  # verl trained two steps
-    during = study.during_training(steps, 0.95)
-    assert during["measure"].tolist() == list(study.MEASURES) and during["difference"].tolist() == [100.0] * 8
-    assert during["p_value"].tolist() == pytest.approx([2 / 252] * 8)
-    assert during["p_holm"].tolist() == pytest.approx([8 * 2 / 252] * 8)
 
 
 @on_trl

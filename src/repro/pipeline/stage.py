@@ -185,7 +185,7 @@ def _read(name: str, settings: Settings, item: str | None) -> Any:
     value = getattr(settings, section)
     for part in rest.split(".") if rest else ():
         value = getattr(value, part)
-    hidden = {"engine": SCHEDULING, "task": {"pretraining_queries"}, "parity": {"at_once"}}.get(name)
+    hidden = {"engine": SCHEDULING, "task": {"pretraining_queries"}}.get(name)
     if isinstance(value, dict):
         return {key: getattr(entry, "model_dump", lambda entry=entry: entry)() for key, entry in value.items()}
     return value.model_dump(exclude=hidden) if hasattr(value, "model_dump") else value

@@ -10,7 +10,6 @@ from repro.settings.fields import (
     Distinct,
     GroupSize,
     Name,
-    Processes,
     Section,
     Seed,
     Seeds,
@@ -59,13 +58,12 @@ class Profile(Section):
 
 class Parity(Section):
     """verl compared with the embedded engine: both process the first batch of every arm with seed `batch_seed`; `arms`
-    are also trained on verl, with `seeds`, for their first `steps` steps, `at_once` runs at a time."""
+    are also trained on verl, with `seeds`, for their first `steps` steps."""
 
     batch_seed: Seed
     arms: Annotated[ArmNames, Field(min_length=1)]
     seeds: Annotated[Seeds, Field(min_length=2)]
     steps: Count
-    at_once: Processes
 
 
 class Mix(Section):
