@@ -137,14 +137,13 @@ def test_what_is_drawn_depends_on_the_source_and_not_on_the_batch(model, queries
         assert (other.response_tokens_Q_K != lengths).mean() > 0.2
 
 
-def test_the_stage_measures_every_seed_and_temperature(tmp_path, model, queries, monkeypatch):
+def test_the_stage_measures_every_seed(tmp_path, model, queries, monkeypatch):
     save_policy(model, build_tokenizer(), tmp_path / "model")
-    sizes = SETTINGS.profile.model_copy(update={"samples": 4, "temperatures": [0.6], "temperature_samples": 2})
+    sizes = SETTINGS.profile.model_copy(update={"samples": 4})
     engine = SETTINGS.engine.model_copy(update={"max_new_tokens": 8})
     settings = SETTINGS.model_copy(update={"profile": sizes, "engine": engine, "seeds": [0, 5]})
     jobs = measure.list_jobs(settings, tmp_path / "model", queries)
-    names = ["seed-0", "seed-5", "temperature-0.6-seed-0", "temperature-0.6-seed-5"]
-    assert [job.name for job in jobs] == [*names, "temperature-1-seed-0", "temperature-1-seed-5"]
+    assert [job.name for job in jobs] == ["seed-0", "seed-5"]
     monkeypatch.setattr(
         measure, "map_in_workers", lambda one, items, _: [one(pickle.loads(pickle.dumps(i))) for i in items]
     )
@@ -153,10 +152,10 @@ def test_the_stage_measures_every_seed_and_temperature(tmp_path, model, queries,
     again, _ = measure.measure_one(jobs[1])
     assert (again.response_tokens_Q_K == profiles["seed-5"].response_tokens_Q_K).all()
     measure.save(tmp_path / "out", tmp_path / "model", profiles)
-    seconds = dict(zip(profiles, [4.0, 8.0, 1.0, 1.0, 1.0, 1.0], strict=True))
+    seconds = dict(zip(profiles, [4.0, 8.0], strict=True))
     measure.save_seconds(tmp_path / "timings", jobs, seconds, 2)
-    by_seed, others = measure.load_profiles(tmp_path / "out", [0, 5], measure.temperatures(settings))
-    assert [by_seed[0].samples, others[0.6][5].samples, others[1.0][0].source.temperature] == [4, 2, 1.0]
+    by_seed = measure.load_profiles(tmp_path / "out", [0, 5])
+    assert by_seed[0].samples == 4
     assert by_seed[0].source.policy == hash_policy(tmp_path / "model")
     assert by_seed[5].source.queries == hash_queries(queries)
     assert measure.load_flops(tmp_path / "out") == FlopCounter.of(model)

@@ -100,34 +100,6 @@ def test_no_sample_judges_its_own_seed():
     assert own[0].equals(own[1]) and not other[0].equals(other[1])
 
 
-def test_the_same_samples_move_nothing_and_shifted_ones_move_by_the_shift():
-    correct_S_Q_K = drawn([0.2, 0.5, 0.9])
-    same, solved = correct_S_Q_K[:, :, :8], np.ones((3, 3, 8), bool)
-    table = sensitivity.by_temperature({1.0: same, 0.5: solved}, correct_S_Q_K, SEEDS, COMPARISON)
-    usual, cold = table[table["temperature"] == 1.0], table[table["temperature"] == 0.5]
-    for name in ("shift", "moved", "class_changed", "size_changed", "size_error"):
-        assert (usual[name] == 0).all()
-    assert (usual["rank_correlation"] == 1).all() and cold["rank_correlation"].isna().all()
-    rate_S = same.mean((1, 2))
-    assert cold["shift"].tolist() == pytest.approx((1 - rate_S).tolist()) == cold["moved"].tolist()
-    assert cold["informative"].isna().all()  # every query is trivial, so that the plan is empty
-    beyond = sensitivity.beyond_noise(table, 1.0, STATISTICS)
-    assert beyond.index.tolist() == [0.5]
-    assert beyond.loc[0.5, "shift"] == pytest.approx(1 - rate_S.mean())
-    assert sensitivity.beyond_noise(cold, 1.0, STATISTICS).empty
-
-
-def test_resampling_at_one_temperature_is_the_noise():
-    """Three draws of the same queries: what exceeds the noise is zero within a few errors."""
-    p_Q = np.random.default_rng(2).beta(0.6, 0.9, 2000)
-    at = {t: drawn(p_Q, samples=8, seed=seed) for seed, t in enumerate((0.8, 1.0), start=5)}
-    table = sensitivity.by_temperature(at, drawn(p_Q), SEEDS, COMPARISON)
-    beyond = sensitivity.beyond_noise(table, 1.0, STATISTICS).loc[0.8]
-    for name in ("shift", "moved", "rank_correlation", "class_changed", "size_changed"):
-        assert abs(beyond[name]) < 0.02
-    assert table["moved"].min() > 0.05 and table["class_changed"].min() > 0.05
-
-
 def test_means_over_seeds_are_those_of_each_group_in_the_order_of_the_table():
     table = pd.DataFrame({"arm": ["b", "b", "a", "a"], "seed": [0, 1, 0, 1], "x": [1.0, 3.0, 5.0, 5.0]})
     means = over_seeds(table.assign(y=[0.0, np.nan, 1.0, 0.0]), "arm", STATISTICS)

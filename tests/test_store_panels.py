@@ -41,7 +41,7 @@ SMALL = {
         "log_every": 2,
     },
     "evaluation": {"budgets": 2, "budget_gflops": 0.5, "generation_gflops": 0.2, "samples": 1, "final_samples": 2},
-    "profile": {"samples": 32, "temperature_samples": 2},
+    "profile": {"samples": 32},
     "fidelity": {"arms": []},
     "drift": {"arms": []},
 }

@@ -144,7 +144,7 @@ def profiles_of(settings: Settings, policy: Path, seeds: Sequence[int]) -> Path:
     folder = paths.SCRATCH / f"profiles-{digest(study, *_sampled(settings, policy))}"
     if wanted := [seed for seed in seeds if not (folder / f"seed-{seed}.parquet").exists()]:
         alone = settings.model_copy(update={"seeds": wanted})
-        jobs = [job for job in list_jobs(alone, policy, queries) if job.name.startswith("seed-")]
+        jobs = list_jobs(alone, policy, queries)
         profiles, _ = measure_all(jobs, settings.engine.workers)
         save(folder, policy, profiles)
     return folder

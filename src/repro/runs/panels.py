@@ -33,7 +33,7 @@ SECTIONS = {
     "policy": {"shipped"},
     "engine": SCHEDULING,
     "evaluation": set(),
-    "profile": {"temperatures", "temperature_samples"},
+    "profile": set(),
 }
 
 

@@ -14,7 +14,6 @@ from repro.settings.fields import (
     Seed,
     Seeds,
     Share,
-    Temperature,
     Title,
 )
 
@@ -49,11 +48,9 @@ class Drift(Section):
 
 class Profile(Section):
     """The profiles of the base policy, one per seed: `samples` of each training query, of which arms use the first
-    ones. `temperatures`: further sampling temperatures, with `temperature_samples` of each query."""
+    ones."""
 
     samples: Count
-    temperatures: Annotated[list[Temperature], Distinct, Field(min_length=1)]
-    temperature_samples: Count
 
 
 class Parity(Section):

@@ -1,4 +1,4 @@
-"""Measure the profiles that the study needs, in parallel workers: every seed's, and those at other temperatures."""
+"""Measure the profiles that the study needs, every seed's, in parallel workers."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -33,34 +33,20 @@ class Job:
     batch_rollouts: int
 
 
-def temperatures(settings: Settings) -> list[float]:
-    """The temperatures of the sensitivity study, rising: training's own among them, whose second profile is the noise
-    that the others are compared with."""
-    return sorted({*settings.profile.temperatures, settings.engine.temperature})
-
-
 def list_jobs(settings: Settings, policy: Path, queries: Sequence[Query]) -> list[Job]:
-    """Every seed's profile at training's temperature; then one of `profile.temperature_samples` samples for every
-    temperature and seed, each an independent draw."""
-    engine, study = settings.engine, settings.profile
-    wanted = [(f"seed-{seed}", engine.temperature, seed, study.samples) for seed in settings.profiled_seeds]
-    wanted += [
-        (_temperature_name(temperature, seed), temperature, seed, study.temperature_samples)
-        for temperature in temperatures(settings)
-        for seed in settings.profiled_seeds
-    ]
-    weights, pool = hash_policy(policy), hash_queries(queries)
+    """Every seed's profile, at training's temperature."""
+    engine, weights, pool = settings.engine, hash_policy(policy), hash_queries(queries)
     return [
         Job(
-            name,
+            f"seed-{seed}",
             policy,
             engine,
             tuple(queries),
-            Source(weights, pool, temperature, engine.max_new_tokens, seed),
-            samples,
+            Source(weights, pool, engine.temperature, engine.max_new_tokens, seed),
+            settings.profile.samples,
             settings.evaluation.batch_rollouts,
         )
-        for name, temperature, seed, samples in wanted
+        for seed in settings.profiled_seeds
     ]
 
 
@@ -84,30 +70,21 @@ def measure_one(job: Job) -> tuple[Profile, float]:
 def save(output: Path, policy: Path, profiles: dict[str, Profile]) -> None:
     """Every profile, and the FLOP counter of the policy, so that reports need not load the model."""
     for name, profile in profiles.items():
-        profile.save(output if name.startswith("seed-") else _temperature_folder(output), name)
+        profile.save(output, name)
     write_json(asdict(FlopCounter.of(load_policy(policy)[0])), output / COUNTER)
 
 
 def save_seconds(timings: Path, jobs: Sequence[Job], seconds: dict[str, float], workers: int) -> None:
     """seconds.json: `seconds` by profile, the number of workers, and seconds_per_sample, the time of one sample of
-    every query, mean over the seeds' profiles."""
-    per_sample = [seconds[job.name] / job.samples for job in jobs if job.name.startswith("seed-")]
+    every query, mean over the profiles."""
+    per_sample = [seconds[job.name] / job.samples for job in jobs]
     content = {"workers": workers, "seconds_per_sample": sum(per_sample) / len(per_sample), "seconds": seconds}
     write_json(content, timings / "seconds.json")
 
 
-def load_profiles(
-    folder: Path, seeds: Iterable[int], temperatures: Iterable[float]
-) -> tuple[dict[int, Profile], dict[float, dict[int, Profile]]]:
-    """({seed: profile}, {temperature: {seed: profile}}) of what `save` wrote; see `Profile.load` for errors."""
-    by_seed = {seed: Profile.load(folder, f"seed-{seed}") for seed in seeds}
-    by_temperature = {
-        temperature: {
-            seed: Profile.load(_temperature_folder(folder), _temperature_name(temperature, seed)) for seed in by_seed
-        }
-        for temperature in temperatures
-    }
-    return by_seed, by_temperature
+def load_profiles(folder: Path, seeds: Iterable[int]) -> dict[int, Profile]:
+    """{seed: profile} of what `save` wrote; see `Profile.load` for errors."""
+    return {seed: Profile.load(folder, f"seed-{seed}") for seed in seeds}
 
 
 def load_flops(folder: Path) -> FlopCounter:
@@ -122,12 +99,3 @@ def load_seconds(timings: Path) -> float | None:
         return None
     name = "seconds_per_sample"
     return read_stored(path, "delete it and run `dvc repro profile`", {name: Amount})[name]
-
-
-def _temperature_name(temperature: float, seed: int) -> str:
-    return f"temperature-{temperature:g}-seed-{seed}"
-
-
-def _temperature_folder(folder: Path) -> Path:
-    """A folder of its own, so that a change of the temperatures does not invalidate what arms train on."""
-    return folder.with_name(f"{folder.name}_temperature")

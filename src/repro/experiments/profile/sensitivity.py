@@ -1,11 +1,11 @@
-"""How much sGPO's plan depends on the profile's size K and on its temperature, which the paper leaves open.
+"""How much sGPO's plan depends on the profile's size K, which the paper leaves open.
 
 A seed's first K samples make a plan, the other seeds' samples judge it (`summary.truth`), so that no sample does both.
 A group of G is informative when its rewards differ. The truth's samples give the probability of that without bias,
 since every subset of G of them is such a group. Axes: S seeds, Q queries, K samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,7 @@ import pandas as pd
 
 from repro.experiments.profile.summary import truth
 from repro.methods.sgpo_rule import CLASSES, LEARNABLE, Rule, classes
-from repro.settings import Statistics
 from repro.stats.correlation import spearman
-from repro.stats.intervals import over_seeds
 from repro.stats.pass_at_k import pass_at_k
 from repro.theory.group_size import informative
 
@@ -82,52 +80,6 @@ def by_samples(correct_S_Q_K: np.ndarray, seeds: Sequence[int], comparison: Comp
             gains = comparison.gains(rate_Q, true_S_Q[place], true_samples, K)
             rows.append({"samples": K, "seed": seed} | against_truth | gains)
     return pd.DataFrame(rows)
-
-
-def by_temperature(
-    others: Mapping[float, np.ndarray], correct_S_Q_K: np.ndarray, seeds: Sequence[int], comparison: Comparison
-) -> pd.DataFrame:
-    """One row per temperature and seed: `Comparison.gains` of training at its own temperature with the plan of the
-    other, and the change against as many of the seed's first samples at training's temperature.
-
-    `others`: {temperature: correct_S_Q_K}; `correct_S_Q_K`: at training's temperature. A second profile at that
-    temperature among `others` shows what resampling alone changes.
-
-    shift, moved                 mean change of p̂, and of its absolute value
-    rank_correlation             Spearman's, of the two p̂
-    class_changed, size_changed  shares of queries
-    size_error                   mean |change| of the group size
-    """
-    true_S_Q, true_samples = truth(correct_S_Q_K)
-    rule, rows = comparison.rule, []
-    for temperature, other_S_Q_K in others.items():
-        K = other_S_Q_K.shape[2]
-        for place, seed in enumerate(seeds):
-            rate_Q, usual_Q = other_S_Q_K[place].mean(1), correct_S_Q_K[place, :, :K].mean(1)
-            size_Q, usual_size_Q = rule.sizes(rate_Q, K), rule.sizes(usual_Q, K)
-            change = {
-                "samples": K,
-                "rate": rate_Q.mean(),
-                "shift": (rate_Q - usual_Q).mean(),
-                "moved": np.abs(rate_Q - usual_Q).mean(),
-                "rank_correlation": spearman(rate_Q, usual_Q),
-                "class_changed": (classes(rate_Q) != classes(usual_Q)).mean(),
-                "size_changed": (size_Q != usual_size_Q).mean(),
-                "size_error": np.abs(size_Q - usual_size_Q).mean(),
-            }
-            gains = comparison.gains(rate_Q, true_S_Q[place], true_samples, K)
-            rows.append({"temperature": temperature, "seed": seed} | change | gains)
-    return pd.DataFrame(rows)
-
-
-def beyond_noise(table: pd.DataFrame, usual: float, statistics: Statistics) -> pd.DataFrame:
-    """`by_temperature`'s measures less those of the second profile at the `usual` temperature, paired by seed: one row
-    per other temperature (index), each measure with _low and _high. Empty if `usual` was not measured."""
-    by_seed = table.set_index(["temperature", "seed"]).drop(columns=["samples", "rate", "uniform_informative"])
-    noise = by_seed[by_seed.index.get_level_values("temperature") == usual].droplevel("temperature")
-    other = by_seed[by_seed.index.get_level_values("temperature") != usual]
-    excess = other - noise.loc[other.index.get_level_values("seed")].to_numpy() if len(noise) else other.iloc[:0]
-    return over_seeds(excess.reset_index(), "temperature", statistics)
 
 
 def informative_groups(successes_Q: np.ndarray, samples: int, size_Q: np.ndarray) -> np.ndarray:
