@@ -27,7 +27,7 @@ repro: extra-verl extra-trl ## regenerate every result and report whose inputs c
 	@python -m repro.pipeline check # before DVC puts names into commands
 	@exec dvc repro --keep-going
 
-plan: setup ## what `dvc repro` would run after the last edit, and for how long
+plan: setup ## what `dvc repro` would run after the last edit
 	@exec python -m repro.pipeline plan
 
 verify: setup ## compare the data here with the committed dvc.lock, and the runs made here with those in git

@@ -17,7 +17,7 @@ from repro import settings as settings_module
 from repro.engine import live
 from repro.engine.crew import Event
 from repro.engine.progress import Lines, Silence, Step, follow
-from repro.pipeline import plan, run, seconds
+from repro.pipeline import plan, run
 from repro.pipeline.lock import md5
 from repro.pipeline.stage import Stage, all_stages
 
@@ -91,25 +91,6 @@ def test_dvclive_keeps_the_metrics_of_each_seed(tmp_path, monkeypatch):
     monkeypatch.delenv(live.VARIABLE)
     with live.from_environment() as record:
         assert record is None
-
-
-def test_a_plan_takes_what_its_stages_took_and_those_that_never_ran_what_their_kind_takes():
-    known = {"policy": 10.0, "report-grpo": 4.0, "report-zvf": 6.0}
-    assert seconds.needed_by(["policy", "report-zvf"], known) == (16.0, True)
-    assert seconds.needed_by(["policy", "report-new"], known) == (15.0, True)
-    assert seconds.needed_by(["report-zvf", "drift"], known) == (6.0, False)
-    words = [seconds.in_words(each) for each in (89, 100, 3600, 4860)]
-    assert words == ["89 s", "2 min", "1 h 0 min", "1 h 21 min"]
-
-
-def test_what_a_stage_took_here_stands_before_what_it_took_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(seconds, "OWN", tmp_path / "own.json")
-    monkeypatch.setattr(seconds, "TABLE", tmp_path / "table.json")
-    (tmp_path / "table.json").write_text(json.dumps({"cpu": {"policy": 14.0, "drift": 3.0}}))
-    seconds.note("cpu", "policy", 2.04)
-    seconds.note("smoke", "policy", 1.0)
-    assert seconds.known_seconds("cpu") == {"policy": 2.0, "drift": 3.0}
-    assert seconds.keep_seconds() == {"cpu": 2, "smoke": 1} and seconds.known_seconds("smoke") == {"policy": 1.0}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`python -m repro.pipeline COMMAND`: check, manifest, plan, run STAGE, why STAGE, verify, index, seconds, tour.
+"""`python -m repro.pipeline COMMAND`: check, manifest, plan, run STAGE, why STAGE, verify, index, tour.
 
 The code that runs is that of the project in the working directory, also in a worktree or in a temporary copy of DVC's:
 where another copy of the package is installed, this starts again with the project's own `src` in front.
@@ -38,11 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     verifying.add_argument("revision", nargs="?", default="HEAD", help="a commit; default: HEAD")
     indexing = add("index", _index, "write reports/index.html and print its path")
     indexing.add_argument("--open", action="store_true", help="open it in the browser, if there is a display")
-    planning = add("plan", _plan, "print which stages `dvc repro` will run, and how long that takes")
+    planning = add("plan", _plan, "print which stages `dvc repro` will run")
     planning.add_argument("targets", nargs="*", help="as for dvc repro; default: every stage")
     touring = add("tour", _tour, "train the sampler of a file next to GRPO and ZVF, and show a page of it")
     touring.add_argument("file", nargs="?", type=Path, default=paths.NOTEBOOKS / "tutorials" / "own_sampler.py")
-    add("seconds", _seconds, "keep what stages took here in configs/seconds.json, for estimates elsewhere")
     options = parser.parse_args(arguments)
     return options.act(options, load())
 
@@ -71,7 +70,6 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> int:
 def _plan(options: argparse.Namespace, settings: Settings) -> int:
     from repro.pipeline.manifest import manifest, manifest_text
     from repro.pipeline.plan import needed_for, will_run
-    from repro.pipeline.seconds import in_words, known_seconds, needed_by
     from repro.pipeline.stage import all_stages
 
     declared = all_stages(settings)
@@ -80,20 +78,10 @@ def _plan(options: argparse.Namespace, settings: Settings) -> int:
         raise SettingsError(f"dvc.yaml has no stage {brief(unknown[0])}: `dvc stage list` shows all")
     stages = needed_for(options.targets, declared)
     names = will_run(stages, {stage.name: manifest_text(manifest(stage, settings)) for stage in stages})
-    known = known_seconds(settings.scale)
     for stage in stages:
         if stage.name in names:
-            print(stage.address, f"({in_words(known[stage.name])})" if stage.name in known else "")
-    seconds, whole = needed_by(names, known)
-    time = f"{'about' if whole else 'more than'} {in_words(seconds)}" if seconds else "time unknown at this scale"
-    print(f"{len(names)} of {len(stages)} stages, {time}" if names else "everything is up to date")
-    return 0
-
-
-def _seconds(options: argparse.Namespace, settings: Settings) -> int:
-    from repro.pipeline.seconds import TABLE, keep_seconds
-
-    print(TABLE, *(f"{scale}: {count} stages" for scale, count in keep_seconds().items()), sep="\n")
+            print(stage.address)
+    print(f"{len(names)} of {len(stages)} stages" if names else "everything is up to date")
     return 0
 
 

@@ -14,7 +14,6 @@ from repro.errors import Refused
 from repro.files import write_text
 from repro.notebook import failed as failed_checks
 from repro.pipeline.manifest import differences, manifest, manifest_text, read_manifest
-from repro.pipeline.seconds import note
 from repro.pipeline.stage import Stage
 from repro.settings import Settings
 
@@ -46,7 +45,6 @@ def run_stage(stage: Stage, settings: Settings) -> None:
     seconds = time.monotonic() - started
     if stage.report:
         _render(stage, settings, now, executed, seconds)
-    note(settings.scale, stage.name, time.monotonic() - started)
     write_text(manifest_text(now), LAST_RUN / f"{stage.name}.json")
     for name in failed_checks(json.loads(executed.read_text())):
         print(f"{stage.name}: check {name!r} fails: rewrite the sentence above it in the notebook", flush=True)

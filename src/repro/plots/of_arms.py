@@ -3,8 +3,6 @@
 It shows filters, advantages and samplers, and neither plans and memories, which choose what is asked, nor objectives.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
@@ -12,10 +10,7 @@ from repro.arms import build
 from repro.methods.lengths import Lengths
 from repro.methods.picture import batch_svg
 from repro.methods.rollouts import Rollouts
-from repro.settings import Arm, Settings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from repro.settings import Arm
 
 GROUP_N = np.repeat(np.arange(4), 4)
 REWARD_N = np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0], float)
@@ -45,24 +40,6 @@ def picture(arm: Arm) -> str:
     """The SVG of `on_one_batch`, as README's picture."""
     apart = ", its plan apart" if arm.plan[0] != "uniform" else ", its memory apart" if arm.memory else ""
     return batch_svg(on_one_batch(arm), f"What {arm.title} draws from one batch{apart}")
-
-
-def overview(settings: Settings) -> "Figure":
-    """How often each arm of `settings.arms` draws each rollout of the batch."""
-    from matplotlib import pyplot as plt
-
-    drawn = np.array([on_one_batch(arm)["drawn"] for arm in settings.arms.values()])
-    titles = [arm.title for arm in settings.arms.values()]
-    figure, ax = plt.subplots(figsize=(7, 1.2 + 0.22 * len(titles)), layout="constrained")
-    image = ax.imshow(drawn, cmap="Blues", aspect="auto", vmin=0)
-    ax.set_yticks(range(len(titles)), titles, fontsize=8)
-    ax.set_xticks(np.arange(1.5, 16, 4), ["one right", "three right", "all right", "none right"])
-    for edge in (3.5, 7.5, 11.5):
-        ax.axvline(edge, color="white", lw=3)
-    ax.set_title("How often an arm draws each rollout of one batch, four groups of four", fontsize=10)
-    figure.colorbar(image, label="draws", fraction=0.03)
-    plt.close(figure)
-    return figure
 
 
 def _rollouts(rewards_N: np.ndarray, advantages_N: np.ndarray) -> Rollouts:

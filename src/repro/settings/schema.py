@@ -1,7 +1,6 @@
 """The sections of params.yaml."""
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -315,10 +314,6 @@ class Settings(Section):
 
     def _repr_html_(self) -> str:
         return shown.html(self)
-
-    def plot(self) -> Any:
-        """How often each arm draws each rollout of one batch: a Figure."""
-        return import_module("repro.plots.of_arms").overview(self)  # of a layer above, and only to be looked at
 
     @model_validator(mode="after")
     def consistent(self):
