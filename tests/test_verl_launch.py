@@ -34,7 +34,7 @@ from repro.verl.profile import Sampling, profile_of
 from repro.verl.questions import short_enough
 from repro.verl.ready import NotReady
 from repro.verl.run import PROFILE, RunOnVerl, finished
-from repro.verl.seeds import settings_at, train_arm
+from repro.verl.seeds import finished_tables, settings_at
 
 NAME = "paper-qwen2-5-math-1-5b-instruct"
 SETTINGS = settings_module.load(scale=NAME)
@@ -110,7 +110,7 @@ def test_the_scale_alone_sends_training_to_verl(monkeypatch):
     """Whoever asks for runs at such a scale gets verl's; a page depends on the scale's values and the arm there."""
     tables = {"evaluations": pd.DataFrame({"seed": [0], "accuracy": [0.5]})}
     monkeypatch.setattr(
-        seeds, "train_arm", lambda arm, settings: {name: table.copy() for name, table in tables.items()}
+        seeds, "finished_tables", lambda arm, settings: {name: table.copy() for name, table in tables.items()}
     )
     found = training.train(SETTINGS, ["cost-aware", "grpo"], tables=["evaluations"])["evaluations"]
     assert found["arm"].tolist() == ["cost-aware", "grpo"]
@@ -120,12 +120,10 @@ def test_the_scale_alone_sends_training_to_verl(monkeypatch):
     assert set(own) == set(elsewhere) == {"grpo", "cost-aware"} and own["grpo"] != elsewhere["grpo"]
 
 
-def test_without_a_gpu_the_notebooks_function_says_so(tmp_path, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ready, "gpus_here", lambda: 0)
-    unfinished = r"^seed 0 of cost-aware is not finished in .*cost-aware \(copy .* to collect it\), and .* needs GPUs"
-    with pytest.raises(NotReady, match=unfinished + r".*`python -m repro\.verl --arm cost-aware` trains the small"):
-        train_arm("cost-aware", SETTINGS, tmp_path / "runs")
+def test_runs_that_are_not_finished_are_named_with_the_command_that_trains_them(tmp_path):
+    command = f"`configs/launch/run.sh --arm cost-aware --preset {NAME} --seed 0`"
+    with pytest.raises(NotReady, match=rf"^seeds 0 of cost-aware are not finished in .*cost-aware: .*{command}"):
+        finished_tables("cost-aware", SETTINGS, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -296,13 +294,13 @@ def test_finished_runs_become_the_arms_tables_without_a_gpu(tmp_path):
         write_parquet(evaluations(seed, own.steps_of("grpo")), folder / "tables/evaluations.parquet")
         write_parquet(pd.DataFrame({"seed": [seed], "seconds": [1.0]}), folder / "tables/seconds.parquet")
         (folder / "settings.json").write_text(own.model_dump_json())
-    tables = train_arm("grpo", settings, tmp_path)
+    tables = finished_tables("grpo", settings, tmp_path)
     assert tables["evaluations"]["seed"].tolist() == [0, 0, 1, 1]
     assert tables["seconds"]["seconds"].tolist() == [1.0, 1.0]
     other = settings.arm("grpo").model_copy(update={"aggregation": "token-mean"})
     changed = settings.model_copy(update={"arms": {**settings.arms, "grpo": other}})
     with pytest.raises(SettingsError, match=r"begun with other settings \(arms\.grpo\.aggregation: "):
-        train_arm("grpo", changed, tmp_path)
+        finished_tables("grpo", changed, tmp_path)
 
 
 def test_a_run_is_finished_at_its_last_step_or_where_it_diverged(tmp_path):

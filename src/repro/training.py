@@ -84,7 +84,7 @@ def train(
 
     Runs that the store has are read (repro.runs.store); the others are trained, `engine.workers` at a time, and kept
     there, so that the same call reads them the next time, and one that was cut off goes on. An arm's parts are names or
-    functions: see `Settings.with_arms`. At a paper scale verl trains (repro.verl.seeds).
+    functions: see `Settings.with_arms`. At a paper scale they are those that verl has finished.
 
     tables: of steps, evaluations, questions, rollouts, selection, seconds. snapshots: weights during training, too, of
     the arms that a study of them names (repro.engine.snapshots). here: runs of this machine alone, in full precision.
@@ -173,9 +173,9 @@ def _lacking(absent: Sequence[Asked]) -> str:
 
 
 def _on_verl(settings: Settings, names: Sequence[str], tables: Sequence[str]) -> dict[str, pd.DataFrame]:
-    from repro.verl.seeds import train_arm
+    from repro.verl.seeds import finished_tables
 
-    parts = {name: train_arm(name, settings) for name in names}
+    parts = {name: finished_tables(name, settings) for name in names}
     whole = {}
     for table in tables:
         frames = [part[table] for part in parts.values()]

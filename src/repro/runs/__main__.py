@@ -88,11 +88,11 @@ def _list(design: designs.Design, chosen: argparse.Namespace) -> int:
 def _train(design: designs.Design, chosen: argparse.Namespace) -> int:
     settings = settings_module.load()
     names = chosen.arms or [*settings.arms, *(settings.more_arms if chosen.more else ())]
-    if settings.scale in SCALES:  # verl trains, and reads what it has finished
-        from repro.verl.seeds import train_arm
+    if settings.scale in SCALES:  # verl has trained them
+        from repro.verl.seeds import finished_tables
 
         for name in names:
-            print(f"{name}: {train_arm(name, settings)['evaluations']['seed'].nunique()} runs")
+            print(f"{name}: {finished_tables(name, settings)['evaluations']['seed'].nunique()} runs")
         return 0
     asked = every_seed(settings, names, policy_for(settings))
     missing = len(store.find(asked, say=say).absent)
