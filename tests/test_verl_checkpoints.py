@@ -1,4 +1,4 @@
-"""A run's checkpoints and headlines: the best one kept, all of them merged and sampled on several GPUs, the peaks."""
+"""A run's checkpoints and headlines: the best one kept, the peaks."""
 
 from pathlib import Path
 
@@ -7,10 +7,8 @@ import pytest
 
 from repro.files import write_parquet
 from repro.settings import SettingsError
-from repro.verl import checkpoints
 from repro.verl.__main__ import main
 from repro.verl.best import keep_if_best, known
-from repro.verl.checkpoints import Begun, as_begun, jobs, work
 
 
 def checkpoint(folder: Path, step: int) -> Path:
@@ -31,48 +29,6 @@ def test_the_best_checkpoint_outlives_the_last_ones(tmp_path):
     assert [path.name for path in (run / "best").glob("global_*")] == ["global_step_20"]
     assert (run / "best/global_step_20/actor/weights.pt").read_text() == "20"
     assert not keep_if_best(run / "checkpoints/global_step_50", run, "aime24", 0.9, 50)  # nothing was saved there
-
-
-def test_every_checkpoint_is_merged_and_evaluated_on_every_set(tmp_path, monkeypatch):
-    def listed() -> list:
-        how = as_begun(tmp_path, Begun(0, ("a.parquet", "b.parquet"), 4096, 1.0, 1.0, {}))
-        return jobs(tmp_path, tmp_path / "evaluation", [Path(file) for file in how.files], how, 32)
-
-    with pytest.raises(SettingsError, match="holds no checkpoint to evaluate"):
-        listed()
-    for step in (30, 40):
-        checkpoint(tmp_path / "checkpoints", step)
-    checkpoint(tmp_path / "best", 20)
-    (tmp_path / "merged/global_step_30").mkdir(parents=True)
-    (tmp_path / "merged/global_step_30/config.json").touch()
-    found = listed()
-    assert [(job.step, job.data) for job in found] == [(step, name) for step in (20, 30, 40) for name in "ab"]
-    assert {job.step for job in found if job.merge is None} == {30}
-    assert str(tmp_path / "best/global_step_20/actor") in found[0].merge
-    assert "4096" in found[0].evaluate and "32" in found[0].evaluate
-    assert "--template" not in found[0].evaluate
-    (tmp_path / "verl.yaml").write_text(
-        "data: {apply_chat_template_kwargs: {enable_thinking: false}, max_response_length: 512, val_files: [x/a.pq]}\n"
-        "actor_rollout_ref: {rollout: {temperature: 1.0, val_kwargs: {temperature: 0.6, top_p: 0.9}}}\n"
-    )
-    as_trained = listed()[0].evaluate
-    said = dict(zip(as_trained[3::2], as_trained[4::2], strict=True))
-    assert as_trained[2] == "x/a.pq" and said["--template"] == '{"enable_thinking": false}'
-    assert (said["--max-new-tokens"], said["--temperature"], said["--top-p"]) == ("512", "0.6", "0.9")
-    ran = []
-
-    def run(command, device):
-        ran.append((command[0], device))
-        if command[0] == "verl.model_merger":
-            Path(command[-1]).mkdir()
-
-    monkeypatch.setattr(checkpoints, "_run", run)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    work(found, 2)
-    merges, samples = ran[:2], ran[2:]
-    assert merges == [("verl.model_merger", None)] * 2
-    assert sorted(path.name for path in (tmp_path / "merged").iterdir()) == [f"global_step_{n}" for n in (20, 30, 40)]
-    assert len(samples) == 3 * 2 and {device for _, device in samples} <= {"0", "1"}
 
 
 def test_peaks_of_every_seed_and_the_tokens_until_then(tmp_path, capsys):

@@ -88,11 +88,8 @@ def _options(text: str) -> dict[str, Any]:
     return value
 
 
-def run(
-    chosen: argparse.Namespace, folder: Path, tokenizer: Any, sets: dict[str, Prompted], judge: Judge, **more: Any
-) -> None:
-    """Evaluate every data set with one engine, write OUT/NAME/, and print one line each. `more`: facts on which the
-    responses or their verdicts depend, next to those of `chosen`."""
+def run(chosen: argparse.Namespace, folder: Path, tokenizer: Any, sets: dict[str, Prompted], judge: Judge) -> None:
+    """Evaluate every data set with one engine, write OUT/NAME/, and print one line each."""
     length = fitting(sets, chosen.max_new_tokens, longest_of(folder))
     stops = stops_of(folder, tokenizer)
     sampling = Sampling(
@@ -100,7 +97,7 @@ def run(
     )
     facts = {"model": chosen.model, "weights": fingerprint(folder), "dtype": chosen.dtype, "threads": chosen.threads}
     facts |= {"template": chosen.template, "stops": stops, "engine": engine_of(chosen.engine)}
-    facts |= asdict(sampling) | more
+    facts |= asdict(sampling)
     stores = {name: Store(chosen.out / name, facts | {"prompts": each.checksum}) for name, each in sets.items()}
     opening = {"dtype": chosen.dtype, "threads": chosen.threads, "max_length": length}
     complete = all(store.complete for store in stores.values())

@@ -5,7 +5,6 @@
     python -m repro.verl --arm zvf --model Qwen/Qwen2.5-1.5B-Instruct --data mine.jsonl --check
     python -m repro.verl --arm zvf --preset gpu-smoke
     python -m repro.verl --arm cost-aware --preset paper-qwen3-8b                a paper's model, data and values
-    python -m repro.verl --evaluate runs/own/zvf/seed-0 --samples 32             its checkpoints
     python -m repro.verl --peaks runs/own/zvf                                    the peak on each data set
     python -m repro.verl --peaks runs/paper-qwen3-8b/cost-aware --paper          and the paper's own
     python -m repro.verl --peaks TRL_OUTPUT --paper paper-qwen3-8b --arm zvf
@@ -38,18 +37,11 @@ OF_STUDY = ("until", "policy", "settings", "resume")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     if chosen.presets is not None:
         print(markdown(presets.described(chosen.presets) if chosen.presets else presets.listed()), end="")
     elif chosen.peaks:
         print(peaks_of(chosen.peaks, chosen.paper, chosen.arm), end="")
-    elif chosen.evaluate:
-        from repro.verl.evaluated import evaluate
-
-        evaluate(chosen, parser.parse_args([]))
-    elif chosen.samples:
-        raise SettingsError("--samples goes with --evaluate: a run evaluates repro.validation_samples of a question")
     elif not chosen.arm:
         raise SettingsError("name an arm of params.yaml: --arm zvf")
     else:
@@ -81,8 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", action="store_true", help="compose, let verl check it, print it, and stop")
     parser.add_argument("--profiles", type=Path, help="folder of the profile; default: measured, next to the runs")
     parser.add_argument("--measure", action="store_true", help="measure the profile of the model alone")
-    parser.add_argument("--evaluate", type=Path, metavar="RUN", help="every checkpoint of a run")
-    parser.add_argument("--samples", type=COUNT, help="of a question, for --evaluate; default: 32")
     parser.add_argument("--peaks", type=Path, metavar="RUN", help="of a run, or of all seeds in a folder")
     parser.add_argument(
         "--paper",
@@ -91,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SCALE",
         help="with --peaks: the paper's row for its --arm; default: the run's own",
     )
-    parser.add_argument("--output", type=Path, help="default: build/verl; runs/own; runs/PRESET; RUN/evaluation")
+    parser.add_argument("--output", type=Path, help="default: build/verl; runs/own; runs/PRESET")
     of_study = parser.add_argument_group("of the small policy alone")
     of_study.add_argument("--scale", help="overrides the scale of params.yaml")
     of_study.add_argument("--settings", type=Path, help="a dump of the settings, as stored by runs, for params.yaml")

@@ -1,17 +1,21 @@
-"""The best checkpoint of a run, kept next to the last ones, which verl deletes as it writes new ones."""
+"""A run's checkpoints: the best, kept next to the last ones, which verl deletes as it writes new ones."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from repro.files import write_json
+from repro.files import write_json, write_text
 from repro.settings import SettingsError
 from repro.stored import Count, Share, read_stored
 
 FOLDER = "best"  # next to verl's folder of checkpoints; holds one of them, and:
 FILE = "best.json"
 KEPT = {"source": str, "accuracy": Share, "step": Count}
+STATE = "repro.json"  # next to each of verl's checkpoints
+LATEST = "latest_checkpointed_iteration.txt"  # verl's, written when a checkpoint is whole
+LAST = "data.pt"  # of a checkpoint's files, verl's last
 
 
 def check_rhythm(config: Any) -> None:
@@ -51,6 +55,17 @@ def keep_if_best(checkpoint: Path, run: Path, source: str, accuracy: float, step
         if other != kept:
             shutil.rmtree(other)
     return True
+
+
+def mend_latest(folder: Path) -> None:
+    """Name the last checkpoint in `folder` that is whole where the file that names it is empty: verl opens it once that
+    checkpoint is written, and a kill or a full disk may come before the number. verl could not read it."""
+    latest = folder / LATEST
+    if not latest.exists() or latest.read_text().strip():
+        return
+    whole = [path.name for path in folder.glob("global_step_*") if (path / LAST).exists()]
+    steps = [int(step[1]) for name in whole if (step := re.fullmatch(r"global_step_(\d+)", name))]
+    write_text(str(max(steps)), latest) if steps else latest.unlink()
 
 
 def _link(source: str, target: str) -> None:

@@ -28,7 +28,7 @@ from repro.policy.flops import FlopCounter
 from repro.protocol.collect import join
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
-from repro.verl.checkpoints import STATE, mend_latest
+from repro.verl.best import STATE, mend_latest
 from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import PREDICTED, with_samples
 from repro.verl.loss import own_loss
