@@ -23,7 +23,7 @@ help: ## this list
 
 setup: .venv/.ready ## install the pinned CPU environment in .venv; takes minutes the first time
 
-repro: extra-verl extra-trl ## regenerate every result and report whose inputs changed (dvc repro)
+repro: extra-verl ## regenerate every result and report whose inputs changed (dvc repro)
 	@python -m repro.pipeline check # before DVC puts names into commands
 	@exec dvc repro --keep-going
 

@@ -1,4 +1,4 @@
-"""What the report on verl and TRL computes: intervals, what counts as agreement, TRL's side."""
+"""What the report on verl computes: intervals, what counts as agreement; and the same step by TRL's own loop."""
 
 import importlib.util
 from dataclasses import replace
@@ -12,7 +12,6 @@ import torch
 from scipy import stats
 
 from repro.experiments.parity import summary as study
-from repro.experiments.parity.batch import arms_for_trl
 from repro.experiments.parity.compared import adam_move
 from repro.policy.model import SHIPPED
 from repro.settings import Arm, Settings, load
@@ -78,6 +77,8 @@ def test_whatever_differs_is_no_agreement(change):
 
 @on_trl
 def test_arms_that_trl_refuses_are_those_that_profile_again():
+    from step_on_trl import arms_for_trl
+
     again = [name for name, arm in SETTINGS.all_arms.items() if arm.profile and arm.profile.again]
     reasons = arms_for_trl(SETTINGS)
     assert {name for name, reason in reasons.items() if reason} == {*again} and again
@@ -129,7 +130,8 @@ def with_arm(name: str, arm: Arm) -> Settings:
 def test_trls_own_loop_makes_the_step_of_the_embedded_engine(tmp_path):
     """A KL term; a filter that refills, and draws; entropies and a choice of tokens; groups of several sizes. What
     differs is seen: another objective in the gradient, another random stream in the plan and the rollouts."""
-    from repro.experiments.parity.on_trl import TRLSide
+    from step_on_trl import TRLSide
+
     from repro.experiments.parity.recorded import record
 
     settings = with_arm("kl", KL)
@@ -147,7 +149,8 @@ def test_trls_own_loop_makes_the_step_of_the_embedded_engine(tmp_path):
 @on_trl
 def test_trl_decays_neither_biases_nor_norms(tmp_path):
     """The one place where the step is another than the embedded engine's: HF's Trainer leaves them out of the decay."""
-    from repro.experiments.parity.on_trl import TRLSide
+    from step_on_trl import TRLSide
+
     from repro.experiments.parity.recorded import flat, record
 
     side, recorded = TRLSide(SETTINGS, 0, SHIPPED, None, tmp_path), record("grpo-kl-decay", 0, SETTINGS, SHIPPED, None)
@@ -170,7 +173,8 @@ def test_trl_decays_neither_biases_nor_norms(tmp_path):
 @pytest.mark.parametrize("group", dict.fromkeys(arm.group for arm in SETTINGS.all_arms.values()))
 def test_every_arm_steps_on_trl_as_on_the_embedded_engine(group, tmp_path):
     """Under weight decay TRL's optimiser makes another step: see above."""
-    from repro.experiments.parity.on_trl import TRLSide
+    from step_on_trl import TRLSide, arms_for_trl
+
     from repro.experiments.parity.recorded import record
 
     side = TRLSide(SETTINGS, 0, SHIPPED, None, tmp_path)

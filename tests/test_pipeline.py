@@ -236,10 +236,9 @@ def on_verl(tmp_path_factory) -> Project:
 
 
 @pytest.mark.verl
-def test_verl_and_trl_do_with_every_arm_what_the_embedded_engine_does(on_verl):
+def test_verl_does_with_every_arm_what_the_embedded_engine_does(on_verl):
     batches = pd.read_parquet(on_verl.folder / "results/parity/batches.parquet")
-    of_each = batches.groupby("engine")["arm"].agg(set).to_dict()
-    assert of_each == {"verl": set(ON_VERL_TOO), "trl": set(ON_VERL_TOO) - {"sgpo-again-1"}}
+    assert set(batches["arm"]) == set(ON_VERL_TOO)
     assert batches_agree(batches).all(), batches.to_string()
     evaluations = pd.read_parquet(on_verl.folder / "timings/parity/evaluations.parquet")
     assert evaluations.groupby("seed")["step"].apply(list).to_dict() == {seed: [2, 4] for seed in (0, 1)}

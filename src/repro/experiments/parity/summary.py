@@ -9,7 +9,6 @@ from repro.files import read_parquet
 from repro.settings import Settings
 
 ENGINES = {"embedded": "embedded engine", "verl": "verl"}  # trained to the end on both
-TRAINERS = {"verl": "verl", "trl": "TRL"}  # whose first step is compared with the embedded engine's
 TOLERANCE = 1e-4  # relative, of loss, gradient, optimiser in single precision; the same in tests/test_verl_engine.py
 STEP_TOLERANCE = 1e-2  # of the step: Adam moves weights whose gradient is only rounding as far as any other
 

@@ -1,4 +1,4 @@
-"""The same step by TRL's own training loop, on one process.
+"""A step of the embedded engine by TRL's own training loop, on one process.
 
 The responses are drawn by the embedded engine's sampler with its random stream, through TRL's `rollout_func`; plan,
 filter and refill, rewards, selection, scoring pass, mini-batches, loss, clipping and AdamW are TRL's and repro.trl's.
@@ -21,14 +21,27 @@ from repro.methods.plans import PlannedGroup
 from repro.policy.model import load_policy
 from repro.protocol.profile import Profile
 from repro.protocol.streams import stream_seed
-from repro.settings import Arm, Engine, Settings
+from repro.settings import Arm, Engine, Settings, SettingsError
 from repro.tasks.queries import Query, make_pools, verify
 from repro.trl import ArmTrainer
 from repro.trl.batch import OLD, Batch
+from repro.trl.refused import require_arm
 from repro.trl.slices import Slice
 
 SLICES = 2  # of a mini-batch: TRL's gradient_accumulation_steps
 GROUP = 8  # of the plan `uniform`; TRL wants a size also where the plan has its own
+
+
+def arms_for_trl(settings: Settings) -> dict[str, str]:
+    """{arm: why ArmTrainer refuses it, "" where it does not}, in the order of params.yaml."""
+    reasons = {}
+    for name, arm in settings.all_arms.items():
+        try:
+            require_arm(arm, profile=True)  # there will be one
+            reasons[name] = ""
+        except SettingsError as error:
+            reasons[name] = str(error)
+    return reasons
 
 
 class Watched(ArmTrainer):
