@@ -91,15 +91,6 @@ class Method:
         """Whether the plan may ask for more rollouts of a group on seeing the first."""
         return hasattr(getattr(self.plan, "func", self.plan), "more")
 
-    @property
-    def adapts(self) -> str:
-        """What of it depends on what earlier rollouts earned, as a clause; "" if nothing."""
-        if self.memory is not None:
-            return "it trains on rollouts of earlier steps again"
-        if self.in_stages:
-            return "its plan draws groups in stages"
-        return "its plan learns from what its groups earn" if self.learns else ""
-
     def _groups(self, step: int, groups: Any, queries: int, budget: int) -> Iterator[PlannedGroup]:
         """The plan's groups, each checked when its turn comes."""
         with self._at(step):

@@ -1,18 +1,16 @@
 """Sampling engines behind one interface: `transformers` in this process, `vllm` in a child process.
 
 `open_backend` opens one. Both sample from softmax(logits / temperature), or from its nucleus, stop at given tokens and
-report the log-probability of each token under the distribution it was drawn from, so that one can rescore the other's
-samples.
+report the log-probability of each token under the distribution it was drawn from.
 """
 
 import importlib.util
 import shutil
 from pathlib import Path
 
-from repro.engine.backends.base import AGREE, MAX_LENGTH, NAMES, Backend, BackendError, Samples, stop_tokens
+from repro.engine.backends.base import MAX_LENGTH, NAMES, Backend, BackendError, Samples, stop_tokens
 
 __all__ = [
-    "AGREE",
     "MAX_LENGTH",
     "NAMES",
     "Backend",

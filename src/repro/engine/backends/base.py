@@ -11,9 +11,6 @@ from repro.errors import Refused
 
 NAMES = ("vllm", "transformers")
 MAX_LENGTH = 2048  # vLLM's default limit on prompt + response; tokens
-# Largest accepted difference of a token's log-probability between two engines with the same float32 weights; nats.
-# Observed: at most 6e-5; a stale output layer is off by at least 0.2.
-AGREE = 1e-3
 
 
 class BackendError(Refused, RuntimeError):
@@ -102,10 +99,6 @@ class Backend(ABC):
         max_new_tokens, temperature and top_p."""
 
     @abstractmethod
-    def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Log-probabilities, at temperature 1, of each response's tokens after its prompt, teacher-forced; nats."""
-
-    @abstractmethod
     def close(self) -> None: ...
 
     def __enter__(self) -> Self:
@@ -113,8 +106,3 @@ class Backend(ABC):
 
     def __exit__(self, *error: Any) -> None:
         self.close()
-
-
-def largest_difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
-    """The largest difference between two engines' log-probabilities of the same tokens; nats."""
-    return max((float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True) if len(a)), default=0.0)

@@ -1,12 +1,10 @@
 """Sampling with transformers in this process: any causal language model, through the embedded engine's `generate`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from repro.engine.backends.base import Backend
 
@@ -60,18 +58,6 @@ class Transformers(Backend):
                 for ids, logprob, mask in zip(*(array.cpu().numpy() for array in arrays), strict=True):
                     rows.append((ids[mask], logprob[mask]))
         return rows, time.monotonic() - started
-
-    def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        import torch
-
-        logprobs_N = []
-        with self._threads(), torch.inference_mode():
-            for prompt, ids in zip(prompts_N, ids_N, strict=True):
-                whole = torch.tensor([[*prompt, *ids]], device=self.model.device)
-                logits_T_V = self.model(input_ids=whole).logits[0, len(prompt) - 1 : -1].float()
-                log_p_T_V = torch.log_softmax(logits_T_V, -1)
-                logprobs_N.append(log_p_T_V.gather(1, whole[0, len(prompt) :, None])[:, 0].cpu().numpy())
-        return logprobs_N
 
     def close(self) -> None:
         self.model = None

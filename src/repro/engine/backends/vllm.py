@@ -12,20 +12,17 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from repro.engine.backends.base import AGREE, MAX_LENGTH, Backend, BackendError, largest_difference
+from repro.engine.backends.base import MAX_LENGTH, Backend, BackendError
 
 MEMORY = "REPRO_VLLM_MEMORY"  # the share of a GPU's memory that vLLM may take; else vLLM's own default
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; its default is half the memory
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # run the engine in the child itself, where weights can be replaced
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # run the engine in the child itself
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -33,10 +30,6 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",  # spinning threads are 40 times slower on a busy machine
     "TOKENIZERS_PARALLELISM": "false",
 }
-
-
-class StaleWeights(BackendError):
-    """The engine does not use the weights that it was given."""
 
 
 class Vllm(Backend):
@@ -78,37 +71,6 @@ class Vllm(Backend):
         prompts_N = [prompt for prompt in prompts_Q for _ in range(samples)]
         return self._ask("sample", prompts_N, {"max_tokens": max_new_tokens, "stop_token_ids": stops, **how}, seed)
 
-    def rescore(self, prompts_N: Sequence[Sequence[int]], ids_N: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        whole = [[*map(int, prompt), *map(int, ids)] for prompt, ids in zip(prompts_N, ids_N, strict=True)]
-        logprobs_N = self._ask("rescore", whole)
-        return [logprob[len(prompt) :] for logprob, prompt in zip(logprobs_N, prompts_N, strict=True)]
-
-    def load_weights(self, model: Any, probe_N: Sequence[Sequence[int]]) -> float:
-        """Replace the engine's weights with those of `model` (transformers, the same architecture), and compare the
-        log-probabilities of `probe_N` (token ids, at least two each) with the model's.
-
-        Returns their largest difference, nats. StaleWeights if it exceeds `AGREE`: vLLM keeps a packed copy of the
-        output layer, which its own reload silently leaves unchanged for tied embeddings. BackendError for an engine in
-        bfloat16, whose rounding error is as large as the effect of a stale layer.
-        """
-        from repro.engine.backends.transformers import Transformers
-
-        if self.dtype != "float32":
-            raise BackendError(
-                f"cannot load weights into a vLLM engine in {self.dtype}: rounding would hide stale ones from the "
-                "check; open it with dtype='float32'"
-            )
-        self._send_weights(model)
-        first_N, rest_N = [list(ids[:1]) for ids in probe_N], [list(ids[1:]) for ids in probe_N]
-        expected = Transformers(model=model.eval(), tokenizer=self.tokenizer).rescore(first_N, rest_N)
-        difference = largest_difference(self.rescore(first_N, rest_N), expected)
-        if not difference <= AGREE:
-            raise StaleWeights(
-                f"after loading new weights, vLLM's log-probabilities differ from the model's by up to "
-                f"{difference:.2g} nats, more than {AGREE:g}: they are stale; start a new engine from a saved folder"
-            )
-        return difference
-
     def close(self) -> None:
         self._pipe.close()
         try:
@@ -117,18 +79,6 @@ class Vllm(Backend):
             self._process.kill()
             self._process.wait()
         self._log.close()
-
-    def _send_weights(self, model: Any, repack: bool = True) -> None:
-        from safetensors.torch import save_file
-
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "weights.safetensors")
-            tied = model.config.tie_word_embeddings
-            state = {
-                name: value for name, value in model.state_dict().items() if not (tied and name == "lm_head.weight")
-            }
-            save_file({name: value.contiguous().cpu() for name, value in state.items()}, path)
-            self._ask("load_weights", str(path), repack)
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         try:
@@ -173,7 +123,8 @@ class Engine:
             seed=0,
             **({"gpu_memory_utilization": float(os.environ[MEMORY])} if os.environ.get(MEMORY) else {}),
         )
-        self.rescore([[0, 0]])  # the first request compiles kernels, up to ten seconds: count it as start-up
+        # The first request compiles kernels, up to ten seconds: count it as start-up.
+        self.sample([[0]], {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "stop_token_ids": []}, 0)
 
     def sample(self, prompts_N: list[list[int]], options: dict[str, Any], seed: int) -> tuple[list[tuple], float]:
         """(ids, log-probabilities) per prompt, and the seconds."""
@@ -193,33 +144,6 @@ class Engine:
             logprobs = [step[token].logprob for step, token in zip(request.outputs[0].logprobs, ids, strict=True)]
             rows.append((ids, logprobs))
         return rows, seconds
-
-    def rescore(self, whole_N: list[list[int]]) -> list[np.ndarray]:
-        """The log-probability of every token given those before it; NaN for the first."""
-        from vllm import SamplingParams
-
-        parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-        done = self.llm.generate([{"prompt_token_ids": ids} for ids in whole_N], parameters, use_tqdm=False)
-        return [
-            np.array(
-                [np.nan] + [step[token].logprob for step, token in zip(out.prompt_logprobs[1:], ids[1:], strict=True)]
-            )
-            for out, ids in zip(done, whole_N, strict=True)
-        ]
-
-    def load_weights(self, path: str, repack: bool) -> None:
-        """Replace all weights with those in a safetensors file."""
-        from safetensors.torch import load_file
-
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(load_file(path).items())})
-        if repack:
-            # On a CPU there is also a packed output layer; with tied embeddings the reload does not repack it.
-            self.llm.apply_model(_repack)
-        self.llm.reset_prefix_cache()  # keys and values of the old weights
-
-
-def _repack(model: Any) -> None:
-    model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
 
 
 def _longest(folder: str, otherwise: int) -> int:
