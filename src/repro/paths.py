@@ -80,4 +80,3 @@ HERE = find_here()
 POLICY = RESULTS / "policy"
 PROFILE = RESULTS / "profile"  # the base policy's success on each training query, one profile per seed
 PROFILE_TIMINGS = TIMINGS / "profile"
-DRIFT = RESULTS / "drift"

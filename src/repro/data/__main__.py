@@ -1,4 +1,4 @@
-"""`python -m repro.data prepare NAME… --out FOLDER [--from [NAME=]FILE] [--mirror FOLDER|URL]`, `… list`."""
+"""`python -m repro.data prepare NAME… --out FOLDER [--mirror FOLDER]`, `… list`."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from repro.data.prepare import PROMPTS, prepare, sentence
 from repro.data.sources import SOURCES, SUITES, names_of
-from repro.errors import Refused, command
+from repro.errors import command
 
 
 @command
@@ -18,15 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     preparing = commands.add_parser("prepare", help="write NAME.parquet and its manifest NAME.json")
     preparing.add_argument("names", nargs="+", metavar="NAME", help="a data set, or the suite of a paper")
     preparing.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    preparing.add_argument(
-        "--from",
-        dest="files",
-        action="append",
-        default=[],
-        metavar="[NAME=]FILE",
-        help="a local file instead of the hub's; the name is optional if only one data set is prepared",
-    )
-    preparing.add_argument("--mirror", metavar="FOLDER|URL", help="a folder with <hub id>/<file>, or another hub")
+    preparing.add_argument("--mirror", metavar="FOLDER", help="a folder with <hub id>/<file>")
     preparing.add_argument("--prompt", choices=PROMPTS, default="boxed", help="prompt template; default: %(default)s")
     keep = "leave the evaluation sets' questions in training sets, as the papers do"
     preparing.add_argument("--keep-evaluated", action="store_true", help=keep)
@@ -35,31 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(listing())
         return 0
     names = names_of(chosen.names)
-    files = local_files(chosen.files, names)
     how = {"mirror": chosen.mirror, "prompt": chosen.prompt, "keep_evaluated": chosen.keep_evaluated}
-    manifests = prepare(names, chosen.out, files=files, **how)
+    manifests = prepare(names, chosen.out, **how)
     for manifest in manifests:
         print(sentence(manifest))
     return 0
-
-
-class WrongFile(Refused, ValueError):
-    """One sentence: which --from does not fit."""
-
-
-def local_files(given: list[str], names: list[str]) -> dict[str, Path]:
-    """{name: file} of the `--from` options; ValueError if one names a data set that is not prepared."""
-    files = {}
-    for each in given:
-        name, equals, path = each.partition("=")
-        if not (equals and name in SOURCES):
-            if len(names) != 1:
-                raise WrongFile(f"--from {each}: {len(names)} data sets are prepared; say which one, as NAME=FILE")
-            name, path = names[0], each
-        if name not in names:
-            raise WrongFile(f"--from {each}: {name} is not among the data sets to prepare")
-        files[name] = Path(path)
-    return files
 
 
 def listing() -> str:

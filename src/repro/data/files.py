@@ -44,38 +44,31 @@ class DataFiles:
 def find(name: str, source: DataSet, file: Path | None = None, mirror: str | None = None) -> DataFiles:
     """The files of data set `name`.
 
-    `file`: use only this one. `mirror`: a folder with `<hub id>/<file>`, or the address of a hub (http…). With neither,
-    the hub itself, or the cache of an earlier download. DataMissing says what to download.
+    `file`: use only this one. `mirror`: a folder with `<hub id>/<file>`. With neither, the hub, or the cache of an
+    earlier download. DataMissing says what to download.
     """
     if file is not None:
         if not Path(file).is_file():
             raise _missing(source, f"{name}: there is no file {file}")
         return DataFiles([Path(file)])
-    if mirror is not None and not mirror.startswith(("http://", "https://")):
+    if mirror is not None:
         paths = _matching(Path(mirror, source.hub), source)
         if not paths:
             raise _missing(source, f"{name}: {Path(mirror, source.hub)} has no {source.files}")
         return DataFiles(paths)
-    return _download(name, source, mirror)
+    return _download(name, source)
 
 
-def _download(name: str, source: DataSet, endpoint: str | None) -> DataFiles:
+def _download(name: str, source: DataSet) -> DataFiles:
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(
-            snapshot_download(source.hub, repo_type="dataset", allow_patterns=[source.files], endpoint=endpoint)
-        )
+        folder = Path(snapshot_download(source.hub, repo_type="dataset", allow_patterns=[source.files]))
     except Exception as error:  # from the hub's client: no network, no such data set, no permission
-        where = endpoint or "the hub"
-        raise _missing(
-            source, f"{name}: {source.hub} cannot be downloaded from {where} ({type(error).__name__})"
-        ) from error
+        raise _missing(source, f"{name}: {source.hub} cannot be downloaded ({type(error).__name__})") from error
     paths = _matching(folder, source)
     if not paths:
-        raise DataMissing(
-            f"{name}: {source.hub} has no {source.files} (any more): name the file with --from {name}=FILE"
-        )
+        raise DataMissing(f"{name}: {source.hub} has no {source.files} (any more): give a copy with --mirror FOLDER")
     return DataFiles(paths, commit=folder.name)
 
 

@@ -68,15 +68,6 @@ def excess_of_factors(norms_n: ArrayLike, costs_n: ArrayLike, factors_n: ArrayLi
     return (share_n * factors_n).sum(axis=-1) * (share_n / factors_n).sum(axis=-1) - 1.0
 
 
-def worst_excess(spread: ArrayLike) -> Array:
-    """(s − 1)²/(4s): the largest excess of a proxy whose factors w spread by at most s = max w/min w (Kantorovich).
-
-    Attained when half of q is overestimated s times relative to the other half. No correlation enters.
-    """
-    spread = np.asarray(spread, dtype=np.float64)
-    return (spread - 1.0) ** 2 / (4.0 * spread)
-
-
 def _not_negative(name: str, values: ArrayLike) -> Array:
     """`values` as floats, every one finite and at least 0; ValueError if one is not."""
     values = np.asarray(values, dtype=np.float64)
