@@ -103,7 +103,7 @@ bench-scoring: extra-verl extra-trl extra-vllm ## what choosing before scoring s
 lock: setup ## rewrite environment.yml and the locks from environments/versions.toml
 	@exec python environments/resolve.py
 
-extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl, extra-docs, extra-live
+extra-%: .venv/.extra-% ## add an extra to .venv: extra-verl, extra-vllm, extra-trl, extra-docs
 	@:
 
 clean: ## remove scratch and caches; keeps .venv, runs, results and reports

@@ -68,7 +68,7 @@ def test_what_is_no_code_of_a_run_makes_no_golden_steps_again_and_retrains_nothi
             edit(path)
     for name in ("training.py", "arms.py", "notebook.py", "errors.py", "stops.py", "__init__.py"):
         edit(root / name)
-    for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py", "progress.py", "live.py"):
+    for name in ("runs.py", "crew.py", "workers.py", "checkpoint.py", "progress.py"):
         edit(root / "engine" / name)
     for path in sorted((copied / "notebooks").rglob("*.ipynb")):
         edit(path)

@@ -1,6 +1,5 @@
 """What is told while things run: events of training, metrics by verl's names, what will run, the code."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,9 +13,8 @@ from conftest import ROOT
 
 from repro import paths
 from repro import settings as settings_module
-from repro.engine import live
 from repro.engine.crew import Event
-from repro.engine.progress import Lines, Silence, Step, follow
+from repro.engine.progress import Lines, Silence, Step, follow, metrics
 from repro.pipeline import plan, run
 from repro.pipeline.lock import md5
 from repro.pipeline.stage import Stage, all_stages
@@ -66,31 +64,13 @@ def test_a_line_is_printed_for_each_evaluation_and_after_thirty_seconds(monkeypa
 
 def test_live_metrics_have_verls_names_and_leave_out_what_was_not_measured():
     measured = {"loss": 0.5, "gradient_norm": float("nan"), "response_tokens": 12, "reward": 0.25, "seed": 3}
-    assert live.metrics(Step("zvf", 0, 1, 9, None, None, measured)) == {
+    assert metrics(Step("zvf", 0, 1, 9, None, None, measured)) == {
         "actor/loss": 0.5,
         "critic/rewards/mean": 0.25,
         "response_length/mean": 12.0,
     }
-    evaluated = live.metrics(Step("zvf", 0, 0, 9, 0.75, None, {}, {"samples": 4, "truncated": 0.5}))
+    evaluated = metrics(Step("zvf", 0, 0, 9, 0.75, None, {}, {"samples": 4, "truncated": 0.5}))
     assert evaluated == {"val-core/heldout/acc/mean@4": 0.75, "val-aux/heldout/clip_ratio": 0.5}
-
-
-def test_dvclive_keeps_the_metrics_of_each_seed(tmp_path, monkeypatch):
-    pytest.importorskip("dvclive")
-    monkeypatch.setenv(live.VARIABLE, str(tmp_path / "live"))
-    with live.from_environment() as record:
-        for step, accuracy in ((0, 0.25), (1, 0.5)):
-            record(Step("zvf", 3, step, 1, accuracy, None, {"loss": 0.1 * step}, {"samples": 2}))
-        record(Silence(40.0, "training"))
-    folder = tmp_path / "live/zvf/seed-3"
-    kept = json.loads((folder / "metrics.json").read_text())
-    assert kept["step"] == 1 and kept["val-core"]["heldout"]["acc"]["mean@2"] == 0.5 and kept["actor"]["loss"] == 0.1
-    curve = (folder / "plots/metrics/val-core/heldout/acc/mean@2.tsv").read_text().split()
-    assert curve == ["step", "mean@2", "0", "0.25", "1", "0.5"]
-    assert not list(tmp_path.rglob("dvc.yaml")) and not (ROOT / "dvclive").exists()
-    monkeypatch.delenv(live.VARIABLE)
-    with live.from_environment() as record:
-        assert record is None
 
 
 @pytest.fixture

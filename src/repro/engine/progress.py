@@ -1,5 +1,6 @@
 """What training tells while it runs: events with fields, and the printer that makes lines of them."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,27 @@ if TYPE_CHECKING:  # a stage reads SILENCE here, and needs no torch
     from repro.engine.run import Run
 
 SILENCE = 30.0  # seconds after which one is told that the work goes on
+
+MEASURED = {  # columns of the table `steps`, as verl calls them; what it has no name for is the arm's, as in repro.verl
+    "loss": "actor/loss",
+    "gradient_norm": "actor/grad_norm",
+    "clipped": "actor/pg_clipfrac",
+    "entropy": "actor/entropy",
+    "kl": "actor/kl_loss",
+    "accuracy": "critic/score/mean",
+    "reward": "critic/rewards/mean",
+    "response_tokens": "response_length/mean",
+    "truncated": "response_length/clip_ratio",
+    "groups_without_signal": "arm/groups_without_signal",
+    "refill_rounds": "arm/refill_rounds",
+    "distinct_rollouts": "arm/distinct_rollouts",
+    "effective_sample_size": "arm/effective_sample_size",
+    "generated_tokens": "arm/generated_tokens",
+    "trained_tokens": "arm/trained_tokens",
+    "paper_tokens": "arm/paper_tokens",
+    "flops": "arm/flops",
+}
+EVALUATED = {"response_tokens": "val-aux/heldout/response_length/mean", "truncated": "val-aux/heldout/clip_ratio"}
 
 
 @dataclass(frozen=True)
@@ -86,3 +108,12 @@ def follow(runs: "Iterable[Run]", events: Iterator[Event | None]) -> Iterator[Pr
             left = (now - started) / done * max(0, missing) if done else None
             run = by_folder[folder]
             yield Step(run.arm, run.seed, step, steps[folder], accuracy, left, measured, evaluated)
+
+
+def metrics(step: Step) -> dict[str, float]:
+    """What was measured at `step`, by verl's names; without figures that are not finite, as in a skipped step."""
+    named = {name: step.measured[column] for column, name in MEASURED.items() if column in step.measured}
+    if step.accuracy is not None:
+        named[f"val-core/heldout/acc/mean@{step.evaluated.get('samples', 1)}"] = step.accuracy
+        named |= {name: step.evaluated[column] for column, name in EVALUATED.items() if column in step.evaluated}
+    return {name: float(value) for name, value in named.items() if math.isfinite(value)}

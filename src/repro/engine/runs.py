@@ -7,7 +7,6 @@ from dataclasses import fields
 import cloudpickle
 import pandas as pd
 
-from repro.engine import live
 from repro.engine.checkpoint import Checkpoints
 from repro.engine.crew import Crew, Event, Job
 from repro.engine.progress import Lines, Watch, follow
@@ -27,13 +26,12 @@ def train_runs(
     same fingerprints has finished or begun is taken up.
 
     `watch` is called with every step of every run, and with the silences in between (repro.engine.progress); `say` with
-    lines made of them: one for each evaluation, with arm, seed, step, accuracy and time left. Where the variable
-    REPRO_LIVE names a folder, DVCLive keeps the metrics of every seed there (repro.engine.live).
+    lines made of them: one for each evaluation, with arm, seed, step, accuracy and time left.
     """
     missing = [run for run in runs if checkpoints_of(run).finished() is None]
     if missing:
-        with closing(_events(missing)) as events, live.from_environment() as record:
-            told = [one for one in (Lines(say), record, watch) if one is not None]
+        with closing(_events(missing)) as events:
+            told = [one for one in (Lines(say), watch) if one is not None]
             for event in follow(missing, events):
                 for one in told:
                     one(event)
