@@ -1,7 +1,5 @@
 """The papers' tables by benchmark, and a run compared with its row."""
 
-import json
-
 import pandas as pd
 import pytest
 
@@ -59,17 +57,8 @@ def test_a_run_is_compared_with_the_paper_s_row_with_intervals(tmp_path, capsys)
         main(["--peaks", str(tmp_path / "own"), "--paper", "paper-qwen2-5-math-7b", "--arm", "d3s"])
 
 
-def test_so_does_a_run_of_trl(tmp_path, capsys):
-    log = [
-        {"step": 5, "loss": 0.1},
-        {"step": 5, "eval_amc23_runtime": 3.0, "eval_reward": 0.5},
-        {"step": 10, "eval_amc23_runtime": 3.0, "eval_reward": 0.8},
-        {"step": 10, "eval_runtime": 3.0, "eval_reward": 0.9},
-    ]
-    (tmp_path / "checkpoint-10").mkdir()
-    (tmp_path / "checkpoint-10/trainer_state.json").write_text(json.dumps({"log_history": log}))
-    main(["--peaks", str(tmp_path), "--paper", SCALE, "--arm", "grpo"])
-    out = cells(capsys.readouterr().out)
-    assert out[-1] == ["amc23", "1", "1", "1", "80.0 [67.6, 92.4]", "72.8", "7.2 [-5.2, 19.6]"]  # √(0.8 · 0.2 / 40)
+def test_a_run_that_does_not_say_what_it_is_needs_its_scale_and_arm(tmp_path):
+    row = {"seed": 0, "step": 0, "source": "amc23", "questions": 40, "samples": 32, "accuracy": 0.5}
+    write_parquet(pd.DataFrame([row]), tmp_path / "tables/sources.parquet")
     with pytest.raises(SettingsError, match="does not say its scale and arm: --paper paper-qwen3-8b --arm zvf names"):
         main(["--peaks", str(tmp_path), "--paper"])

@@ -5,6 +5,7 @@ A row that cannot be used is counted under a reason, with the place of the first
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -97,26 +98,16 @@ class _Reader:
 
     def _frames(self, records: Iterable[Placed | Block]) -> Iterator[pd.DataFrame]:
         """The rows in order, in parts: numbers take a tenth of the memory in arrays."""
-        rows: list[dict[str, Any]] = []
-        for record in records:
-            if isinstance(record, Block):
-                if rows:
-                    yield _typed(rows)
-                    rows = []
-                if len(own := self._of_block(record)):
-                    yield own
-            elif isinstance(record[1], Refused):
-                self.unread.setdefault(str(record[1]), []).append(record[0])
-            else:
-                rows += self._rows(*record)
-                if len(rows) > BATCH:
-                    yield _typed(rows)
-                    rows = []
-        if rows:
-            yield _typed(rows)
+        for are_blocks, own in groupby(records, lambda record: isinstance(record, Block)):
+            if are_blocks:
+                yield from filter(len, map(self._of_block, own))
+                continue
+            rows = (row for record in own for row in self._rows(*record))
+            while part := [*islice(rows, BATCH)]:
+                yield _typed(part)
 
     def _of_block(self, block: Block) -> pd.DataFrame:
-        """Its rows: those that lack nothing at once, the others one by one."""
+        """Its rows, at once where none lacks anything, else one by one."""
         frame = block.frame.rename(columns=self.renamed).reset_index(drop=True)
         numbers = frame.filter(["step", "seconds", *TOLD]).apply(pd.to_numeric, errors="coerce").astype(float)
         weight = self.weights.get("reward", np.nan) if self.weights else 1.0
@@ -127,28 +118,20 @@ class _Reader:
         plain = np.isfinite(rows["reward"]) & (whole.abs() < WIDE).all(axis=1) & frame["group"].notna()
         plain &= (numbers[[*TOLD[1:]]] >= 1).all(axis=1)
         plain &= rows["truncated"].notna() | frame.get("truncated", rows["truncated"]).isna()
-        if any(self.count <= row < self.count + len(frame) for row in self.wanted):
-            plain[:] = False
-        rows, kept = rows[plain], frame[plain]
+        if not plain.all() or any(self.count <= row < self.count + len(frame) for row in self.wanted):
+            return _typed([row for placed in block.placed(range(len(frame))) for row in self._rows(*placed)])
         rows = rows.assign(**{name: rows.get(name, absent) for name, absent in ABSENT.items()})
         for name, step_N in (("group", rows["step"].to_numpy(int)), ("query", None)):
-            rows[name] = self._numbered(step_N, kept.get(name, kept["group"]))
+            rows[name] = self._numbered(step_N, frame.get(name, frame["group"]))
         if len(rows):
             self.count, self.formats["table"], self.rewards["reward"] = self.count + len(rows), None, None
-        rest = np.flatnonzero(~plain)
-        found = [
-            (row, own)
-            for row, placed in zip(rest.tolist(), block.placed(rest.tolist()), strict=True)
-            for own in self._rows(*placed)
-        ]
-        rows = rows.astype(TYPES)[[*TYPES]]
-        if not found:
-            return rows
-        places, others = zip(*found, strict=True)
-        return pd.concat([rows, _typed([*others], [*places])]).sort_index()
+        return rows.astype(TYPES)[[*TYPES]]
 
     def _rows(self, place: str, record: Any) -> list[dict[str, Any]]:
         """The rollouts of a record; none, and a reason counted, where it cannot be used."""
+        if isinstance(record, Refused):
+            self.unread.setdefault(str(record), []).append(place)
+            return []
         try:
             if not isinstance(record, dict):
                 raise ValueError("is no JSON object")
@@ -213,8 +196,8 @@ class _Reader:
         return sum(terms)
 
 
-def _typed(rows: list[dict[str, Any]], index: list[int] | None = None) -> pd.DataFrame:
-    return pd.DataFrame(rows, index).astype(TYPES)
+def _typed(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[*TYPES]).astype(TYPES)
 
 
 def _of_groups(rows: pd.DataFrame) -> Iterator[str]:

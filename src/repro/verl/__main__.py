@@ -7,7 +7,6 @@
     python -m repro.verl --arm cost-aware --preset paper-qwen3-8b                a paper's model, data and values
     python -m repro.verl --peaks runs/own/zvf                                    the peak on each data set
     python -m repro.verl --peaks runs/paper-qwen3-8b/cost-aware --paper          and the paper's own
-    python -m repro.verl --peaks TRL_OUTPUT --paper paper-qwen3-8b --arm zvf
     python -m repro.verl --presets paper-qwen3-8b                                its values, and their sources
 
 Values come from verl's defaults, configs/verl/repro_trainer.yaml, the preset, the arm, and the command line, each over
@@ -153,21 +152,20 @@ def _study(chosen: argparse.Namespace, settings: Settings) -> Path | None:
 
 def peaks_of(folder: Path, scale: str | None = None, arm: str | None = None) -> str:
     """The peaks of a run, or of all seeds in a folder, as Markdown (repro.verl.peaks); with a `scale`, or "" for the
-    run's own, the paper's row below (repro.verl.published). `folder`: of verl's runs, or a TRL trainer's output."""
+    run's own, the paper's row below (repro.verl.published)."""
     import pandas as pd
 
     from repro.verl.composed import recorded
     from repro.verl.peaks import SOURCES, peaks, told
-    from repro.verl.published import compared, of_trl
+    from repro.verl.published import compared
 
     found = sorted([*folder.glob(f"tables/{SOURCES}.parquet"), *folder.glob(f"seed-*/tables/{SOURCES}.parquet")])
-    tables = [read_parquet(path, "the training") for path in found] or [of_trl(folder)]
-    if tables[0] is None:
+    if not found:
         raise SettingsError(f"{folder} holds no run that was evaluated: name the folder of one, or of an arm's seeds")
-    headlines = peaks(pd.concat(tables, ignore_index=True))
+    headlines = peaks(pd.concat([read_parquet(path, "the training") for path in found], ignore_index=True))
     if scale is None:
         return told(headlines)
-    own = ((found and recorded(found[0].parent.parent)) or {}).get("repro", {})
+    own = (recorded(found[0].parent.parent) or {}).get("repro", {})
     scale, arm = scale or own.get("scale"), arm or own.get("arm")
     if not (scale and arm):
         raise SettingsError(f"{folder} does not say its scale and arm: --paper paper-qwen3-8b --arm zvf names them")

@@ -6,14 +6,9 @@ years), its sampled rows are read in the order p, p^β, whose β we do not have:
 D³S's tables 1, 2, 6 and 7: pass@1, 8 and 16 of 32; its MATH is math500. What two tables print, the first is taken.
 """
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from repro.data.sources import SOURCES
-from repro.files import read_json
 from repro.paths import CONFIGS
 from repro.settings import SettingsError
 from repro.stats import tables
@@ -56,24 +51,3 @@ def interval(value: pd.Series, error: pd.Series) -> pd.Series:
     """`value [low, high]` of each, one decimal."""
     ends = zip(value, value - WIDTH * error, value + WIDTH * error, strict=True)
     return pd.Series([tables.interval(*row, ".1f") for row in ends], value.index)
-
-
-def of_trl(folder: Path) -> pd.DataFrame | None:
-    """The evaluations in the output folder of a TRL trainer, as in the table `sources`; None if it is none.
-
-    The mean reward of each entry of `eval_dataset`, named as a data set here, counts as its accuracy: rewards are 0 and
-    1. Its standard error is at most √(p(1 − p)/Q), with the Q questions of that data set.
-    """
-    states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    if not states:
-        return None
-    path = max(states, key=lambda state: (state.parent == folder, state.stat().st_mtime))
-    entries = read_json(path, "name another folder", ["log_history"])["log_history"]
-    rows = []
-    for entry in (entry for entry in entries if "eval_reward" in entry):
-        names = [match[1] for key in entry if (match := re.fullmatch(r"eval_(.+)_runtime", key))]
-        source, rate = names[0] if names else "eval", entry["eval_reward"]
-        questions = SOURCES[source].rows if source in SOURCES else np.nan
-        row = {"source": source, "seed": 0, "step": entry["step"], "questions": questions, "samples": 1}
-        rows.append({**row, "accuracy": rate, "standard_error": np.sqrt(max(0, rate * (1 - rate)) / questions)})
-    return pd.DataFrame(rows) if rows else None

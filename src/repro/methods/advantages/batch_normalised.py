@@ -16,10 +16,9 @@ def batch_normalised(
 
         std_batch = √(1/N Σ_i (r_i − mean_group(i))²)
 
-    One scale for the whole batch: a group that is nearly solved or nearly unsolvable is not magnified, as it is where
-    each is divided by its own standard deviation. The paper also subtracts the batch's mean of the centred rewards,
-    which is 0. A group whose rewards are all equal gets exactly 0, and counts in N. ValueError on a reward that is not
-    finite.
+    One scale for the whole batch: a group that is nearly solved or unsolvable is not magnified. The paper also
+    subtracts the batch's mean of the centred rewards, which is 0. A group whose rewards are all equal gets exactly 0,
+    and counts in N. ValueError on a reward that is not finite.
 
     Deviations: the other variant, without groups and with the KL divergence in the reward, is not this one. Nor is its
     KL term, k2 in the loss: `engine.kl` is k3. verl's mean and variance run over tokens, so that a long response counts

@@ -24,10 +24,8 @@ def gspo(
     ε = 0.2, at which almost no sequence is ever clipped.
 
     s_i and |y_i| run over the tokens in the mask. If a sampler narrows it (D³S keeps the tokens with the largest
-    |A|·H), these are the kept tokens, as in verl with a narrowed response_mask; D³S does not specify it. The loss is
-    then the clipped ratio of the trained tokens, with its exact gradient, whereas eq. 3's ratio over the whole response
-    would mostly measure untrained tokens. The kept tokens are those whose ratio moves most, so at equal clips expect
-    more clipped sequences than without token selection.
+    |A|·H), these are the kept tokens, as in verl with a narrowed response_mask; D³S does not specify it. At equal clips
+    expect more clipped sequences than without token selection.
 
     Meant for `sequence-mean`, where the sum over a sequence is s_i A / N; `token-mean` weights it by its length. All
     arrays are torch tensors; log-probabilities in nats. All masked tokens of a clipped sequence count as clipped.

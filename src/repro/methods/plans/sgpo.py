@@ -7,37 +7,30 @@ of this success rate", "scheduling queries from easy to hard". Everything else i
 p̂ = s/K, with s successes in K samples of the base policy. The headline arm, `sgpo` in params.yaml, has the allocation
 "shrunken" below, by 4, and the loss of 7.
 
-1. Trivial means p̂ = 1, unsolvable p̂ = 0: "already solves" and "never solves", taken literally. A threshold in between
-   would be a further parameter that the abstract does not mention.
+1. Trivial means p̂ = 1, unsolvable p̂ = 0: "already solves" and "never solves", taken literally.
 
 2. Sub-sampling keeps `unsolvable_share` of the unsolvable queries, rounded to the nearest whole number but at least one
-   if the share is not 0. They are redrawn each epoch, without replacement: this costs the same as a fixed subset, but
-   K failures prove little, and with a fixed subset a query that the policy has since learnt to solve would never be
-   seen. The share refers to queries; measured in rollouts it is larger, because of 4.
+   if the share is not 0. They are redrawn each epoch, without replacement, so that a query that the policy has since
+   learnt to solve is seen. The share refers to queries; measured in rollouts it is larger, because of 4.
 
 3. G = clip(⌈1/p̂⌉, `smallest`, `largest`), allocation "inverse", rounded up so that one success is expected. A single
-   rollout has no advantage within its group, so `smallest` is at least 2, the size for all p̂ ≥ ½. Such a group is not
-   degenerate but coarse: if its rewards differ, with probability 2p(1−p), its advantages are +1 and −1 whatever p is;
-   otherwise 0.
+   rollout has no advantage within its group, so `smallest` is at least 2, the size for all p̂ ≥ ½.
 
 4. p̂ = 0 has no inverse. Under "inverse" G is then `largest`, the rule's limit; no other p̂ asks for more than K, so with
-   K ≤ `largest` the unsolvable queries have by far the largest groups, and those kept by 2 can still take most
-   rollouts, though K failures do not tell 0 from 1/K. Allocation "shrunken" puts the posterior mean of p in place of p̂,
-   for queries with p ~ Beta(α, β), fitted to the profile: no group is larger than the samples support. `unsolvable`
-   sets their size apart from either rule; panel surface varies it.
+   K ≤ `largest` the unsolvable queries have by far the largest groups. Allocation "shrunken" puts the posterior mean of
+   p in place of p̂, for queries with p ~ Beta(α, β), fitted to the profile: no group is larger than the samples
+   support. `unsolvable` sets their size apart from either rule; panel surface varies it.
 
-5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order redrawn each epoch. Later epochs
-   start again from the easiest by the same p̂, since there is only one profile; hence an epoch's last steps hold only
-   unsolvable queries. Without the curriculum the order is random, as in `uniform`.
+5. Curriculum: every epoch runs from the highest p̂ to the lowest, ties in an order redrawn each epoch, by the one
+   profile; an epoch's last steps hold only unsolvable queries. Without it the order is random, as in `uniform`.
 
-6. An epoch visits each kept query once, and the next epoch follows immediately. Steps are filled in order
-   (`PlanStream.fill_step`): groups are taken while they fit a step's rollouts, and the first that does not fit starts
-   the next step. So a step never exceeds its budget, falls short of it by less than one group, and may span two epochs
-   (and then repeat a query, if few are left). Packing steps more tightly would break the curriculum.
+6. An epoch visits each kept query once, and the next follows immediately. Steps are filled in order
+   (`PlanStream.fill_step`): the first group that does not fit starts the next step, so a step falls short of its
+   budget by less than one group, and may span two epochs.
 
 7. The loss gives every group the same weight, GRPO's mean over queries of 1/G Σ over the group: aggregation
-   `group-mean`. Otherwise a query with 8 rollouts would weigh four times one with 2, and unsolvable ones most. This is
-   the arm's choice, not the plan's; arm `sgpo-per-rollout` weighs each rollout alike (`sequence-mean`).
+   `group-mean`. This is the arm's choice, not the plan's; arm `sgpo-per-rollout` weighs each rollout alike
+   (`sequence-mean`).
 
 Each part can be switched off separately: the filter by `drop_trivial` false and `unsolvable_share` 1, the group sizes
 by `allocation` equal, the order by `curriculum` false. With all off, this is `uniform`, group by group. Orders are

@@ -23,8 +23,8 @@ def overlong(
 
     T_i and L_max in tokens, rewards without a unit. DAPO has L_max = 20480 with L_cache = 4096, a fifth. Its rewards
     are 1 and −1 and it takes off up to 1; ours are 1 and 0, so `penalty` is a half: the same up to scale and shift,
-    which a normalised advantage does not see. A right response that is punished keeps a reward of at least 1 − penalty.
-    Groups whose answers are all right or all wrong may differ in reward, so filters by variance keep them.
+    which a normalised advantage does not see. Groups whose answers are all right or all wrong may differ in reward, so
+    filters by variance keep them.
 
     Deviations: none known; the cache is a share of the longest response, so that it goes with any limit.
 

@@ -25,10 +25,8 @@ def adaptive_beta(
     E_p[w²] = 1/s, so that E(Σw)²/E Σw² = 1 + (M−1) s for M draws: s + (1−s)/M of M. (A ratio of expectations; the
     expected ratio differs from it by O(1/M).) On (0, 1] s increases with β up to 1, so β is computed by bisection.
 
-    β > 0 also draws rollouts with zero advantage, with large weights while β is small, and they count in s although
-    their gradient is zero: if there are any, s → 0 as β → 0, whereas at β = 0 they are not in S. So β jumps from 0 to a
-    value large enough for them. Put `zero_variance` first to smooth over groups with a signal only; β is then
-    continuous in the target.
+    β > 0 also draws rollouts with zero advantage, which count in s although their gradient is zero, so β jumps from 0
+    to a value large enough for them. Put `zero_variance` first to smooth over groups with a signal only.
 
     Source: ours; the paper mentions setting β during training as future work. `recentre` and `tokens` as in
     `repro.methods.selection.importance.draw`. NoSignal if every advantage is 0.

@@ -24,15 +24,12 @@ def d3s(
 
         [N_s, K] = (1 − p) · [N_init, K_init] + p · [N_final, K_final],   p = progress, the fraction of steps done
 
-    Progress is taken before a step, from 0 to (steps − 1)/steps: the first step uses the initial values, the last one
-    is one step short of the final ones. N_s is rounded half up to whole rollouts, at least 2, so with a small G it
-    increases in few jumps. See `d1s_c` and `top_tokens`.
+    Progress is taken before a step, from 0 to (steps − 1)/steps. N_s is rounded half up to whole rollouts, at least 2.
+    See `d1s_c` and `top_tokens`.
 
     Deviations: N_s as a fraction of the group: the paper's 8 → 32 of G = 32 is 0.25 → 1.0 of any G, and so transfers to
-    other group sizes. K from 5% to 20% as in the paper (Table 5), but at least
-    `least` tokens a rollout on average (`top_tokens`): short responses see the schedule of K only where its share is
-    above that floor. The loss of eq. 10 is the one over the kept tokens up
-    to its factor 1/|Ŝ|; see `top_tokens`.
+    other group sizes. K from 5% to 20% as in the paper (Table 5), but at least `least` tokens a rollout on average; the
+    loss of eq. 10 up to its factor 1/|Ŝ|: see `top_tokens`.
 
     >>> batch = Rollouts.from_batch(
     ...     group_N=[0, 0, 0, 0], rewards_N=[1, 0, 0, 0], advantages_N=[1.7, -0.6, -0.6, -0.6],

@@ -13,9 +13,8 @@ def snr(rollouts: Rollouts, progress: float, rng: np.random.Generator, *, mass: 
 
         Q̂ = the first k groups by falling v_q,   k = min{k : Σ_{q ≤ k} v_q ≥ mass · Σ_q v_q},   v_q = Var_{i ∈ q}(r_i)
 
-    v is the population variance of the raw rewards. Of a group with little of it the gradient is mostly noise of the
-    sampled responses, while the KL and entropy terms pull as much as ever: v stands for the signal. Equal variances are
-    taken in the order of the batch, so at the edge of binary rewards which of the like groups stay is an accident.
+    v is the population variance of the raw rewards, which stands for the signal. Equal variances are taken in the order
+    of the batch, so at the edge of binary rewards which of the like groups stay is an accident.
     Groups of variance 0 are never kept; `mass` 1 keeps all others, as `zero_variance` does. Every weight is 1; the rest
     is spread over as many optimiser steps as the whole batch would get. NoSignal if no group has any variance.
 
