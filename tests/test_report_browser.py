@@ -187,7 +187,8 @@ def test_rows_can_be_left_out_by_group_and_ordered_by_value(opened):
     figure = drawn(page, 2)
     labels = figure.locator(".role-axis-label text")
     names = [text for text in labels.all_text_contents() if text in ARMS]
-    assert names == ["ZVF", "PODS"]  # the long name is cut
+    lines = labels.locator("tspan").all_text_contents()
+    assert names == ["ZVF", "PODS"] and " ".join(line for line in lines if line not in ARMS) == HOSTILE
     figure.locator("select[name=order]").select_option("value")
     page.wait_for_timeout(300)
     assert [text for text in labels.all_text_contents() if text in ARMS][-1] == "PODS"
@@ -268,3 +269,15 @@ def test_a_figure_with_lambdas_stands_on_a_phone_too():
     column = stacked(figure)
     assert column.get_figheight() == 6.0 and [ax.get_subplotspec().rowspan.start for ax in column.axes] == [0, 1]
     assert column.axes[0].xaxis.get_major_formatter()(5.0, 0) == "5 %" and figure.get_figheight() == 3.0
+
+
+def test_on_a_phone_names_of_rows_leave_room_for_few_ticks_and_titles_in_lines():
+    figure, axes = new_figure(3.0, 1, 2, sharey=True)
+    for ax in axes[0]:
+        ax.plot([-0.055, 0.03], [0, 1])
+        ax.set_yticks([0, 1], ["GRPO, token mean", "PODS"])
+        ax.set_title("generation 27% of GRPO's bill", loc="left", fontsize=11)
+    figure.supxlabel("held-out accuracy at temperature 1, less GRPO's with the same settings")
+    for ax in (column := stacked(figure)).axes:
+        assert len(ax.get_xticks()) <= 5 and ax.get_title("left") == "generation 27% of\nGRPO's bill"
+    assert max(map(len, column.get_supxlabel().split("\n"))) <= 34 and "\n" not in figure.get_supxlabel()

@@ -106,10 +106,9 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict
     }
 
 
-def _title(title: str, picked: Choices, label: str = "") -> str | dict[str, str]:
-    """An axis's name: `title`, or where that is one of the choices, `label` and what is chosen, as an expression."""
-    before = json.dumps(f"{label}, ") + " + " if label else ""
-    return {"expr": f"{before}said_{title}[pick_{title}]"} if title in picked else title
+def _title(title: str, picked: Choices) -> str | dict[str, str]:
+    """An axis's name: `title`, or where that is one of the choices, what is chosen, as an expression."""
+    return {"expr": f"said_{title}[pick_{title}]"} if title in picked else title
 
 
 def _short(value: str, digits: str = "") -> str:
@@ -169,8 +168,10 @@ def estimates(
         orders["group"] = {"": "every group", **{name: name for name in table[group].unique()}}
         counts = {"": table[by].nunique(), **table.groupby(group)[by].nunique().to_dict()}
         more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
-    drawing = _row_spec(choices, ROW * table[by].nunique(), f"pick_{panel}", by, bool(group))
-    drawing["encoding"]["x"]["axis"]["title"] = _title(panel, choices, label)
+    titles = {key: ", ".join(filter(None, (label, said))) for key, said in choices[panel].items()}
+    picked = {**choices, panel: titles}
+    drawing = _row_spec(picked, ROW * table[by].nunique(), f"pick_{panel}", by, bool(group))
+    drawing["encoding"]["x"]["axis"]["title"] = _title(panel, picked)
     drawing["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
     placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in reach.items()}
     drawing["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 WIDTH = 4.1  # inches: 390 px of a phone then show 13 pt as 17 px
 TALLEST = 40.0  # inches: a taller column is worse to read than a small figure
 LINE = 34  # characters of the title
-XLABEL = 20  # and of a panel's
+XLABEL, NAME = 20, 9  # of a panel's axis, and of a row's name that leaves little width to it and to the panel's title
+TICKS = 3  # steps of an axis then
 PANEL = 2.5  # inches at least
 NAMES = 40  # characters of a legend's line, marks included
 MARK = 9  # of them, with the gap to the next
@@ -53,11 +54,28 @@ def _restack(figure: "Figure", height: float) -> "Figure":
             ax.tick_params(labelleft=True, labelbottom=True)
             ax.set_xlabel(textwrap.fill(xlabel, XLABEL))  # names of rows may leave it half of the width
             ax.set_ylabel(ylabel)
+        if max((len(name.get_text()) for name in ax.get_yticklabels()), default=0) > NAME:
+            _crowd(ax)
+    if below := figure.get_supxlabel():
+        figure.supxlabel(textwrap.fill(below, LINE))
     for legend in list(figure.legends):
         _refit(figure, legend)
     if title := figure.get_suptitle():
         figure.suptitle(textwrap.fill(title, LINE), x=0.01, ha="left")
     return figure
+
+
+def _crowd(ax: "Axes") -> None:
+    """A panel of half the width: fewer ticks, and its title in lines."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import MaxNLocator
+
+    if isinstance(locator := ax.xaxis.get_major_locator(), MaxNLocator):
+        locator.set_params(nbins=TICKS)
+    titles = {ax.get_title(side) for side in ("left", "center")} - {""}
+    for text in ax.findobj(Text):
+        if text.get_text() in titles:
+            text.set_text("\n".join(textwrap.fill(line, XLABEL) for line in text.get_text().split("\n")))
 
 
 def _names(ax: "Axes", axes: "list[Axes]") -> tuple[str, str]:

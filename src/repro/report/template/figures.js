@@ -3,12 +3,35 @@
 // reader without scripts keep, and so does everyone if the drawing library is not next to the page.
 document.addEventListener("DOMContentLoaded", () => {
   const FEW = 3; // lines, whose bands can be distinguished; of more, the band of the one under the pointer is shown
-  const LABEL = 170; // pixels of a row's name at least, whatever the width
+  const LABEL = 150, ROW = 17, LINE = 13; // pixels of a row's name at least, of a row, of each further line of its name
+  const LETTER = 6.3; // pixels, of the drawing's 12
   const { script, figures } = JSON.parse(document.getElementById("figures").textContent);
   const made = (name, properties, ...inside) => {
     const element = Object.assign(document.createElement(name), properties);
     element.append(...inside);
     return element;
+  };
+
+  const wrap = (text, room) => // lines of words, each as wide as `room` in pixels has letters for
+    text.match(new RegExp(`.{1,${Math.floor(room / LETTER)}}(\\s|$)|\\S+\\s?`, "g")).map(line => line.trim());
+
+  // Axes' titles, and the names of rows, in as many lines as they need; rows are then as high.
+  const fitted = (spec, words, width) => {
+    const { x, y } = spec.encoding, named = y.type === "nominal", room = Math.max(LABEL, width * 0.3);
+    const title = typeof x.axis.title === "string" ? wrap(x.axis.title, width * 0.9) : x.axis.title;
+    const names = named ? Object.fromEntries(words.map(name => [name, wrap(name, room)])) : {};
+    const most = Math.max(1, ...Object.values(names).map(lines => lines.length));
+    const lines = "length(names[datum.label])"; // of which the first, not the middle, would stand at the row
+    const labelOffset = { condition: { test: `${lines} > 1`, expr: `${-LINE / 2} * (${lines} - 1)` }, value: 0 };
+    const labelled = { ...y.axis, labelExpr: "names[datum.label]", labelLimit: 0, labelOffset };
+    const params = spec.params.map(({ name, value }) => !name.startsWith("said_") ? { name, value } : { name, value:
+      Object.fromEntries(Object.entries(value).map(([key, said]) => [key, wrap(said, width * 0.9)])) });
+    return {
+      ...spec, width, height: spec.height * (ROW + LINE * (most - 1)) / ROW,
+      config: { ...spec.config, axisX: { titleAnchor: "end" } },
+      params: [...params, { name: "names", value: names }],
+      encoding: { ...spec.encoding, x: { ...x, axis: { ...x.axis, title } }, y: named ? { ...y, axis: labelled } : y },
+    };
   };
 
   let library;
@@ -22,7 +45,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return whole[0][1].map((_, row) => Object.fromEntries(whole.map(([name, column]) => [name, column[row]])));
   };
 
-  const choice = (name, options, heights, view) => {
+  const choice = (name, options, resize, view) => {
     if (options.every(([, label]) => /^\d+%$/.test(label))) { // shares stand on a scale
       const range = made("input", { type: "range", name, min: 0, max: options.length - 1, value: 0 });
       const said = made("output", {}, options[0][1]);
@@ -35,7 +58,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     const select = made("select", { name }, ...options.map(([value, label]) => made("option", { value }, label)));
     select.addEventListener("change", () => {
-      if (name === "group") view.height(heights[select.value]); // fewer rows are as high each
+      if (name === "group") resize(select.value); // fewer rows are as high each
       view.signal(`pick_${name}`, select.value).runAsync();
     });
     return made("label", {}, `${name} `, select);
@@ -81,16 +104,14 @@ document.addEventListener("DOMContentLoaded", () => {
     const tools = made("div", { className: "tools" });
     const drawing = made("div", { className: "drawing" }, made("p", { className: "title" }, title), tools, plot);
     figure.querySelector("figcaption").before(drawing);
-    const width = plot.clientWidth;
-    const config = { ...spec.config, axisX: { titleAnchor: "end", titleLimit: width * 0.9 }, axisY: { labelLimit: Math.max(LABEL, width * 0.3) } };
-    const sized = { ...spec, width, config, datasets: { rows: rowsOf(columns) } };
+    const sized = { ...fitted(spec, columns.line.words, plot.clientWidth), datasets: { rows: rowsOf(columns) } };
     const { view } = await vegaEmbed(plot, sized, {
       mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false,
       tooltip: { disableDefaultStyle: true },
     });
     new ResizeObserver(() => plot.clientWidth && view.width(plot.clientWidth).runAsync()).observe(plot);
     for (const [name, options] of Object.entries(choices)) {
-      tools.append(options.length > 1 ? choice(name, options, heights, view) : options[0][1]);
+      tools.append(options.length > 1 ? choice(name, options, rows => view.height(heights[rows] * sized.height / spec.height), view) : options[0][1]);
     }
     if (note) drawing.append(made("p", { className: "note" }, note));
     if (lines) drawing.append(chips(lines, palette, view.signal("colours"), view));
