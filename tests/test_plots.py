@@ -74,6 +74,7 @@ def test_running_means_stay_within_their_seed():
 def test_a_panel_reaches_as_far_as_the_usual_and_not_to_an_outlier():
     assert answers.reach(np.array([-0.01, 0.02, 0.03, -0.5, np.nan, np.inf])) == (-0.5, 0.03)  # 0.5 of 4: usual
     assert answers.reach(np.array([-0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.02, -0.5])) == (-0.01, 0.03)
+    assert answers.reach(np.array([-0.01, 0.02, 0.03]), more=[0.05, 0.5, np.nan]) == (-0.01, 0.05)
     assert answers.reach(np.array([np.nan])) == (0.0, 0.0) == answers.reach(np.zeros(3))
 
 

@@ -5,7 +5,7 @@ its value.
 """
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def answers(
     family = family[~family.index.duplicated()]
     family = family.iloc[np.argsort(pd.factorize(family)[0], kind="stable")]
     places, headings = _places(family)
-    limits = _limits(panels.values(), far)
+    limits = _limits(list(panels.values()), far)
     figure, axes = new_figure(1.6 + ROW * (len(places) + len(headings)), 1, len(panels), width=9.6, sharey=True)
     for ax, (label, table) in zip(axes[0], panels.items(), strict=True):
         _panel(ax, table.reindex(family.index), places, limits)
@@ -81,19 +81,23 @@ def _places(family: pd.Series) -> tuple[list[int], dict[int, str]]:
     return place.tolist(), dict(zip(place[first] - 1, family[first], strict=True))
 
 
-def _limits(tables: Iterable[pd.DataFrame], far: float) -> tuple[float, float]:
-    """The axis of all panels: as far as their intervals reach, with a margin."""
-    low, high = reach(np.concatenate([table[ENDS].to_numpy(float).ravel() for table in tables]), far)
+def _limits(tables: Sequence[pd.DataFrame], far: float) -> tuple[float, float]:
+    """The axis of all panels: as far as their intervals and dots reach, with a margin."""
+    dots = [table["each"].explode().to_numpy(float) for table in tables if "each" in table]
+    ends = np.concatenate([table[ENDS].to_numpy(float).ravel() for table in tables])
+    low, high = reach(ends, far, np.concatenate([[], *dots]))
     margin = 0.06 * (high - low) or 0.05
     return low - margin, high + margin
 
 
-def reach(distances: np.ndarray, far: float = FAR) -> tuple[float, float]:
+def reach(distances: np.ndarray, far: float = FAR, more: Sequence[float] = ()) -> tuple[float, float]:
     """(smallest, largest) signed distance from 0 that a panel must show, including 0, without outliers.
 
-    An outlier exceeds `far` times the third quartile of absolute distances. NaN and infinities are ignored."""
+    An outlier, also among `more`, exceeds `far` times the third quartile of absolute `distances`. NaN and infinities
+    are ignored."""
     known = distances[np.isfinite(distances)]
     usual = np.quantile(np.abs(known), 0.75) if len(known) else 0.0
+    known = np.append(known, np.asarray(more)[np.isfinite(more)])
     kept = known[np.abs(known) <= far * usual] if usual > 0 else known
     return float(min(kept.min(initial=0.0), 0.0)), float(max(kept.max(initial=0.0), 0.0))
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURE = ROOT / "docs" / "images" / "front.svg"
+DARK = "@media (prefers-color-scheme: dark) {svg {filter: invert(1) hue-rotate(180deg)}}"
 # The last cell of a row of FILE, in a sentence or a cell of a page: <!-- FILE: ROW -->…<!-- end -->
 CELL = re.compile(r"(<!-- (runs/\S+\.md): (.+?) -->).*?(<!-- end -->)")
 BLOCK = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
@@ -47,7 +48,10 @@ def front_picture(settings: Settings) -> "Figure":
     told = prices.answers(runs, settings.baseline, settings.statistics)
     titles = settings.titles_of(runs["arm"].unique())
     shown = told[(told["family"] == "Primaries") | told.index.isin(prices.FRONT)]
-    return prices.figure(shown, titles, "accuracy", "Which methods end higher for the same bill?")
+    figure = prices.figure(shown, titles, "accuracy", "Which methods end higher for the same bill?")
+    for part in (figure, *figure.axes):
+        part.patch.set_visible(False)  # a page may be dark
+    return figure
 
 
 @command
@@ -65,7 +69,7 @@ def main() -> None:
             write_text(new, path)
     from repro.plots.style import to_svg
 
-    write_text(to_svg(front_picture(settings)), PICTURE)
+    write_text(to_svg(front_picture(settings)).replace("</style>", f"{DARK}</style>", 1), PICTURE)
 
 
 if __name__ == "__main__":
