@@ -12,6 +12,7 @@ from conftest import ROOT
 from repro import settings
 from repro.pipeline.stage import all_stages
 
+MADE_A_PAGE = re.compile(r"/notebooks/(studies|theory)/|/(tour|your_rollouts)\.ipynb$")
 NOT_OURS = {"build", "results", "timings", "reports", "data"}  # what .gitignore names, and hidden folders
 LINK = re.compile(
     r"\]\((?!https?:|mailto:)<?([^)#\s>]*)(?:#([^)\s>]+))?>?\)|(?:src|href)=\"(?!https?:|data:)([^\"#]*)(?:#([^\"]+))?\""
@@ -61,6 +62,8 @@ def test_links_lead_somewhere(path):
         if path.suffix == ".ipynb" and name and name.endswith(".html"):
             assert name in reports(), f"{name}: no stage makes this report"
             continue
+        if path.suffix == ".ipynb" and name and MADE_A_PAGE.search(path.as_posix()):
+            assert name.startswith("../../"), f"{name}: its page is elsewhere (repro.report.html)"
         target = (path.parent / name).resolve() if name else path
         assert target.exists(), f"{name} is not there"
         assert not anchor or anchor in anchors(target), f"{name}#{anchor}: no such heading"

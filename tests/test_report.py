@@ -11,6 +11,7 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from repro import settings as settings_module
+from repro.paths import ROOT
 from repro.pipeline.__main__ import main
 from repro.pipeline.pages import arm_links, in_order, listed, neighbours
 from repro.plots.style import METADATA, arm_styles, save, use_style
@@ -218,17 +219,18 @@ def test_tables_and_figures_say_what_they_are_and_which_cell_drew_them(tmp_path)
         new_markdown_cell("## Costs at $p=1$"),
         code("table", shown({"text/html": table.to_html()}), shown({"text/html": styled})),
         code("figure", figure, shown({"image/png": "AAAA"})),
-        new_markdown_cell("## Ends\n\n## Ends"),
+        new_markdown_cell("## Ends\n\n[code](../../pyproject.toml)\n\n## Ends"),
     )
     near = {"previous": ("policy.html", "Base <policy>"), "next": ("arm-a.html", "A")}
     render(notebook, tmp_path / "a.html", "Title", PROVENANCE, neighbours=near)
     main = BeautifulSoup((tmp_path / "a.html").read_text(), "html.parser")
     captions = [caption.get_text() for caption in main.find_all("caption")]
-    assert captions == ["Table 1: Title", "Table 2: Costs at p=1", "Table 3: Set by the notebook"]
+    assert captions == ["Table 1", "Table 2: Costs at p=1", "Table 3: Set by the notebook"]
     assert [box["aria-label"] for box in main.find_all(class_="table")] == captions
     assert [image["alt"] for image in main.find_all("img")] == ["Loss – y: x", "Figure 2: Costs at p=1"]
     assert [h["scope"] for h in main.table.find_all("th") if h.get_text()] == ["colgroup", "col", "col", "col", "row"]
     assert {link["href"] for link in main.select("figcaption a")} == {f"#{main.select('.code > div')[-1]['id']}"}
+    assert (tmp_path / main.find("a", string="code")["href"]).resolve() == ROOT / "pyproject.toml"
     turns = main.find(class_="turn").find_all("a")
     assert [(a["href"], a["class"]) for a in turns] == [("policy.html", ["previous"]), ("arm-a.html", ["next"])]
     assert turns[0].get_text().split() == ["previous", "Base", "<policy>"]
@@ -411,7 +413,7 @@ def test_an_answer_is_two_screens(tmp_path):
     assert page.find(class_="where").get_text(" ", strip=True) == "bed slips"
     order = [element.name for element in answer.find_all(["p", "img", "table"])]
     assert order == ["p", "img", "table", "p"] and answer.p.get_text() == "One. Two."
-    assert page.caption.get_text() == "Table 1: Title (in every row: seed 3)"
+    assert page.caption.get_text() == "Table 1 (in every row: seed 3)"
     assert [cell.get_text() for cell in page.select("thead th:not(.more)")] == ["arm", "c0", "c1", "c2", "c3"]
     assert answer.find(class_="switch").get_text(strip=True) == "all 14 rows and 7 columns"
     assert [part.has_attr("open") for part in page.find_all(class_="part")] == [False, True, True]

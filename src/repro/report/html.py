@@ -9,12 +9,14 @@ report that exceeds the size limit is rejected.
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.files import write_whole
+from repro.paths import ROOT
 from repro.report.figures import as_data, ensure_library, take_figures
 from repro.report.markdown import first_sentence, lead_and_rest, markdown_to_html
 from repro.report.mathml import add_font
@@ -60,7 +62,8 @@ def render(
     footer. `group`: where the index lists it; "" for a page that stands alone, without a link to an index. Its line
     there is the first sentence of the notebook's text, or of the output of a cell tagged `summary`. `neighbours`: file
     and title of the `previous` and the `next` report, to link to. `links`: {words: file}, to which a cell of a table
-    with just these words leads. `where`: {"bed": …, "measure": …, "price": …}, a line below the title. The answer comes
+    with just these words leads. A link of the notebook to `../../FILE`, its way to a file of the repository, becomes
+    the page's way. `where`: {"bed": …, "measure": …, "price": …}, a line below the title. The answer comes
     first: the outputs of cells tagged `summary` and `answer`; other sections are folded below it. Cells tagged
     `hide` are left out; error outputs are shown. ValueError with the place and the remedy if the report contains
     a formula that cannot be rendered or has a page over `LIMIT` bytes.
@@ -84,6 +87,7 @@ def render(
                 "provenance": provenance,
                 "where": where or {},
                 "neighbours": neighbours or {},
+                "root": os.path.relpath(ROOT, html.resolve().parent),
                 "links": {words: file for words, file in (links or {}).items() if file != html.name},
                 "of": files[""] if part.name else None,
                 "parts": [file for name, file in files.items() if name and not part.name],
@@ -155,7 +159,9 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
             }
         ),
         filters={
-            "as_yaml": lambda x: yaml.safe_dump(json.loads(json.dumps(x, default=str)), sort_keys=False).strip(),
+            "as_yaml": lambda x: yaml.safe_dump(
+                json.loads(json.dumps(x, default=str)), sort_keys=False, allow_unicode=True
+            ).strip(),
             "printed_html": clean,
             "last_line": _last_line,
             "lead_and_rest": lead_and_rest,
@@ -165,7 +171,7 @@ def _export(notebook: "NotebookNode", page: dict, folder: Path) -> str:
     drawings = take_figures(notebook.cells)
     page = {**page, "drawings": as_data(drawings) if drawings else ""}
     text, _ = exporter.from_notebook_node(notebook, resources={"page": page})
-    return finish(tidy(text, page["links"]))
+    return finish(tidy(text, page["links"], page["root"]))
 
 
 def finish(page: str) -> str:

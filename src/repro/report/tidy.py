@@ -22,18 +22,21 @@ CONSTANT = 4  # rows from which on a column that says the same in each is said o
 COLUMNS, ROWS = 5, 12  # of a table in the answer that are shown at first
 
 
-def tidy(text: str, links: Mapping[str, str] | None = None) -> str:
+def tidy(text: str, links: Mapping[str, str] | None = None, root: str = "..") -> str:
     """The page with the answer first and the rest folded, tables in scrolling boxes, and tables and figures numbered
-    under the words of their heading; a cell that reads as one of `links` leads to it."""
+    under the words of their heading; a cell that reads as one of `links` leads to it. `root`: the page's way to the
+    repository."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
     for element in soup.body.find_all(INERT):
         element.decompose()
+    for link in soup.main.select('a[href^="../../"]'):
+        link["href"] = f"{root}/{link['href'].removeprefix('../../')}"
     drop_emptied(soup)
     answer_first(soup)
     for number, image in enumerate(soup.find_all("img"), 1):
-        image["alt"] = image.get("alt") or _numbered("Figure", number, image)
+        image["alt"] = image.get("alt") or _numbered("Figure", number, image, "h1", "h2", "h3")
     for number, table in enumerate(soup.find_all("table"), 1):
         constant = _drop_constant(table)
         _tidy_table(table)
@@ -175,19 +178,18 @@ def _scope(table: "Tag") -> None:
 
 
 def _caption(table: "Tag", number: int, constant: str = "") -> None:
-    """`Table 3: …`, by the table's own caption, else by the heading above it, and what every row says."""
+    """`Table 3: …`, by the table's own caption, else by the section's heading, and what every row says."""
     from bs4 import BeautifulSoup
 
     own = table.caption or BeautifulSoup("", "html.parser").new_tag("caption")
     words = words_of(own)
-    own.string = (f"Table {number}: {words}" if words else _numbered("Table", number, table)) + constant
+    own.string = (f"Table {number}: {words}" if words else _numbered("Table", number, table, "h2", "h3")) + constant
     table.insert(0, own)
 
 
-def _numbered(what: str, number: int, element: "Tag") -> str:
-    """`Table 3: How it ends`, by the last heading above `element`, else the page's; those of lists of links do not
-    count."""
-    heading = element.find_previous(lambda tag: tag.name in ("h1", "h2", "h3") and not tag.find_parent("nav"))
+def _numbered(what: str, number: int, element: "Tag", *headings: str) -> str:
+    """`Table 3: How it ends`, by the last of `headings` above `element`; those of lists of links do not count."""
+    heading = element.find_previous(lambda tag: tag.name in headings and not tag.find_parent("nav"))
     return f"{what} {number}" + (f": {words_of(heading)}" if heading else "")
 
 
