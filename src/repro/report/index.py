@@ -1,6 +1,7 @@
 """The page that lists every report, by group, with its first sentence: where to start, and what is not made yet."""
 
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from repro.files import NotThere, write_text
-from repro.paths import REPORTS
+from repro.paths import REPORTS, ROOT
 from repro.report.figures import ensure_library
 from repro.report.html import TEMPLATE, finish
 from repro.report.markdown import inline_math
@@ -24,6 +25,7 @@ GROUPS = {
     "cluster": "On other trainers",
 }
 START = ("prices.html", "validity.html", "language-model-trained.html", "equal_cost.html")  # for five minutes
+PICTURE = ROOT / "docs" / "images" / "front.svg"  # of the first of them
 
 
 def group_order(groups: Mapping[str, object]) -> list[str]:
@@ -79,9 +81,9 @@ def write_index(reports_dir: Path = REPORTS, listed: Iterable[Entry] | None = No
         for group in group_order(groups)
     ]
     state, _ = Counter((head["commit"], head["dirty"]) for head in made).most_common(1)[0]
-    page = environment.get_template("index.html.j2").render(
-        groups=shown, start=[found[name] for name in START if name in found], state=state
-    )
+    start = [found[name] for name in START if name in found]
+    picture = b64encode(PICTURE.read_bytes()).decode() if START[0] in found and PICTURE.exists() else ""
+    page = environment.get_template("index.html.j2").render(groups=shown, start=start, picture=picture, state=state)
     return write_text(finish(page), reports_dir / NAME)
 
 
