@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Pages that lie elsewhere in the repository, by their place in the site.
 ELSEWHERE = {
     "index.md": "README.md",
+    "paper.md": "docs/paper/README.md",
     "contributing.md": "CONTRIBUTING.md",
     "runs.md": "runs/README.md",
     "truths.md": "benchmarks/truths/README.md",
@@ -87,6 +88,7 @@ LOADED = re.compile(
 )
 SUFFIXES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sh": "bash", ".cff": "yaml"}
 IMAGES = (".png", ".svg", ".jpg")
+PAPER = ROOT / "build/paper.pdf"  # of `make paper`
 
 origin: dict[str, str] = {}  # of a page of the site: its file in the repository
 place: dict[str, str] = {}  # and the other way round
@@ -111,6 +113,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         origin[file.src_uri] = f"docs/{file.src_uri}"
     made = {at: (ROOT / path).read_text() for at, path in ELSEWHERE.items()}
     origin.update(ELSEWHERE)
+    if PAPER.exists():
+        files.append(File.generated(config, PAPER.name, content=PAPER.read_bytes()))
+        made["paper.md"] += f"\n[{PAPER.name}]({PAPER.name}), as set in this checkout.\n"
     for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
         if ".ipynb_checkpoints" not in path.parts:
             at = path.relative_to(ROOT).with_suffix(".md").as_posix()
