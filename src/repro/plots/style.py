@@ -1,5 +1,6 @@
 """The style of every figure: readable on a phone, in grey and by the colour-blind; the same bytes at every run."""
 
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Sequence
@@ -72,6 +73,7 @@ RC = {
 # Neither the date nor matplotlib's version belongs in a file that is compared from run to run.
 METADATA = {"Date": None, "Creator": None}
 FIGURE = "application/vnd.repro.figure+json"  # next to the picture among a notebook's outputs, for reports
+FINER = re.compile(r"\b([1-9]\d*\.\d\d)\d+")  # a number of at least 1, since a scale may be 0.115
 PHONE_DPI = 150  # of the picture for phones: 1.7 pixels for one of CSS, so that a page of many stays below the limit
 
 
@@ -118,10 +120,10 @@ def is_large(figure: "Figure") -> bool:
 
 
 def to_svg(figure: "Figure") -> str:
-    """The figure as SVG, the same bytes at every run."""
+    """The figure as SVG, the same bytes at every run; of coordinates two decimals, hundredths of a point."""
     buffer = StringIO()
     _draw(figure, buffer, format="svg", metadata=METADATA)
-    return buffer.getvalue()
+    return FINER.sub(r"\1", buffer.getvalue())
 
 
 def to_png(figure: "Figure", dpi: float = RC["figure.dpi"]) -> bytes:
