@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,8 +13,12 @@ from test_store_panels import trained_here
 
 from repro import compare, load
 from repro import settings as settings_module
+from repro.engine.progress import Step
 from repro.errors import Refused
-from repro.runs import make
+from repro.plots import live
+from repro.plots.live import LiveCurves, in_a_cell
+from repro.plots.style import COLORS
+from repro.runs import golden, make
 from repro.stats.runs import last_of
 
 READ = """
@@ -102,3 +108,34 @@ def test_runs_in_git_are_read_by_panel_and_table():
 
 def test_the_door_is_open_without_torch():
     subprocess.run([sys.executable, "-c", READ], cwd=ROOT, check=True, timeout=120)
+
+
+def test_a_cell_shows_curves_and_the_last_line(monkeypatch):
+    """Which are drawn at the first event and the last, and now and then in between."""
+    shown = []
+    handle = SimpleNamespace(update=shown.append)
+    monkeypatch.setattr("IPython.display.display", lambda said, display_id: shown.append(said) or handle)
+    monkeypatch.setattr(live, "EVERY", 60.0)
+    curves = LiveCurves({"grpo": "GRPO", "mine": "Mine"})
+    for arm, seed, step in (("grpo", 0, 0), ("grpo", 1, 0), ("grpo", 0, 3), ("mine", 0, 0)):
+        curves(Step(arm, seed, step, 12, accuracy=0.3 + step / 10, left=0.0 if arm == "mine" else 9.0))
+    assert ["seed" in said.data and "<img" in said.data for said in shown] == [True] * 3  # shown, and updated twice
+    assert "mine  seed 0  step   0/12" in shown[2].data
+    lines = curves.figure().axes[0].lines
+    assert [line.get_label() for line in lines] == ["GRPO", "GRPO", "Mine"]
+    names = [text.get_text() for text in curves.figure().axes[0].get_legend().get_texts()]
+    assert names == ["GRPO", "Mine"]
+    assert [line.get_color() for line in lines] == [COLORS[0], COLORS[0], COLORS[1]]
+    assert list(lines[0].get_ydata()) == pytest.approx([0.3, 0.6])
+    monkeypatch.setenv("JPY_SESSION_NAME", "a.ipynb")
+    assert not in_a_cell()  # no kernel
+
+
+def test_trying_an_arm_out_is_said_once_it_takes_long(monkeypatch):
+    monkeypatch.setattr(golden, "SLOW", 0.2)
+    said = []
+    with golden._impatient(said.append, "quick"):
+        pass
+    with golden._impatient(said.append, "endless"):
+        time.sleep(1.0)
+    assert [line.split(":")[0] for line in said] == ["trying out endless"]

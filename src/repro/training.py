@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from repro.plots import live
 from repro.policy.shipped import policy_for
 from repro.runs import store
 from repro.runs.key import Asked, every_seed
@@ -89,11 +90,15 @@ def train(
     tables: of steps, evaluations, questions, rollouts, selection, seconds. snapshots: weights during training, too, of
     the arms that a study of them names (repro.engine.snapshots). here: runs of this machine alone, in full precision.
     policy: the folder of the base policy; by default that of the settings. say, watch: are given progress, in lines
-    and in events (`repro.engine.runs.train_runs`). SettingsError before the first step if an arm cannot be built.
+    and in events (`repro.engine.runs.train_runs`); by default a terminal prints lines and a cell draws curves
+    (repro.plots.live). SettingsError before the first step if an arm cannot be built.
     """
     names = list(settings.arms if names is None else names)
     if settings.scale in SCALES:
         return Tables(_on_verl(settings, names, tables), settings)
+    if say is print and watch is None and live.in_a_cell():
+        watch = live.LiveCurves(settings.titles_of(names))
+        say = watch.say
     wanted = asked(settings, names, policy)
     kept = tuple(name for name in tables if name not in store.PLAIN)
     found = made_ready(wanted, Need(kept, snapshots, here), say, watch)

@@ -21,9 +21,11 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -47,6 +49,7 @@ from repro.runs.key import Asked, digest, has_functions, parts_of
 from repro.settings import Settings
 from repro.settings.arm import EngineChanges
 
+SLOW = 10.0  # seconds of trying an arm out after which one is told
 TASK = {
     "seed": 0,
     "train_queries": 12,
@@ -146,7 +149,8 @@ def computes(asked: Sequence[Asked], say: Callable[[str], Any] = print) -> list[
     missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in known or _closes_over(one)}
     if missing:
         for one in missing.values():
-            arms.check(one.settings, [one.arm])  # what is wrong is said in one sentence
+            with _impatient(say, one.arm):
+                arms.check(one.settings, [one.arm])  # what is wrong is said in one sentence
         made = _make(list(missing.values()))
         rows = [
             Row(*key, kind(), found, found) if _closes_over(one) else _named(*key, found, table)
@@ -156,6 +160,18 @@ def computes(asked: Sequence[Asked], say: Callable[[str], Any] = print) -> list[
         known |= {(row.case, row.code): row.computes for row in rows}
         write([row for row in rows if row not in table])
     return [known[key] for key in keys]
+
+
+@contextmanager
+def _impatient(say: Callable[[str], Any], arm: str) -> Iterator[None]:
+    """Say so after `SLOW` seconds: a function of the arm that is tried out may not end."""
+    timer = Timer(SLOW, say, [f"trying out {arm}: {SLOW:.0f} s so far; if one of its loops does not end, interrupt"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _closes_over(one: Asked) -> bool:
