@@ -120,12 +120,13 @@ clean: ## remove scratch and caches; keeps .venv, runs, results and reports
 
 # pip installs torch, because pip's configuration selects its build (environments/README.md), and uv the rest, in
 # seconds. If only pip can reach the package registry, pip installs everything.
-.venv/.ready: environments/cpu.txt environments/jupyter_server_config.py pyproject.toml | .venv/bin/python
+.venv/.ready: environments/cpu.txt environments/jupyter_server_config.py environments/ipython_kernel_config.py pyproject.toml | .venv/bin/python
 	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
 	$(call install,--requirement environments/cpu.txt)
 	$(call install,--editable .)
 	@git config filter.nbstripout.clean '$(STRIPPED)' && git config filter.nbstripout.extrakeys '$(OF_A_KERNEL)' || true
-	@mkdir -p .venv/etc/jupyter && cp environments/jupyter_server_config.py .venv/etc/jupyter/
+	@mkdir -p .venv/etc/jupyter .venv/etc/ipython && cp environments/jupyter_server_config.py .venv/etc/jupyter/
+	@cp environments/ipython_kernel_config.py .venv/etc/ipython/
 	@touch $@
 
 # What git keeps of a notebook (.gitattributes): no outputs, no counts, nothing of the kernel that ran it. DVC, too, runs

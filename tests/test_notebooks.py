@@ -94,6 +94,16 @@ def test_a_notebook_that_was_only_run_is_no_change_to_git(tmp_path):
     assert of("git", "diff", "--numstat").split()[:2] == ["1", "1"]
 
 
+@pytest.mark.parametrize(("session", "lines"), [("JPY_SESSION_NAME", 2), ("NONE", 0)])
+def test_a_kernel_that_an_editor_starts_reloads_edited_modules(monkeypatch, session, lines):
+    for name in ("JPY_SESSION_NAME", "VSCODE_PID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(session, "a.ipynb")
+    own = {"c": Config()}
+    exec((ROOT / "environments/ipython_kernel_config.py").read_text(), own)
+    assert len(own["c"].InteractiveShellApp.get("exec_lines", [])) == lines
+
+
 @pytest.mark.parametrize(
     "name",
     ["policy", "theory sgd"],  # those that ask for no runs: what trains is in the keys of runs
