@@ -20,6 +20,13 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM came."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a notebook, which shows this line in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return ["interrupted; the same call goes on from what is finished"]
+
+
 def number_of(error: BaseException) -> int | None:
     """The signal that an exception comes of; None if there is none."""
     if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # Ray has put its own handler in place of ours

@@ -15,6 +15,7 @@ from repro.runs.store import Need
 from repro.settings import Settings
 from repro.stats.panels import in_words
 from repro.stats.runs import last_of
+from repro.stops import Interrupted
 from repro.verl.papers import SCALES
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ def train(
         say = watch.say
     wanted = asked(settings, names, policy)
     kept = tuple(name for name in tables if name not in store.PLAIN)
-    found = made_ready(wanted, Need(kept, snapshots, here), say, watch)
+    try:
+        found = made_ready(wanted, Need(kept, snapshots, here), say, watch)
+    except KeyboardInterrupt as stop:
+        raise (Interrupted() if live.in_a_cell() else stop) from None
     return Tables(store.tables([(one, found.places[one]) for one in wanted], tables), settings)
 
 
