@@ -180,7 +180,10 @@ def _find(where: str, package: str, name: str) -> Callable:
     if not name.isidentifier() or importlib.util.find_spec(f"repro.methods.{package}.{name}") is None:
         files = (SOURCE / "methods" / package).glob("*.py")
         known = sorted(path.stem for path in files if not path.stem.startswith(("_", "aggregate")))
-        raise SettingsError(f"{where}: src/repro/methods/{package} has no module {name!r}{nearest(name, known)}")
+        copied = ": DVC copied what git tracks, so `git add` its file first" if ".dvc" in SOURCE.parts else ""
+        raise SettingsError(
+            f"{where}: src/repro/methods/{package} has no module {name!r}{copied or nearest(name, known)}"
+        )
     file = f"src/repro/methods/{package}/{name}.py"
     module = run_file(f"{where}: {file}", lambda: importlib.import_module(f"repro.methods.{package}.{name}"))
     function = getattr(module, name, None)
