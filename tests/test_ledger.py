@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from repro.policy.flops import FlopCounter
+from repro.policy.flops_lora import counter_of
 from repro.policy.model import build_qwen2
 from repro.protocol.ledger import Ledger
 from repro.tasks.tokenizer import SYMBOLS
@@ -70,6 +71,27 @@ def test_backward_is_twice_the_forward_by_torch_too():
     with FlopCounterMode(display=False) as both:
         model(input_ids=ids, use_cache=False).logits.sum().backward()
     assert both.get_total_flops() / forward.get_total_flops() == pytest.approx(3.0, rel=1e-3)
+
+
+def test_frozen_weights_have_no_gradient_to_compute_by_torch_too():
+    peft = pytest.importorskip("peft", reason="PEFT is missing: `make extra-verl` installs it")
+    everywhere = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    plain = build_qwen2(32, 2, 4, 64)
+    base = FlopCounter.of(plain).matmul_parameters
+    assert counter_of(plain) == FlopCounter.of(plain) and counter_of(plain, lora=True).frozen == base
+    model = peft.get_peft_model(plain, everywhere)
+    model.set_attn_implementation("eager")
+    flops, n, length = counter_of(model), 2, 30
+    assert flops.frozen == base and flops.matmul_parameters == base + 2 * 2 * (32 * 4 * 2 + (32 + 96) * 3)
+    ids = torch.zeros(n, length, dtype=torch.long)
+    with FlopCounterMode(display=False) as forward, torch.no_grad():
+        model(input_ids=ids, use_cache=False)
+    with FlopCounterMode(display=False) as both:
+        model(input_ids=ids, use_cache=False).logits.sum().backward()
+    saved = 3 * forward.get_total_flops() - both.get_total_flops()
+    ours = 3 * flops.forward([length] * n) - flops.forward_backward([length] * n)
+    first = 2 * 3 * (32 * 32 + 2 * 32) * n * length  # of what the first layer's q, k and v read, none is needed either
+    assert saved == pytest.approx(ours + first, rel=1e-3)
 
 
 def test_generation_by_hand():

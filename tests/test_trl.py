@@ -40,7 +40,9 @@ def even(completion_ids, **_):
     return parity(TOKENIZER.batch_decode(ends)).tolist()
 
 
-def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), objective="arm", plain=False, **parts):
+def trainer_on_trl(
+    folder, arm=None, *, reward=even, changes=(), objective="arm", plain=False, peft_config=None, **parts
+):
     """An ArmTrainer; `plain`: TRL's own trainer."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -70,6 +72,7 @@ def trainer_on_trl(folder, arm=None, *, reward=even, changes=(), objective="arm"
     kind = GRPOTrainer if plain else partial(ArmTrainer, arm=arm, objective=objective, **parts)
     return kind(
         model=model,
+        peft_config=peft_config,
         reward_funcs=reward,
         args=GRPOConfig(**{**config, **dict(changes)}),
         train_dataset=Dataset.from_list([{"prompt": query.prompt} for query in pools().train]),
@@ -110,7 +113,7 @@ def moved(model):
 
 
 def gradient(model):
-    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 PLAIN = [name for name, arm in load().arms.items() if not arm.profile and arm.plan == ("uniform", {})]

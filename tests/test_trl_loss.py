@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 # Beyond TRL's defaults (loss_type "dapo"). docs/trl.md names them.
+PEFT = "PEFT is missing: `make extra-verl` installs it"
 TWICE = {"num_iterations": 2}
 CASES = {
     "defaults": {},
@@ -39,6 +40,8 @@ CASES = {
     "one update": {"gradient_accumulation_steps": 4, "beta": 0.1},
     "in order": {"shuffle_dataset": False},
     "experts": {"router_aux_loss_coef": 0.1},
+    "checkpointing": {"gradient_checkpointing": True},
+    "lora": {"beta": 0.1, **TWICE},
 }
 
 
@@ -90,9 +93,11 @@ def longer(completion_ids, **_):
 @pytest.mark.parametrize("case", CASES)
 def test_an_arm_that_keeps_everything_trains_as_grpotrainer(case, tmp_path, monkeypatch):
     """The same generation, mini-batches and gradients, of two updates a batch; and the same curves."""
-    reward = [even, longer] if "reward_weights" in CASES[case] else even
-    theirs, told = trained(tmp_path / "theirs", monkeypatch, True, CASES[case], reward=reward)
-    ours, tell = trained(tmp_path / "ours", monkeypatch, False, CASES[case], reward=reward)
+    more = {"reward": [even, longer] if "reward_weights" in CASES[case] else even}
+    if case == "lora":  # whose reference is the model without its adapter
+        more["peft_config"] = pytest.importorskip("peft", reason=PEFT).LoraConfig(r=4, target_modules="all-linear")
+    theirs, told = trained(tmp_path / "theirs", monkeypatch, True, CASES[case], **more)
+    ours, tell = trained(tmp_path / "ours", monkeypatch, False, CASES[case], **more)
     assert len(ours) == len(theirs) == 4 and max(float(one.norm()) for one in theirs) > 1e-3
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).norm() <= 1e-5 * other.norm()

@@ -16,7 +16,7 @@ from repro.errors import Refused
 from repro.methods.advantages.group_normalised import group_normalised
 from repro.methods.method import Method
 from repro.methods.rollouts import Rollouts
-from repro.policy.flops import FlopCounter
+from repro.policy.flops_lora import counter_of
 from repro.replay.arms import replayable
 from repro.replay.measure import Batch, measured, whole
 from repro.replay.words import say
@@ -31,7 +31,7 @@ class Watch:
 
     def __init__(self, trainer: Any, methods: Mapping[str, Method], refill_rounds: int):
         self.trainer, self.methods, self.refill_rounds = trainer, methods, refill_rounds
-        self.flops = FlopCounter.of(trainer.accelerator.unwrap_model(trainer.model))
+        self.flops = counter_of(trainer.accelerator.unwrap_model(trainer.model))
         self.rows: list[dict[str, Any]] = []
         self.batches = 0
 

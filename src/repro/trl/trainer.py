@@ -24,7 +24,7 @@ from repro.methods.choice import shares
 from repro.methods.plans import Queries
 from repro.methods.rollouts import Rollouts
 from repro.methods.unscored import Unscored
-from repro.policy.flops import FlopCounter
+from repro.policy.flops_lora import counter_of
 from repro.protocol.ledger import Ledger
 from repro.protocol.memory import Memory
 from repro.protocol.running_arm import RunningArm
@@ -92,7 +92,7 @@ class ArmTrainer(Collector):
         self._named = index_of(signal_reward, self.reward_func_names)
         self._set_method(own_advantage)
         self.updates = self.args.steps_per_generation // self.args.gradient_accumulation_steps
-        self.ledger, self.flops = Ledger(), FlopCounter.of(self.accelerator.unwrap_model(self.model))
+        self.ledger, self.flops = Ledger(), counter_of(self.accelerator.unwrap_model(self.model))
         correction = self.use_vllm and self.vllm_importance_sampling_correction
         self._can_wait = not correction and (self.beta == 0 or self.ref_model is not None)
 
