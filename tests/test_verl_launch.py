@@ -165,6 +165,15 @@ def test_ray_has_a_cluster_of_its_own_unless_one_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(NotReady, match="no Ray cluster answers at 127"):
         ready.gpus_at_hand()
+    import ray
+
+    def locked(**_):
+        raise ray.exceptions.AuthenticationError("no token")
+
+    monkeypatch.setattr(ready, "_knock", lambda address: None)
+    monkeypatch.setattr("ray.init", locked)
+    with pytest.raises(NotReady, match="wants its token: give RAY_AUTH_TOKEN the one"):
+        ready.gpus_at_hand()
 
 
 SMALL = ("data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "data.max_response_length=8")

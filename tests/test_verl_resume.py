@@ -129,6 +129,16 @@ def test_a_killed_process_of_rays_is_one_sentence(monkeypatch):
     with pytest.raises(Refused, match=r"was killed, or its node has gone: run the same command again, which goes on"):
         start.run(OmegaConf.create({"trainer": {"v1": {"trainer_mode": "sync"}}}))
 
+    def slow(config, task_runner_class):
+        tries.append(1)
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    tries = []
+    monkeypatch.setattr("verl.trainer.main_ppo.run_ppo", slow)
+    with pytest.raises(Refused, match=r"^Ray did not start in 6 tries, .* then run the same command again"):
+        start.run(OmegaConf.create({}))
+    assert len(tries) == 6
+
 
 @pytest.mark.parametrize(
     ("step", "evaluations", "due"),

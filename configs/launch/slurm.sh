@@ -27,6 +27,9 @@ gpus=${SLURM_GPUS_ON_NODE:-8} cpus=${SLURM_CPUS_PER_TASK:-64}
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 python -m repro.verl "$@" --nodes "${#hosts[@]}" --gpus "$gpus" --check >/dev/null # ends the job if an argument is wrong
 
+# One token for Ray's nodes, whose home folders may differ; RAY_AUTH_MODE=disabled does without.
+export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token} RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(python -c 'import uuid; print(uuid.uuid4().hex)')}
+
 # Ray: the head on the first node, a worker on each of the others; they exit with the job.
 on() { srun --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --overlap -w "$@"; }
 address=$(on "${hosts[0]}" hostname --ip-address | awk '{print $1}'):6379

@@ -75,11 +75,17 @@ def gpus_at_hand() -> tuple[int, int]:
     if not os.environ.get("RAY_ADDRESS"):
         return 1, gpus_here()
     import ray
+    from ray.exceptions import AuthenticationError
 
     address = os.environ["RAY_ADDRESS"]
     try:
         _knock(address)
         ray.init(log_to_driver=False)
+    except AuthenticationError as error:
+        raise NotReady(
+            f"the Ray cluster at {address} wants its token: give RAY_AUTH_TOKEN the one of its head, in "
+            "~/.ray/auth_token there, and the same on every node"
+        ) from error
     except OSError as error:
         raise NotReady(
             f"no Ray cluster answers at {address} ({error}): give RAY_ADDRESS the address that `ray start --head` "

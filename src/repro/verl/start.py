@@ -20,7 +20,7 @@ ENVIRONMENT = {
     "REPRO_ROOT": str(ROOT),
 }
 
-RAY_STARTS = 6  # Ray gives a node 30 s to start, which cannot be changed; a busy machine may need longer
+RAY_STARTS = 6  # Ray gives the parts of a node 15 s to start, which cannot be changed; a busy machine may need longer
 
 
 class NoRoom(Refused, MemoryError):
@@ -28,7 +28,7 @@ class NoRoom(Refused, MemoryError):
 
 
 class Lost(Refused, RuntimeError):
-    """One sentence: a process of Ray's has ended, and the remedy."""
+    """One sentence: a process of Ray's has ended, or none could be started, and the remedy."""
 
 
 def use_cpu() -> None:
@@ -63,8 +63,13 @@ def run(config: Any) -> None:
                 "from the last checkpoint"
             ) from error
         except Exception as error:
-            if "timed out during startup" not in str(error) or start == RAY_STARTS:
+            if "timed out during startup" not in str(error):
                 raise
+            if start == RAY_STARTS:
+                raise Lost(
+                    f"Ray did not start in {RAY_STARTS} tries, since its parts had too little of this machine's time: "
+                    "end what else runs here, then run the same command again (Ray's own words are in /tmp/ray)"
+                ) from error
             print(f"Ray was too slow to start, trying again ({start})", flush=True)
         finally:
             if started_here:
