@@ -209,6 +209,19 @@ def test_importance_ratios_are_those_of_the_chosen_rows(monkeypatch):
     assert found["rollout_corr/rollout_is_mean"] == pytest.approx(np.exp(-0.5))
 
 
+def test_the_staleness_of_what_was_drawn_is_logged(monkeypatch):
+    from repro.verl.trainer import AheadTrainer
+
+    verl = Verl(monkeypatch, unread, rollout_is="token", rollout_is_threshold=2.0)
+    verl.trainer, made = AheadTrainer.__new__(AheadTrainer), verl.trainer
+    vars(verl.trainer).update(vars(made), global_steps=4)  # the weights are those of three updates
+    made = verl.trainer
+    made.tags = {key: {"min_global_steps": 3 - row % 3} for row, key in enumerate(made.scored.keys_N)}
+    verl.step()
+    found = made._measured(defaultdict(float))
+    assert (found["arm/staleness"], found["arm/staleness_max"]) == (np.mean([row % 3 for row in KEPT]), 2.0)
+
+
 def test_rejection_scores_all_before_the_choice(monkeypatch):
     verl = Verl(monkeypatch, unread, rollout_rs="token_k1", rollout_rs_threshold="0.1_10")
     verl.step()

@@ -322,7 +322,7 @@ def test_what_verl_would_ignore_or_fail_on_late_is_refused_with_its_place_and_cu
     run = own.prepare(mine(tmp_path, "dr-grpo"), SETTINGS)
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     for key, value, cure in (
-        ("trainer.v1.trainer_mode", "colocate_async", "set it to repro"),
+        ("trainer.v1.trainer_mode", "colocate_async", "set it to repro or repro_colocate_async"),
         ("trainer.use_v1", False, "set it to true"),
         (f"{actor}.strategy", "megatron", "set it to fsdp or fsdp2"),
         (f"{actor}.shuffle", True, "set it to false"),
@@ -350,6 +350,23 @@ def test_what_verl_would_ignore_or_fail_on_late_is_refused_with_its_place_and_cu
         check_config(config, replace(run.method, samplers=[len]))
     with pytest.raises(SettingsError, match=r"^algorithm\.adv_estimator=gae: .*set it to grpo"):
         own.prepare(mine(tmp_path, "zvf", "algorithm.adv_estimator=gae"), SETTINGS)
+
+
+@pytest.mark.verl
+def test_groups_ahead_of_their_step_are_corrected_and_their_arm_allows_them(tmp_path):
+    mode, weighted = "trainer.v1.trainer_mode=repro_colocate_async", "algorithm.rollout_correction.rollout_is"
+    found = own.prepare(mine(tmp_path, "zvf-cost-aware", mode), SETTINGS).config
+    assert found.algorithm.rollout_correction.rollout_is == "token"
+    assert found.actor_rollout_ref.rollout.calculate_log_probs
+    for arm, override, why in (
+        ("zvf", f"{weighted}=null", rf"^{re.escape(weighted)}=null: .*set it to token or sequence"),
+        ("zvf", "actor_rollout_ref.rollout.calculate_log_probs=false", "set it to true"),
+        ("zvf", "trainer.v1.colocate_async.num_warmup_batches=0.5", "set a whole number from 1 on"),
+        ("speed-rl", "data.shuffle=false", r"of this arm its plan is speed_rl; leave it out"),
+        ("replay", "data.shuffle=false", r"of this arm it trains on rollouts of earlier steps again; leave it out"),
+    ):
+        with pytest.raises(SettingsError, match=why):
+            own.prepare(mine(tmp_path, arm, mode, override), SETTINGS)
 
 
 def kinds(preset: str) -> list[str]:

@@ -20,6 +20,7 @@ from repro.methods.plans import PlannedGroup, Queries
 from repro.policy.flops import FlopCounter
 from repro.settings import Arm
 from repro.verl.batch import nested
+from repro.verl.host import UIDS
 from repro.verl.record import Record
 
 pytestmark = pytest.mark.verl
@@ -55,7 +56,8 @@ class Step:
     def __init__(self, monkeypatch, lost=(), **parts):
         from repro.verl import planned
 
-        self.queue, self.rounds, self.waiting, self.lost = Queue(), [], [], set(lost)
+        self.queue, self.rounds, self.lost = Queue(), [], set(lost)
+        self.order = lambda uids: uids  # in which groups are finished
         monkeypatch.setattr(planned, "tq", self.queue)
         made = planned.PlannedTrainer.__new__(planned.PlannedTrainer)
         filter_groups = {"max_num_gen_batches": 0}
@@ -73,13 +75,16 @@ class Step:
     known = Queries(np.full(8, PROMPT))
 
     def _submit(self, planned):
-        self.waiting = [(f"{len(self.rounds)}-{place}", group) for place, group in enumerate(planned)]
+        flying, number = self.trainer.arm.flying, len(self.rounds)
+        flying |= {f"{number}-{place}": group for place, group in enumerate(planned)}
         self.rounds.append([(group.query, group.size) for group in planned])
-        return [uid for uid, _ in self.waiting]
+        return flying
 
     def _generated(self, global_steps, partition_id, batch_size):
-        assert batch_size == len(self.waiting)
-        rows = {f"{uid}_{i}_0": (group.query, i) for uid, group in self.waiting for i in range(group.size)}
+        flying = self.trainer.arm.flying
+        assert batch_size == len(self.rounds[-1])
+        came = self.order(list(flying))[:batch_size]
+        rows = {f"{uid}_{i}_0": (flying[uid].query, i) for uid in came for i in range(flying[uid].size)}
         rows = {key: row for key, row in rows.items() if key not in self.lost}
         columns = {
             "prompts": [torch.ones(PROMPT, dtype=torch.long) for _ in rows],
@@ -90,7 +95,8 @@ class Step:
         fields = TensorDict({name: nested(values) for name, values in columns.items()}, batch_size=[len(rows)])
         self.queue.kv_batch_put(list(rows), partition_id, fields)
         tags = [{"seq_len": PROMPT + RESPONSE} for _ in rows]
-        return KVBatchMeta(partition_id=partition_id, keys=list(rows)[::-1], tags=tags), {}  # in verl's order
+        told = {"extra_info": {UIDS: came}}
+        return KVBatchMeta(partition_id=partition_id, keys=list(rows)[::-1], tags=tags, **told), {}  # in verl's order
 
     def step(self):
         batch = self.trainer._collect()
@@ -166,6 +172,34 @@ def test_what_failed_is_missing_and_a_group_without_rollouts_is_left_out(monkeyp
     first, second, *others = run.rounds[0]
     assert [(group.query, group.size) for group in run.trainer.scored.planned] == [(first[0], 1), *others[:BUDGET]]
     assert run.trainer.failed == 3 and len(batch.keys) == BUDGET - 3 and second[1] == 2
+
+
+def test_groups_ahead_of_their_step_train_when_they_are_finished_and_a_resume_submits_them_again(monkeypatch):
+    from repro.verl.trainer import AheadTrainer
+
+    run = Step(monkeypatch, plan={"uniform": {"group_size": 4}})
+    made = run.trainer
+    made.config.trainer = {"v1": {"colocate_async": {"num_warmup_batches": 2}}}
+    made.total_training_steps = 9
+    AheadTrainer.on_train_begin(made)
+    per_step, planned = BUDGET // 4, [query for query, _ in run.rounds[0]]
+    assert len(planned) == 2 * per_step and [size for _, size in run.rounds[0]] == [4] * len(planned)
+    run.order = lambda uids: uids[1:] + uids[:1]  # the first is slow
+    run.step()
+    planned += [query for query, _ in run.rounds[1]]
+    assert [group.query for group in made.scored.planned] == planned[1 : 1 + per_step]
+    run.order = lambda uids: uids
+    run.step()  # it is finished now, and comes first
+    assert [group.query for group in made.scored.planned] == [planned[0], *planned[1 + per_step : 2 * per_step]]
+    assert len(made.arm.flying) == 2 * per_step  # as many as before the first step
+
+    again = Step(monkeypatch, plan={"uniform": {"group_size": 4}})
+    again.trainer.config, again.trainer.total_training_steps = made.config, 9
+    again.trainer.arm.load_state_dict(made.arm.state_dict())
+    again.trainer.global_steps = 3
+    AheadTrainer.on_train_begin(again.trainer)
+    assert again.rounds == [[(group.query, 4) for group in made.arm.flying.values()]]
+    assert again.trainer.arm.plan.taken == made.arm.plan.taken
 
 
 def test_a_filter_that_drops_every_group_ends_the_run_in_a_sentence(monkeypatch):

@@ -19,7 +19,7 @@ FILE = "verl.yaml"
 # model it is the content that counts, wherever it is: `HASHES`.
 EXECUTION = re.compile(
     r"""ray_kwargs\.|global_profiler\.|transfer_queue\.|skip\.|critic\.|.*\bprofiler\.|.*\bprometheus\.|.*_target_$
-    |trainer\.(nnodes|n_gpus_per_node|logger|project_name|experiment_name|default_\w+_dir|resume_\w+|v1\.trainer_mode|save_freq|\w*val_only|total_training_steps)$
+    |trainer\.(nnodes|n_gpus_per_node|logger|project_name|experiment_name|default_\w+_dir|resume_\w+|save_freq|\w*val_only|total_training_steps)$
     |trainer\.(val_before_train|log_val_generations|\w+_data_dir|max_\w+_ckpt_to_keep|ray_wait\w+|del_local\w+|device)$
     |repro\.(output|settings|profile|best)$
     |data\.(train_files|val_files|dataloader_num_workers|\w+_workers|use_shm)$

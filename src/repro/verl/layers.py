@@ -19,7 +19,8 @@ from repro.verl.compose import key_of, value_of
 from repro.verl.loss import actor_settings
 from repro.verl.papers import arm_at, steps_at, with_group
 from repro.verl.presets import STUDY, Preset
-from repro.verl.run import ACTOR, ROLLOUT, SETTINGS
+from repro.verl.run import ACTOR, MODE, ROLLOUT, SETTINGS, WEIGHTED
+from repro.verl.version import AHEAD
 
 GROUP = f"{ROLLOUT}.n"
 PLAIN_GROUP = 8  # rollouts of a prompt, where neither preset nor plan has a number
@@ -74,6 +75,8 @@ def arm_of(asked: Asked, settings: Settings) -> Arm:
 def layered(asked: Asked, settings: Settings, entry: Arm, method: Method) -> dict[str, Any]:
     """{verl's key: value} of every layer but the command line, each over the one before."""
     values = {**asked.preset.overrides, **of_arm(asked, settings, entry, method), **of_run(asked, entry)}
+    if AHEAD in [value_of(entry) for entry in asked.overrides if key_of(entry) == MODE]:
+        values |= {WEIGHTED: "token", f"{ROLLOUT}.calculate_log_probs": True}
     return values | (read_mapping(CPU) if asked.cpu else {})
 
 

@@ -13,7 +13,6 @@ import transfer_queue as tq
 from omegaconf import open_dict
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.debug import marked_timer
@@ -26,6 +25,7 @@ from repro.protocol.running_arm import RunningArm
 from repro.verl.batch import Scored, in_plan_order
 from repro.verl.compose import template_of
 from repro.verl.data import SIZE, QueryInfo, query_name, with_samples
+from repro.verl.host import TRAIN, UIDS, HostTrainer
 from repro.verl.in_order import InOrder
 from repro.verl.judged import doubt
 from repro.verl.questions import prompts_of
@@ -35,15 +35,18 @@ from repro.verl.version import require_verl
 
 log = logging.getLogger(__name__)
 
-TRAIN = "train"  # the queue's partition
 SCORED = ("index", "prompts", "responses", "rm_scores")
 
 
 class Planned(RunningArm):
-    """The arm, in the place of verl's data loader: verl saves the state of that in its checkpoints."""
+    """The arm, in the place of verl's data loader: verl saves the state of that in its checkpoints.
+
+    flying    the groups that verl is generating, by its name of each
+    """
 
     def __init__(self, run: RunOnVerl, known: Queries):
         super().__init__(run.method, run.seed, run.rollouts_per_step, known)
+        self.flying: dict[str, PlannedGroup] = {}
 
     @property
     def offered(self) -> Any:
@@ -59,7 +62,7 @@ class Planned(RunningArm):
         return SimpleNamespace(fill_step=fill_step, fits=plan.fits, observe=plan.observe, more=plan.more)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.state(), "memory": self.memory}
+        return {**self.state(), "memory": self.memory, "flying": list(self.flying.values())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "taken" not in state or isinstance(state["known"], Queries):
@@ -68,9 +71,10 @@ class Planned(RunningArm):
             )
         self.restore(state)
         self.memory = state["memory"]
+        self.flying = {str(place): group for place, group in enumerate(state.get("flying", []))}
 
 
-class PlannedTrainer(PPOTrainerSync):
+class PlannedTrainer(HostTrainer):
     """A step has the groups of the plan, in order, that fit `repro.rollouts_per_step`; in verl it would have
     `data.train_batch_size`, whatever their sizes. verl generates each round as a batch of its own; what the arm's
     filter drops is replaced by further groups in the next one (`repro.protocol.collect`), and charged.
@@ -80,8 +84,6 @@ class PlannedTrainer(PPOTrainerSync):
     """
 
     record: Record
-    # verl treats every mode except "sync" as asynchronous (replay buffer, checkpoints, dataloader).
-    trainer_mode = property(lambda self: "sync", lambda self, value: None)
 
     def __init__(self, config: Any):
         require_verl()
@@ -89,21 +91,6 @@ class PlannedTrainer(PPOTrainerSync):
         check_config(config, self.run.method)
         self.profile_infos: dict[str, list[Any]] | None = None
         super().__init__(config)
-
-    def _build_replay_buffer(self) -> Any:
-        """verl's replay buffer, which gives a training step the whole of its rounds."""
-        buffer = super()._build_replay_buffer()
-        if self.config.actor_rollout_ref.rollout.name == "hf":
-            buffer.poll_interval = 0.05  # seconds; verl's 2 would exceed a small step, but a poll lists every response
-        self.wait = buffer.sample  # until so many groups are there
-
-        def sample(global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
-            if partition_id == TRAIN:
-                return self._collect(), {}
-            return self.wait(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
-
-        buffer.sample = sample
-        return buffer
 
     def fit(self, agent_loop_manager: Any) -> None:
         rollout = self.config.actor_rollout_ref.rollout
@@ -194,24 +181,28 @@ class PlannedTrainer(PPOTrainerSync):
         return KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[self.tags[key] for key in keys])
 
     def _drawn(self, planned: list[PlannedGroup], rng: np.random.Generator) -> Scored:
-        """One round: verl generates and judges it as a batch, and continues without rollouts that failed."""
-        place = {uid: number for number, uid in enumerate(self._submit(planned))}
+        """One round: as many groups as are planned, generated and judged, without rollouts that failed. They are the
+        planned ones, unless others were submitted before."""
+        flying = self._submit(planned)
         batch, _ = self.wait(global_steps=self.global_steps, partition_id=TRAIN, batch_size=len(planned))
         self.tags |= dict(zip(batch.keys, batch.tags, strict=True))
+        came = set(batch.extra_info[UIDS])
+        taken = {uid: flying.pop(uid) for uid in list(flying) if uid in came}  # in the plan's order
+        place = {uid: number for number, uid in enumerate(taken)}
         keys, limit = in_plan_order(batch.keys, place), self.config.data.max_response_length
-        sizes_Q = np.bincount([place[key.split("_")[0]] for key in keys], minlength=len(planned)).tolist()
-        if lost := max(0, sum(group.size for group in planned) - len(keys)):
+        sizes_Q = np.bincount([place[key.split("_")[0]] for key in keys], minlength=len(taken)).tolist()
+        if lost := max(0, sum(group.size for group in taken.values()) - len(keys)):
             log.warning("step %d: %d rollouts failed, see above", self.global_steps, lost)
             self.failed += lost
-        groups = [replace(group, size=size) for group, size in zip(planned, sizes_Q, strict=True)]
+        groups = [replace(group, size=size) for group, size in zip(taken.values(), sizes_Q, strict=True)]
         fields = tq.kv_batch_get(keys=keys, partition_id=TRAIN, select_fields=list(SCORED))
         scored = Scored.read(groups, keys, fields, ends_of(self.tokenizer), limit)
         self.record.charge(scored)
         lengths, step = scored.lengths(limit), self.global_steps - 1
         return replace(scored, rewards_N=self.run.method.rewards(step, scored.verdicts_N, rng, lengths))
 
-    def _submit(self, planned: list[PlannedGroup]) -> list[str]:
-        """Have the groups generated; verl's name of each."""
+    def _submit(self, planned: list[PlannedGroup]) -> dict[str, PlannedGroup]:
+        """Have the groups generated; all that verl is generating now."""
         uids = [str(uuid.uuid4()) for _ in planned]
         rows = collate_fn([self.train_dataset[int(group.query)] for group in planned])
         sizes_Q = [int(group.size) for group in planned]
@@ -219,8 +210,5 @@ class PlannedTrainer(PPOTrainerSync):
         batch = tensordict_utils.get_tensordict(rows)
         tensordict_utils.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         self._submit_batch_to_rollout(batch)
-        return uids
-
-    def _get_required_batch_multiple(self, dp_size: int) -> int:
-        self.ranks = dp_size
-        return dp_size  # mini-batches are formed after the selection
+        self.arm.flying |= zip(uids, planned, strict=True)
+        return self.arm.flying

@@ -20,15 +20,16 @@ from typing import Any
 
 from repro.arms import build
 from repro.files import read_parquet
-from repro.methods.guard import name_of
+from repro.methods.guard import is_whole, name_of
 from repro.methods.method import Method
 from repro.protocol.profile import Profile
 from repro.settings import SCHEDULING, WORDS, Settings, SettingsError, load, stored
 from repro.verl.loss import actor_settings
-from repro.verl.version import NAME
+from repro.verl.version import AHEAD, NAME
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 PROFILE = "profile"  # name of the profile's files in its folder
+MODE, WEIGHTED = "trainer.v1.trainer_mode", "algorithm.rollout_correction.rollout_is"
 SETTINGS = "settings.json"  # in a run's folder: the settings it was started with
 
 
@@ -120,7 +121,6 @@ def finished(folder: Path, steps: int) -> bool:
 # Keys of verl's that have no effect here, or that end a run once its workers are up: the value that goes, and why.
 FIXED = {
     "trainer.use_v1": (True, "the trainer `repro` is one of verl's v1 trainers"),
-    "trainer.v1.trainer_mode": (NAME, "runs are synchronous here, by the trainer `repro`"),
     "trainer.v1.sampler.custom_sampler.path": (None, "steps follow the arm's plan"),
     "trainer.v1.sampler.sync_refill_failed_groups": (False, "a step goes on without rollouts that failed"),
     "trainer.critic_warmup": (0, "there is no critic"),
@@ -148,6 +148,7 @@ FIXED = {
     f"{ROLLOUT}.multi_turn.enable": (False, "a response is one turn"),
 }
 ONE_OF = {  # the same, where there is a choice
+    MODE: ((NAME, AHEAD), "the arm's choice needs one of our trainers"),
     f"{ACTOR}.strategy": (("fsdp", "fsdp2"), "workers are FSDP's"),
     f"{ROLLOUT}.name": (("vllm", "hf"), "GPUs sample with vLLM, a CPU with hf"),
 }
@@ -170,9 +171,27 @@ def check_config(config: Any, method: Method) -> None:
         if key != "clip_ratio_c":  # the dual clip, which the papers' runs had
             told[f"{ACTOR}.{key}"] = (value, "the arm's own objective and aggregation decide")
     only = {key: ((value,), why) for key, (value, why) in {**FIXED, **told}.items()}
-    for key, (values, why) in {**only, **ONE_OF}.items():
+    ahead = _ahead(config, method) if OmegaConf.select(config, MODE) == AHEAD else {}
+    for key, (values, why) in {**only, **ONE_OF, **ahead}.items():
         if (found := OmegaConf.select(config, key)) not in values:
             found, *goes = (json.dumps(value, default=str).strip('"') for value in (found, *values))
             raise SettingsError(f"{key}={found}: {why}; leave it out, or set it to {' or '.join(goes)}")
     if config.actor_rollout_ref.rollout.agent.default_agent_loop == "tool_agent":
         raise SettingsError(f"{ROLLOUT}.agent.default_agent_loop=tool_agent: a response is one turn; leave it out")
+
+
+def _ahead(config: Any, method: Method) -> dict[str, tuple[tuple[Any, ...], str]]:
+    """What groups that are sampled before their step ask for, as `ONE_OF`; SettingsError for an arm that cannot."""
+    plan, batches = name_of(method.plan), config.trainer.v1.colocate_async.num_warmup_batches
+    if plan != "uniform" or method.memory:
+        why = f"its plan is {plan}" if plan != "uniform" else method.adapts
+        raise SettingsError(
+            f"{MODE}={AHEAD}: a step takes the groups that are finished, alike in size and new, and of this arm {why}; "
+            f"leave it out, or take an arm with the plan uniform and without a memory"
+        )
+    if not is_whole(batches) or batches < 1:
+        raise SettingsError(f"trainer.v1.colocate_async.num_warmup_batches={batches}: set a whole number from 1 on")
+    return {
+        WEIGHTED: (("token", "sequence"), "importance ratios correct what older weights sampled"),
+        f"{ROLLOUT}.calculate_log_probs": ((True,), "importance ratios need the sampler's log-probabilities"),
+    }

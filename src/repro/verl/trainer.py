@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
@@ -24,17 +23,19 @@ from repro.errors import Refused
 from repro.evaluation.model import without_weights
 from repro.methods.choice import shares
 from repro.methods.rollouts import Rollouts
-from repro.policy.flops import FlopCounter
+from repro.policy.flops_lora import counter_of
 from repro.protocol.collect import join
 from repro.verl import best
 from repro.verl.batch import MiniBatch, loss_of, padded, rows_of, training_rows
 from repro.verl.best import STATE, mend_latest
 from repro.verl.choosing import ChoosingTrainer
 from repro.verl.data import PREDICTED, with_samples
+from repro.verl.host import Ahead, register_trainer
 from repro.verl.loss import own_loss
 from repro.verl.record import Record, describe
-from repro.verl.version import NAME
+from repro.verl.version import AHEAD, NAME
 
+UNFILTERED = ("reward", "accuracy", "groups_without_signal", "refill_rounds")  # verl's own are of what passed
 TORCH_WRITES = "inline_container"  # in what torch says when it cannot write a file, without the system's reason
 
 
@@ -50,7 +51,8 @@ class ArmTrainer(ChoosingTrainer):
         super().__init__(config)
         self.diverged = False
         self.samples_of = dict(config.repro.get("validation_samples") or {})
-        flops = FlopCounter.of(without_weights(config.actor_rollout_ref.model.path))
+        model = config.actor_rollout_ref.model
+        flops = counter_of(without_weights(model.path), lora=model.lora_rank > 0)
         every = max(1, config.trainer.test_freq)
         kept, budget = self.run.settings.engine.kept_rollouts, self.run.settings.evaluation.budget_gflops
         self.record = Record(self.run.seed, every, kept, flops, budget)
@@ -76,8 +78,8 @@ class ArmTrainer(ChoosingTrainer):
         return batch  # all of it: verl measures it, then clears exactly its keys
 
     def _measured(self, of_step: Mapping[str, float]) -> dict[str, float]:
-        """For verl's loggers: what the arm made of this batch, and the cost so far."""
-        named = {name: of_step[name] for name in ("groups_without_signal", "refill_rounds")}
+        """For verl's loggers: what was generated, what the arm made of it, and the cost so far."""
+        named = {name: of_step[name] for name in UNFILTERED}
         choice = shares(self.selected, len(self.rollouts or [0]))
         return {f"arm/{name}": value for name, value in {**named, **choice, **self.record.ledger.row()}.items()}
 
@@ -257,6 +259,27 @@ class ArmTrainer(ChoosingTrainer):
             due = self._last or self.global_steps % self.record.every == 0
             with open_dict(self.config):
                 trainer.val_before_train &= due and not self.record.evaluated(self.global_steps)
+
+
+@register_trainer(AHEAD)
+class AheadTrainer(Ahead, ArmTrainer):
+    """A step waits for as many groups as its plan has, whichever of those in flight are finished first, so no response
+    is waited for alone. The arm chooses among them, and verl's importance ratios correct what older weights sampled."""
+
+    def on_train_begin(self) -> None:
+        """Submit the batches that are in flight between steps, or those that were at the checkpoint."""
+        waiting, self.arm.flying = list(self.arm.flying.values()), {}
+        if self.global_steps <= self.total_training_steps:
+            batches = range(self.config.trainer.v1.colocate_async.num_warmup_batches)
+            filled = [self.arm.plan.fill_step(self.run.rollouts_per_step) for _ in ([] if waiting else batches)]
+            self._submit(waiting or [group for step in filled for group in step])
+
+    def _measured(self, of_step: Mapping[str, float]) -> dict[str, float]:
+        """Also the staleness of what was drawn: the updates since a rollout's first token, over draws."""
+        drawn = [] if self.selected is None else self.scored.keys_N[self.selected.row_N]
+        age_M = [self.global_steps - 1 - self.tags[key]["min_global_steps"] for key in drawn]
+        stale = {"arm/staleness": float(np.mean(age_M)), "arm/staleness_max": float(max(age_M))} if age_M else {}
+        return super()._measured(of_step) | stale
 
 
 def offloaded(fsdp: Any) -> dict[str, bool]:

@@ -6,6 +6,7 @@ from repro.errors import Refused
 
 SUPPORTED = "0.9.1"
 NAME = "repro"  # of our entry point in the group verl.plugins, our trainer and our policy loss
+AHEAD = "repro_colocate_async"  # of our trainer that has groups sampled before their step, as verl's colocate_async
 
 
 class UnsupportedVerl(Refused, RuntimeError):
