@@ -1,6 +1,7 @@
 """What is extended of verl's trainer has the names and arguments that we rely on."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +31,8 @@ def arguments(function) -> list[str]:
 
 
 def test_every_phase_that_we_extend_is_verls_with_its_arguments():
-    from repro.verl.host import PPOTrainer
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
     from repro.verl.trainer import AheadTrainer
 
     ours = {
@@ -46,6 +48,40 @@ def test_every_phase_that_we_extend_is_verls_with_its_arguments():
         assert given == known[: len(given)] and (given == known or name == "_val_metrics_update"), name
     for name, known in CALLED.items():
         assert arguments(getattr(PPOTrainer, name)) == known, name
+
+
+def test_a_wait_gives_the_groups_that_are_finished_the_oldest_first(monkeypatch):
+    """verl's own buffer on a queue in memory: `a` is slow, `b` was submitted before `c` and `d`."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1 import replay_buffer
+
+    from repro.verl.host import UIDS, HostTrainer
+
+    steps, status = {"d": 2, "c": 2, "b": 1, "a": 1}, dict.fromkeys("bcd", "finished") | {"a": "running"}
+
+    class Queue:
+        def kv_list(self):
+            tags = {uid: {"is_prompt": True, "status": status[uid], "global_steps": steps[uid]} for uid in steps}
+            return {"train": tags | {f"{uid}_{i}_0": {"min_global_steps": 0} for uid in steps for i in range(2)}}
+
+        def kv_clear(self, partition_id, keys):
+            for uid in keys:
+                del steps[uid]
+
+    monkeypatch.setattr(replay_buffer, "tq", Queue())
+    sampler = {"max_off_policy_threshold": 8, "max_off_policy_strategy": "drop", "sampler_kwargs": {}}
+    made = HostTrainer.__new__(HostTrainer)
+    sizes = {"train_batch_size": 2, "gen_batch_size": 1}
+    rest = {"actor_rollout_ref": {"rollout": {"name": "hf"}}, "algorithm": {}, "data": sizes}
+    made.config = OmegaConf.create({"trainer": {"v1": {"sampler": sampler, "sync": {}}}, **rest})
+    buffer = made._build_replay_buffer()
+    made._collect = lambda: SimpleNamespace(of="the step")
+    assert buffer.sample(2, "train", 4)[0].of == "the step"
+    batch, _ = made.wait(global_steps=2, partition_id="train", batch_size=1)
+    assert (batch.extra_info[UIDS], sorted(batch.keys)) == (["b"], ["b_0_0", "b_1_0"])
+    status["a"] = "finished"
+    batch, _ = made.wait(global_steps=2, partition_id="train", batch_size=2)
+    assert batch.extra_info[UIDS][0] == "a" and len(batch.keys) == 4 and len(steps) == 1
 
 
 def test_the_replay_buffers_hooks_are_verls():

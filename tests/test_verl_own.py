@@ -361,6 +361,7 @@ def test_groups_ahead_of_their_step_are_corrected_and_their_arm_allows_them(tmp_
     for arm, override, why in (
         ("zvf", f"{weighted}=null", rf"^{re.escape(weighted)}=null: .*set it to token or sequence"),
         ("zvf", "actor_rollout_ref.rollout.calculate_log_probs=false", "set it to true"),
+        ("zvf", "trainer.v1.sampler.max_off_policy_threshold=2", "no group is dropped for its age"),
         ("zvf", "trainer.v1.colocate_async.num_warmup_batches=0.5", "set a whole number from 1 on"),
         ("speed-rl", "data.shuffle=false", r"of this arm its plan is speed_rl; leave it out"),
         ("replay", "data.shuffle=false", r"of this arm it trains on rollouts of earlier steps again; leave it out"),

@@ -7,11 +7,9 @@ trainer), so that a next version of verl shows in one file and one test, tests/t
 from typing import Any
 
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_base import register_trainer as register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-__all__ = ["TRAIN", "UIDS", "Ahead", "HostTrainer", "PPOTrainer", "register_trainer"]
 
 TRAIN = "train"  # the queue's partition
 UIDS = "uids"  # in what `wait` gives: the groups, by the names they were submitted with

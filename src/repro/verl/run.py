@@ -191,7 +191,10 @@ def _ahead(config: Any, method: Method) -> dict[str, tuple[tuple[Any, ...], str]
         )
     if not is_whole(batches) or batches < 1:
         raise SettingsError(f"trainer.v1.colocate_async.num_warmup_batches={batches}: set a whole number from 1 on")
+    kept = "no group is dropped for its age, which is logged and corrected"
     return {
+        "trainer.v1.sampler.max_off_policy_threshold": ((8,), kept),
+        "trainer.v1.sampler.max_off_policy_strategy": (("drop",), kept),
         WEIGHTED: (("token", "sequence"), "importance ratios correct what older weights sampled"),
         f"{ROLLOUT}.calculate_log_probs": ((True,), "importance ratios need the sampler's log-probabilities"),
     }
