@@ -8,7 +8,7 @@ import pytest
 from repro.files import write_parquet
 from repro.settings import SettingsError
 from repro.verl.__main__ import main
-from repro.verl.best import keep_if_best, known
+from repro.verl.best import LAST, LATEST, keep_if_best, known, mend_latest
 
 
 def checkpoint(folder: Path, step: int) -> Path:
@@ -29,6 +29,16 @@ def test_the_best_checkpoint_outlives_the_last_ones(tmp_path):
     assert [path.name for path in (run / "best").glob("global_*")] == ["global_step_20"]
     assert (run / "best/global_step_20/actor/weights.pt").read_text() == "20"
     assert not keep_if_best(run / "checkpoints/global_step_50", run, "aime24", 0.9, 50)  # nothing was saved there
+
+
+def test_a_name_that_was_cut_off_is_that_of_the_last_whole_checkpoint(tmp_path):
+    for step in (9, 10):
+        (checkpoint(tmp_path, step) / LAST).touch()
+    checkpoint(tmp_path, 20)
+    for before, after in (("9", "9"), ("", "10")):
+        (tmp_path / LATEST).write_text(before)
+        mend_latest(tmp_path)
+        assert (tmp_path / LATEST).read_text() == after
 
 
 def test_peaks_of_every_seed_and_the_tokens_until_then(tmp_path, capsys):
