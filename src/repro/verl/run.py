@@ -184,7 +184,7 @@ def _ahead(config: Any, method: Method) -> dict[str, tuple[tuple[Any, ...], str]
     """What groups that are sampled before their step ask for, as `ONE_OF`; SettingsError for an arm that cannot."""
     plan, batches = name_of(method.plan), config.trainer.v1.colocate_async.num_warmup_batches
     if plan != "uniform" or method.memory:
-        why = f"its plan is {plan}" if plan != "uniform" else method.adapts
+        why = f"its plan is {plan}" if plan != "uniform" else "it trains on rollouts of earlier steps again"
         raise SettingsError(
             f"{MODE}={AHEAD}: a step takes the groups that are finished, alike in size and new, and of this arm {why}; "
             f"leave it out, or take an arm with the plan uniform and without a memory"
