@@ -66,7 +66,7 @@ def test_verls_buffer_asks_for_the_steps_rounds_and_polls_seldom(modules, monkey
         return partition_id, batch_size
 
     for rollout, seconds in (("vllm", 2.0), ("hf", 0.05)):
-        buffer = SimpleNamespace(poll_interval=2.0, sample=waited)
+        buffer = SimpleNamespace(poll_interval=2.0, sample=waited, _materialize_batch=None)
         monkeypatch.setattr(modules.base, "_build_replay_buffer", lambda self, built=buffer: built)
         trainer = new_trainer(modules, Path(), 1)
         trainer.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"name": rollout}}})
@@ -258,9 +258,10 @@ def test_the_loggers_see_what_was_kept_and_what_it_cost(modules):
     trainer.rollouts = Rollouts.from_batch(**whole, prompt_tokens_N=[8] * 4, response_tokens_N=[9] * 4)
     trainer.record.ledger.trained_tokens = 51
     trainer.selected = trainer.rollouts.take(np.array([0, 0, 2]), np.array([1.0, 1.0, 2.0]))
-    of_step = {"reward": 0.25, "groups_without_signal": 0.0, "refill_rounds": 2}
+    of_step = {"reward": 0.25, "accuracy": 0.25, "groups_without_signal": 0.0, "refill_rounds": 2}
     told = trainer._measured(of_step)
     expected = {"arm/drawn": 0.75, "arm/distinct": 0.5, "arm/per_distinct": 1.0, "arm/refill_rounds": 2}
+    expected["arm/reward"] = 0.25
     assert expected.items() <= told.items() and told["arm/trained_tokens"] == 51 and told["arm/flops"] == 0
     trainer.selected, trainer.rollouts = None, None
     assert trainer._measured(of_step)["arm/drawn"] == 0.0
