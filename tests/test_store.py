@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
 import numpy as np
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+from benchmarks.copies import copy_project
 from repro import paths, training
 from repro import settings as settings_module
 from repro.engine.run import train_one
@@ -128,7 +128,7 @@ def test_seed_queries_and_policy_are_part_of_a_key_and_equal_arms_share_one(tmp_
     assert asks(own, "grpo") == asks(changed(CPU, engine={"steps": 30}), "grpo")
 
 
-EDITS = {  # which of ARMS they change in their numbers
+EDITS = {  # which of three arms they change in their numbers
     "a variable has another name": ("methods/objectives/grpo.py", "free", "unclipped", ()),
     "the draw": ("methods/samplers/cost_aware.py", "(rollouts, beta)", "(rollouts, beta + 0.01)", ("cost-aware",)),
     "late in a schedule only": (
@@ -139,48 +139,41 @@ EDITS = {  # which of ARMS they change in their numbers
     ),
     "the stream of evaluations": ("protocol/streams.py", '"evaluate", "probe"', '"probe", "evaluate"', ("all",)),
 }
-ARMS = ("grpo", "d3s", "cost-aware")
 STEPS = """
-import cloudpickle, json, sys
-from repro import settings
-from repro.policy.model import SHIPPED
-from repro.runs import golden
-from repro.runs.key import Asked
-loaded = settings.load(scale="cpu")
-print(json.dumps({arm: golden.golden_steps(cloudpickle.dumps(Asked(loaded, arm, 0, SHIPPED))) for arm in sys.argv[1:]}))
+import cloudpickle, json, os, sys
+found = {}
+for root in sys.argv[1:]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "repro"]:
+        del sys.modules[name]
+    os.environ["REPRO_ROOT"] = root
+    sys.path.insert(0, f"{root}/src")
+    from repro import settings
+    from repro.policy.model import SHIPPED
+    from repro.runs import golden
+    from repro.runs.key import Asked
+    loaded = settings.load(scale="cpu")
+    asked = {arm: cloudpickle.dumps(Asked(loaded, arm, 0, SHIPPED)) for arm in ("grpo", "d3s", "cost-aware")}
+    found[root] = {arm: golden.golden_steps(one) for arm, one in asked.items()}
+print(json.dumps(found))
 """
 
 
 @pytest.mark.slow
 def test_golden_steps_tell_edits_that_change_numbers_from_those_that_do_not(tmp_path):
-    """Three of four edits change numbers, one of them late in a schedule only."""
-
-    def digests(root) -> dict:
-        environment = {**os.environ, "PYTHONPATH": str(root / "src"), "REPRO_ROOT": str(root)}
-        command = [sys.executable, "-c", STEPS, *ARMS]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return json.loads(done.stdout.splitlines()[-1])
-
-    def edited(item) -> dict:
-        name, (file, old, new, _) = item
-        root = tmp_path / name.replace(" ", "-")
-        for part in ("src", "configs", "params.yaml", "dvc.yaml"):
-            target = root / part
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-            copy(ROOT / part, target)
-        path = root / "src" / "repro" / file
+    """Three of four edits change numbers, one of them late in a schedule only. One process has each code in turn."""
+    roots = {name: copy_project(tmp_path / name, ("src", "configs", "params.yaml", "dvc.yaml")) for name in EDITS}
+    for name, (file, old, new, _) in EDITS.items():
+        path = roots[name] / "src/repro" / file
         assert old in path.read_text(), f"{name}: {file} does not hold {old!r}"
         path.write_text(path.read_text().replace(old, new))
-        return digests(root)
-
-    with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(EDITS, pool.map(edited, EDITS.items()), strict=True))
-    before = digests(ROOT)
+    command = [sys.executable, "-c", STEPS, str(ROOT), *map(str, roots.values())]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    before = found[str(ROOT)]
     for name, (*_, arms) in EDITS.items():
-        now = {arm for arm in ARMS if found[name][arm] != before[arm]}
-        assert now == set(ARMS if arms == ("all",) else arms), name
+        now = {arm for arm in before if found[str(roots[name])][arm] != before[arm]}
+        assert now == set(before if arms == ("all",) else arms), name
 
 
 UNDECLARED = (  # arms of no panel yet
