@@ -229,13 +229,6 @@ def test_whatever_verl_runs_of_ours_is_a_reason_to_compare_the_engines_again():
         assert run <= set(manifest(stage(kind, SETTINGS), SETTINGS)["modules"])
 
 
-def test_a_title_is_no_reason_to_train():
-    arm = SETTINGS.arms["grpo"].model_copy(update={"title": "Another name"})
-    renamed = SETTINGS.model_copy(update={"arms": {**SETTINGS.arms, "grpo": arm}})
-    entry = stage("train", SETTINGS)
-    assert manifest(entry, SETTINGS) == manifest(entry, renamed)
-
-
 def test_no_name_of_params_yaml_is_in_a_shells_command():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
     commands = [stage.get("do", stage)["cmd"] for stage in stages]

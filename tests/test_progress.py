@@ -1,7 +1,5 @@
 """What is told while things run: events of training, metrics by verl's names, what will run, the code."""
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -124,18 +122,3 @@ def test_a_stage_refuses_to_run_other_code_than_it_hashes(tmp_path, monkeypatch)
     monkeypatch.setattr(paths, "SOURCE", tmp_path / "src" / "repro")
     with pytest.raises(run.OtherCode, match=r"PYTHONPATH=\S*/src dvc repro"):
         run.run_stage(all_stages(SMOKE)[0], SMOKE)
-
-
-def test_a_command_in_another_copy_runs_the_code_of_that_copy(tmp_path):
-    """As in a worktree, or in the folder of `dvc exp run --temp`: this checkout is the one installed."""
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "runs" / "panels" / "steps", tmp_path / "runs" / "panels" / "steps")
-    entry = tmp_path / "src/repro/pipeline/__main__.py"
-    entry.write_text(entry.read_text().replace("MARK = ", "print(__file__)\nMARK = "))
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("REPRO_")}
-    command = [sys.executable, "-m", "repro.pipeline", "check"]
-    environment["PYTHONPATH"] = str(ROOT / "src")
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == str(entry), done.stderr

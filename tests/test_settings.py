@@ -135,21 +135,6 @@ def test_an_arm_asked_for_by_a_wrong_name():
     assert settings.arm("cost-aware").samplers == [("cost_aware", {})]
 
 
-def test_a_key_written_twice_is_refused_and_not_the_last_one_taken(tmp_path):
-    path = tmp_path / "params.yaml"
-    first = "\n  grpo:\n"
-    text = PARAMS.read_text()
-    assert text.count(first) == 1
-    path.write_text(text.replace(first, first + "    {group: x, title: Another, about: copied}" + first))
-    with pytest.raises(SettingsError, match="grpo"):
-        load(path)
-
-
-def test_settings_cannot_be_changed_after_they_were_checked():
-    with pytest.raises(ValueError, match="frozen"):
-        load().engine.steps = 3
-
-
 def test_the_parameters_of_an_arm_are_bound_to_its_functions():
     arm = parse(raw({COST_AWARE: [{"cost_aware": {"beta": 0.25}}]})).arm("cost-aware")
     method = arms.build("cost-aware", arm)

@@ -55,12 +55,6 @@ def test_a_resumed_run_redoes_at_most_one_checkpoint_interval(tmp_path):
     assert checkpoints.restore(new_trainer()) == 2
 
 
-def test_another_experiments_checkpoint_changes_nothing(tmp_path, whole):
-    with pytest.raises(KeyboardInterrupt):
-        run(new_trainer("random-subset"), Checkpoints(tmp_path, "other"), stop_at=3)
-    assert run(new_trainer(), Checkpoints(tmp_path, "a")) == whole["grpo"][1]
-
-
 def test_the_same_seed_twice_gives_the_same_log_and_another_does_not(tmp_path, whole):
     torch.manual_seed(99)  # the run's streams are its own
     assert run(new_trainer("cost-aware"), Checkpoints(tmp_path / "0", "a")) == whole["cost-aware"][1]
