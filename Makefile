@@ -47,7 +47,7 @@ fuzz: setup ## thousands of broken params.yaml: each is refused in one sentence,
 test-verl: extra-verl extra-trl ## verl and TRL on a CPU: add them to .venv, then the tests that need them, verl's training loop among them; REPRO_LONG=1: four more runs on Ray
 	@exec $(PYTEST) -m 'verl or trl'
 
-test-edits: setup ## fourteen edits of params.yaml through dvc repro, of which `make test` makes one; an hour
+test-edits: setup ## ten edits of params.yaml through dvc repro, of which `make test` makes one; most of an hour
 	@exec env REPRO_EDITS=all pytest tests/test_edits.py
 
 test-vllm: extra-vllm ## vLLM on a CPU: add it to .venv, then the tests that need it

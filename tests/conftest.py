@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -17,6 +18,7 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")
 
 import pytest  # noqa: E402
 import yaml  # noqa: E402
+from warm import programs  # noqa: E402
 
 from benchmarks.copies import ROOT, copy_project  # noqa: E402
 
@@ -80,10 +82,13 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
 
 
 class Project:
-    """A copy of this project in a folder of its own, with git and DVC, its settings `trimmed`, some stages left out."""
+    """A copy of this project in a folder of its own, with git and DVC, its settings `trimmed`, some stages left out.
+    `tools`: the folder of a warm `python` and `dvc`; without, both start as anywhere."""
 
-    def __init__(self, folder: Path, without: Iterable[str] = (), arms: Iterable[str] = ARMS):
-        self.folder = folder
+    def __init__(
+        self, folder: Path, without: Iterable[str] = (), arms: Iterable[str] = ARMS, tools: Path | None = None
+    ):
+        self.folder, self.tools = folder, tools
         copy_project(folder, COPIED)
         (folder / "params.yaml").write_text(trimmed((ROOT / "params.yaml").read_text(), arms))
         pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -99,10 +104,17 @@ class Project:
         other.folder = shutil.copytree(self.folder, folder, symlinks=True)
         return other
 
+    def cold(self) -> "Project":
+        """The same one, whose commands start as anywhere."""
+        other = copy(self)
+        other.tools = None
+        return other
+
     @property
     def environment(self) -> dict[str, str]:
         """Commands find this folder's code and the running interpreter's tools."""
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        folders = [self.tools, Path(sys.executable).parent, os.environ["PATH"]]
+        path = os.pathsep.join(str(folder) for folder in folders if folder)
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("REPRO_", "JPY_", "GIT_"))}
         return {**clean, "PATH": path, "PYTHONPATH": str(self.folder / "src")}
 
@@ -146,9 +158,16 @@ def own_environment():
 
 
 @pytest.fixture(scope="session")
-def smoke(tmp_path_factory) -> Project:
+def tools():
+    """The folder of a warm `python` and `dvc`; its name is short, since that of a socket must be."""
+    with TemporaryDirectory() as folder, programs(Path(folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory, tools) -> Project:
     """The project after `dvc repro` at scale `smoke`, all but the stages on verl. Tests leave it up to date."""
-    project = Project(tmp_path_factory.mktemp("smoke"), without=ON_VERL)
+    project = Project(tmp_path_factory.mktemp("smoke"), without=ON_VERL, tools=tools)
     project.run("dvc", "repro", "manifest")
     repro = ("dvc", "--wait-for-lock", "repro", "--single-item")
     pipeline = yaml.safe_load((project.folder / "dvc.yaml").read_text())

@@ -21,9 +21,9 @@ IN_GIT = ("metrics.json", "tables", "figures")
 
 
 @pytest.fixture(scope="module")
-def origin(tmp_path_factory) -> Project:
+def origin(tmp_path_factory, tools) -> Project:
     """A project in which one stage has run, its data and report pushed to a folder."""
-    project = Project(tmp_path_factory.mktemp("origin"))
+    project = Project(tmp_path_factory.mktemp("origin"), tools=tools)
     for name in IN_GIT:
         source, target = ROOT / name, project.folder / name
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
@@ -38,7 +38,7 @@ class Clone(Project):
     """A clone whose commands find the code of the original first, as where that one is installed."""
 
     def __init__(self, origin: Project, folder: Path):
-        self.folder, self.origin = folder, origin
+        self.folder, self.tools, self.origin = folder, origin.tools, origin
         origin.git("clone", "-q", str(origin.folder), str(folder))
 
     @property
