@@ -102,6 +102,10 @@ def test_generation_by_hand():
     positions = (1 + 2 + 3) + (1 + 2) + 0 + (4 + 5 + 6) + 3
     assert ledger.flops_generate == 200 * (5 + 4) + 64 * positions
     assert ledger.flops == ledger.flops_generate and ledger.updates == 0 and ledger.trained_tokens == 0
+    before = ledger.flops_generate
+    ledger.charge_profile(TINY, np.array([3]), np.array([[1, 4]]))  # a second profile, in the middle of training
+    assert ledger.flops_profile == ledger.flops_generate - before == 200 * 6 + 64 * (1 + 2 + 3 + 4 + 5 + 6)
+    assert ledger.profile_tokens == 5 and ledger.generated_tokens == 12
 
 
 @given(st.integers(1, 30), st.integers(1, 30))

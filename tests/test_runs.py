@@ -71,7 +71,7 @@ def test_runs_in_workers_have_the_bits_of_one_process_and_are_not_trained_twice(
     assert [event.evaluated["accuracy"] for event in steps if event.accuracy is not None] == [
         row["accuracy"] for row in logs["cost-aware", 0].evaluations
     ]
-    assert any(line.startswith("grpo  seed 0  step 30/30  accuracy ") for line in lines)
+    assert any(line.startswith("grpo  seed 0  step  30/30  accuracy ") for line in lines)
     for run in wanted:
         assert comparable(logs[run.arm, 0]) == alone(run, tmp_path)
     before = time.monotonic()

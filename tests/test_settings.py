@@ -175,10 +175,6 @@ def test_settings_survive_the_round_trip_of_a_notebook_parameter():
     assert again == settings
 
 
-def test_an_arm_that_is_no_longer_there_goes_by_its_name():
-    assert load().titles_of(["sgpo", "gone"]) == {"sgpo": "sGPO", "gone": "gone"}
-
-
 def test_settings_are_shown_by_what_differs_from_the_defaults():
     """The whole has 57,000 characters, most of them of arms."""
     small = load(scale="smoke", seeds=[7]).with_arms({"grpo": "grpo", "mine": {"samplers": ["d3s"]}})
