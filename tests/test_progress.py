@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import ROOT
 
 from repro import paths
 from repro import settings as settings_module
