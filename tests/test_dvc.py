@@ -71,7 +71,7 @@ def test_every_command_that_is_documented_is_tried():
     sources = "".join((ROOT / "tests" / name).read_text() for name in ("test_dvc.py", "test_pipeline.py"))
     calls = [re.findall(r'"([^"]+)"', call) for call in re.findall(r'\.run\("dvc", ([^)]*)\)', sources)]
     tried = [parts(call) for call in calls]
-    assert len(documented()) >= 12
+    assert len(documented()) >= 11
     for words in documented():
         name, options = parts(words)
         assert any(name == called and options <= given for called, given in tried), f"dvc {' '.join(words)}"
