@@ -99,7 +99,8 @@ def test_the_headlines_are_few_and_those_of_the_runs_in_git():
     summary = summarise(evaluations, None, settings, family).set_index("arm", drop=False)
     made = headlines(summary.reset_index(drop=True), evaluations, settings)
     [expected], [stored] = (pd.json_normalize(figures).to_dict("records") for figures in (made, metrics))
-    assert stored == pytest.approx(expected, abs=1e-5) and 8 <= len(stored) <= 14
+    assert stored == pytest.approx(expected, abs=1e-5) and 12 <= len(stored) <= 18
+    assert stored["study.budget"] == "64 steps" and stored["study.learning_rate"] == settings.engine.learning_rate
     curves = pd.read_csv(ROOT / "tables/curves.csv")
     assert curves.groupby("arm")["share"].nunique().nunique() == 1
     last = curves.groupby("arm")["accuracy"].last()

@@ -72,9 +72,9 @@ def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:
 
 
 def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> dict[str, Any]:
-    """What DVC shows and compares between commits: {"baseline": how it ends, "difference": {arm: …} of the primaries,
-    "arms": {outcome: how many, significantly}, "resolvable_difference": the least that these seeds can tell}; null
-    where a figure is not known. See `summarise` for what each one is."""
+    """What DVC shows and compares between commits: {"study": what all figures are of, "baseline": how it ends,
+    "difference": {arm: …} of the primaries, "arms": {outcome: how many, significantly}, "resolvable_difference": the
+    least that these seeds can tell}; null where a figure is not known. See `summarise` for what each one is."""
     arms = summary.set_index("arm")
     base, others = arms.loc[settings.baseline], arms.drop(index=settings.baseline)
     shown = [arm for arm in settings.primaries if arm in others.index]
@@ -82,7 +82,14 @@ def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settin
     below = {axis: _clearly_below(others, f"{axis}_ratio_{level}") for axis in ("trained_tokens", "flops")}
     repeated = f"{settings.baseline}-again" in set(evaluations["arm"])
     noise = noise_floor(evaluations, settings).iloc[0]["resolvable_holm"] if repeated else None
+    price = settings.evaluation.price
     return {
+        "study": {
+            "budget": f"{settings.engine.steps} steps",
+            "learning_rate": settings.engine.learning_rate,
+            "measure": "held-out accuracy at temperature 1",
+            "price": f"generation {price:.0%} of the bill" if price else "a FLOP is a FLOP",
+        },
         "baseline": {
             "final_accuracy": _rounded(base["accuracy"]),
             "gain": _rounded(base["gain"]),
