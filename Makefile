@@ -42,8 +42,8 @@ test-core: setup ## the tests that need neither the pipeline nor an extra, in a 
 fuzz: setup ## thousands of broken params.yaml: each is refused in one sentence, or trains; takes minutes
 	@exec env REPRO_FUZZ=5000 pytest tests/test_fuzz_settings.py
 
-# The stage that compares verl with the embedded engine compares TRL too. Of the two files that start Ray one comes first
-# and one last, since two trainings on verl side by side fill two cores and the memory.
+# Of the two files that start Ray one comes first and one last, since two trainings on verl side by side fill two cores
+# and the memory.
 test-verl: extra-verl extra-trl ## verl and TRL on a CPU: add them to .venv, then the tests that need them, verl's training loop among them; REPRO_LONG=1: four more runs on Ray
 	@exec $(PYTEST) -m 'verl or trl'
 
