@@ -53,6 +53,8 @@ def venv(tmp_path_factory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "params.yaml"):
         shutil.copy(ROOT / name, source)
+    (source / "runs").mkdir()
+    shutil.copy(ROOT / "runs/every_price.md", source / "runs")
     for name in ("src", "configs", "notebooks/tutorials"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     pip = [sys.executable, "-m", "pip"]

@@ -42,6 +42,8 @@ def study(*arms, seeds=(0, 1), statistics=STATISTICS, groups=None):
         statistics=statistics,
         primaries=[arms[0]],
         fidelity=SimpleNamespace(arms=[arms[0]]),
+        engine=SimpleNamespace(steps=64, learning_rate=1e-4),
+        evaluation=SimpleNamespace(price=0.27),
     )
 
 

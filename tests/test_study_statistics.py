@@ -268,6 +268,8 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
     saving.save(tmp_path / "data", untimed, evaluations, settings, {}, {"noise": "x"})
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     base = summary.set_index("arm").loc["base"]
+    price = "generation 27% of the bill"
+    assert metrics["of"] == {"budget": "64 steps", "rate": 1e-4, "measure": "temperature 1", "price": price}
     assert metrics["baseline"] == {
         name: round(base[of], 6)
         for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"), ("greedy", "greedy"))

@@ -107,7 +107,7 @@ class _Reader:
                 yield _typed(part)
 
     def _of_block(self, block: Block) -> pd.DataFrame:
-        """Its rows, at once where none lacks anything, else one by one."""
+        """Its rows: those that lack nothing at once, the others one by one."""
         frame = block.frame.rename(columns=self.renamed).reset_index(drop=True)
         numbers = frame.filter(["step", "seconds", *TOLD]).apply(pd.to_numeric, errors="coerce").astype(float)
         weight = self.weights.get("reward", np.nan) if self.weights else 1.0
@@ -118,14 +118,19 @@ class _Reader:
         plain = np.isfinite(rows["reward"]) & (whole.abs() < WIDE).all(axis=1) & frame["group"].notna()
         plain &= (numbers[[*TOLD[1:]]] >= 1).all(axis=1)
         plain &= rows["truncated"].notna() | frame.get("truncated", rows["truncated"]).isna()
-        if not plain.all() or any(self.count <= row < self.count + len(frame) for row in self.wanted):
-            return _typed([row for placed in block.placed(range(len(frame))) for row in self._rows(*placed)])
+        if any(self.count <= row < self.count + len(frame) for row in self.wanted):
+            plain[:] = False
+        rows, kept = rows[plain], frame[plain]
         rows = rows.assign(**{name: rows.get(name, absent) for name, absent in ABSENT.items()})
         for name, step_N in (("group", rows["step"].to_numpy(int)), ("query", None)):
-            rows[name] = self._numbered(step_N, frame.get(name, frame["group"]))
+            rows[name] = self._numbered(step_N, kept.get(name, kept["group"]))
         if len(rows):
             self.count, self.formats["table"], self.rewards["reward"] = self.count + len(rows), None, None
-        return rows.astype(TYPES)[[*TYPES]]
+        rest = np.flatnonzero(~plain).tolist()
+        placed = zip(rest, block.placed(rest), strict=True)
+        found = {row: own for row, (place, record) in placed for own in self._rows(place, record)}  # one a record
+        rows = rows.astype(TYPES)[[*TYPES]]
+        return pd.concat([rows, _typed([*found.values()], [*found])]).sort_index() if found else rows
 
     def _rows(self, place: str, record: Any) -> list[dict[str, Any]]:
         """The rollouts of a record; none, and a reason counted, where it cannot be used."""
@@ -196,8 +201,8 @@ class _Reader:
         return sum(terms)
 
 
-def _typed(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=[*TYPES]).astype(TYPES)
+def _typed(rows: list[dict[str, Any]], index: list[int] | None = None) -> pd.DataFrame:
+    return pd.DataFrame(rows, index, [*TYPES]).astype(TYPES)
 
 
 def _of_groups(rows: pd.DataFrame) -> Iterator[str]:

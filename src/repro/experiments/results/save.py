@@ -72,7 +72,7 @@ def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:
 
 
 def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settings) -> dict[str, Any]:
-    """What DVC shows and compares between commits: {"study": what all figures are of, "baseline": how it ends,
+    """What DVC shows and compares between commits: {"of": what all figures are of, "baseline": how it ends,
     "difference": {arm: …} of the primaries, "arms": {outcome: how many, significantly}, "resolvable_difference": the
     least that these seeds can tell}; null where a figure is not known. See `summarise` for what each one is."""
     arms = summary.set_index("arm")
@@ -84,10 +84,10 @@ def headlines(summary: pd.DataFrame, evaluations: pd.DataFrame, settings: Settin
     noise = noise_floor(evaluations, settings).iloc[0]["resolvable_holm"] if repeated else None
     price = settings.evaluation.price
     return {
-        "study": {
+        "of": {
             "budget": f"{settings.engine.steps} steps",
-            "learning_rate": settings.engine.learning_rate,
-            "measure": "held-out accuracy at temperature 1",
+            "rate": settings.engine.learning_rate,
+            "measure": "temperature 1",
             "price": f"generation {price:.0%} of the bill" if price else "a FLOP is a FLOP",
         },
         "baseline": {
