@@ -223,9 +223,10 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
 
 
 @pytest.fixture(scope="module")
-def on_verl(tmp_path_factory, tools) -> Project:
-    """A project after stage `parity`: one step of every arm, and one arm trained here and by verl's own loop."""
-    project = Project(tmp_path_factory.mktemp("on_verl"), arms=ON_VERL_TOO, tools=tools)
+def on_verl(tmp_path_factory) -> Project:
+    """A project after stage `parity`: one step of every arm, and one arm trained here and by verl's own loop. Its
+    commands start as anywhere, since Ray starts its agents with the interpreter that runs it."""
+    project = Project(tmp_path_factory.mktemp("on_verl"), arms=ON_VERL_TOO)
     first = ("manifest", "policy", "profile")
     project.run("dvc", "repro", "--single-item", *first, *ON_VERL)
     return project
