@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from repro.paths import EVERY_PRICE
+from repro.report.front_page import rows_of
 
 SENTENCES = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
 
@@ -17,8 +18,7 @@ def say(id: str, **values: Any) -> str:
 
 def on_record(title: str) -> dict[str, str]:
     """{measure and price: difference from GRPO's for the same bill} of an arm in the study's runs; {} without them."""
-    lines = EVERY_PRICE.read_text(encoding="utf-8").splitlines() if EVERY_PRICE.exists() else []
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    rows = rows_of(EVERY_PRICE) if EVERY_PRICE.exists() else []
     return next((dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:] if row[0] == title), {})
 
 

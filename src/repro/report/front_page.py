@@ -34,10 +34,13 @@ def filled(page: str, root: Path = ROOT) -> str:
 
 def last_cell(file: Path, row: str) -> str:
     """Of the table in `file`, in the row whose first cell is `row` or a link with these words. KeyError without one."""
-    rows = [
-        re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in file.read_text().splitlines() if line.startswith("|")
-    ]
-    return {re.sub(r"^\[(.*)\]\(.*\)$", r"\1", cells[0].strip()): cells[-1].strip() for cells in rows}[row]
+    return {re.sub(r"^\[(.*)\]\(.*\)$", r"\1", cells[0]): cells[-1] for cells in rows_of(file)}[row]
+
+
+def rows_of(file: Path) -> list[list[str]]:
+    """The cells of every row of the tables in `file`: of a table its head, the line below that, then the rows."""
+    lines = [line.strip()[1:-1] for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines]
 
 
 def front_picture(settings: Settings) -> "Figure":

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from repro.files import NotThere, write_text
-from repro.paths import REPORTS, ROOT
+from repro.paths import REPORTS
 from repro.report.figures import ensure_library
+from repro.report.front_page import PICTURE
 from repro.report.html import TEMPLATE, finish
 from repro.report.markdown import inline_math
 from repro.report.safe import DATA
@@ -24,8 +25,8 @@ GROUPS = {
     "theory": "Theory",
     "cluster": "On other trainers",
 }
-START = ("prices.html", "validity.html", "language-model-trained.html", "equal_cost.html")  # for five minutes
-PICTURE = ROOT / "docs" / "images" / "front.svg"  # of the first of them
+# For five minutes; PICTURE is of the first.
+START = ("prices.html", "validity.html", "language-model-trained.html", "equal_cost.html")
 
 
 def group_order(groups: Mapping[str, object]) -> list[str]:
