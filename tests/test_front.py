@@ -56,8 +56,8 @@ def test_a_sampler_of_a_cell_is_trained_and_compared(small):
     """One that keeps everything is GRPO, to the bit; one that keeps nothing is the base policy, and costs less."""
     same = compare(all_of_it, **small)
     assert same.answer == (
-        "All of it against GRPO is inconclusive: +0.000 [+0.000, +0.000] in accuracy over 2 seeds (adjusted p 1), "
-        "for 1.00 of its trained tokens and 1.00 of its FLOPs."
+        "Not shown: All of it against GRPO is inconclusive, +0.000 [+0.000, +0.000] in accuracy over 2 seeds "
+        "(adjusted p 1), for 1.00 of its trained tokens and 1.00 of its FLOPs."
     )
     assert same.table.index.tolist() == ["GRPO", "ZVF", "All of it"]
     means = last_of(same.tables["evaluations"]).groupby("arm")["accuracy"].mean()
@@ -73,7 +73,7 @@ def test_a_sampler_of_a_cell_is_trained_and_compared(small):
     assert none.answer.endswith("It made no update: no rollout with an advantage was left, so this is the base policy.")
     assert none.table.loc["None", "trained_tokens"] == 0 < none.table.loc["None", "flops"] < 1
     by_name = compare("zvf", **small)
-    assert by_name.table.index.tolist() == ["GRPO", "ZVF"] and by_name.answer.startswith("ZVF against GRPO")
+    assert by_name.table.index.tolist() == ["GRPO", "ZVF"] and "ZVF against GRPO is" in by_name.answer
 
 
 def test_own_scores_are_compared_over_policies_and_seeds():

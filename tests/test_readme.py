@@ -15,7 +15,7 @@ from test_store_panels import trained_here
 
 from repro import settings as settings_module
 from repro.plots.style import to_svg
-from repro.report.front_page import BLOCK, PICTURE, filled, front_picture
+from repro.report.front_page import BLOCK, PICTURE, filled, front_picture, on_colab
 from repro.runs import make
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "notebooks" / "README.md")
@@ -35,7 +35,7 @@ def test_the_readme_is_short_and_has_one_table_the_claims():
 
 def test_every_generated_table_is_the_files_text():
     for page in PAGES:
-        assert filled(page.read_text()) == page.read_text(), f"{page.name}: run `make readme`"
+        assert filled(page.read_text(), page.parent) == page.read_text(), f"{page.name}: run `make readme`"
 
 
 def test_a_cell_of_a_generated_table_is_read_by_its_row(tmp_path):
@@ -44,9 +44,27 @@ def test_a_cell_of_a_generated_table_is_read_by_its_row(tmp_path):
     (tmp_path / "runs/x.md").write_text(table)
     page = "| a | <!-- runs/x.md: {} -->{}<!-- end --> (b) | c |"
     for row, words in (("D²S, by \\|A\\|", "lower at 27%"), ("GRPO", "baseline")):
-        assert filled(page.format(row, "old"), tmp_path) == page.format(row, words)
+        assert filled(page.format(row, "old"), root=tmp_path) == page.format(row, words)
     with pytest.raises(KeyError, match="PODS"):
-        filled(page.format("PODS", ""), tmp_path)
+        filled(page.format("PODS", ""), root=tmp_path)
+
+
+def test_links_of_a_generated_table_lead_from_the_page_that_shows_it(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/x.md").write_text("[a](y.md#b) [c](../docs/z.md) [d](https://e.org)\n")
+    page = "<!-- begin runs/x.md -->\n{}\n<!-- end runs/x.md -->"
+    assert filled(page.format("old"), tmp_path / "docs", tmp_path) == page.format(
+        "[a](../runs/y.md#b) [c](../docs/z.md) [d](https://e.org)"
+    )
+    assert "[a](runs/y.md#b) [c](docs/z.md)" in filled(page.format("old"), tmp_path, tmp_path)
+
+
+def test_the_badge_opens_the_tour_of_a_repository_on_github():
+    opened = "https://colab.research.google.com/github/me/repro/blob/main/notebooks/tutorials/tour.ipynb"
+    for origin in ("git@github.com:me/repro.git", "https://github.com/me/repro", "https://github.com/me/repro.git/"):
+        assert re.findall(r"https://colab[^)]*", on_colab(README, origin)) == [opened]
+    assert on_colab(README, "") == on_colab(README, "https://example.org/me/repro") == README
+    assert (ROOT / opened.partition("/main/")[2]).is_file()
 
 
 def test_the_picture_is_of_the_tables_arms_and_their_differences():

@@ -134,9 +134,9 @@ def _differences(scores: pd.DataFrame, baseline: str, confidence: float, correct
 
 
 def _sentence(row: pd.Series, title: str, baseline: str, seeds: int) -> str:
-    said = f"against {baseline} is inconclusive"
-    if row["answer"] != "inconclusive":
-        said = f"ends {row['answer']} than {baseline}"
+    found = {"higher": "Yes", "lower": "No"}.get(row["answer"], "Not shown")
+    said = f"against {baseline} is inconclusive" if found == "Not shown" else f"ends {row['answer']} than {baseline}"
     ends = interval(*row[["difference", "difference_low", "difference_high"]], "+.3f")
     spent = f"for {row['trained_tokens']:.2f} of its trained tokens and {row['flops']:.2f} of its FLOPs"
-    return f"{title} {said}: {ends} in accuracy over {seeds} seeds (adjusted p {row['adjusted']:.2g}), {spent}."
+    how = f"over {seeds} seeds (adjusted p {row['adjusted']:.2g})"
+    return f"{found}: {title} {said}, {ends} in accuracy {how}, {spent}."

@@ -1,7 +1,9 @@
-"""The tables in README.md and docs/: the text of the files that the pipeline and the benchmark wrote, never typed; and
-the picture of README's table."""
+"""The tables in README.md and docs/: the text of the files that the pipeline and the benchmark wrote, never typed; the
+picture of README's table; and its link to Colab, where `origin` is on GitHub."""
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,9 @@ DARK = "@media (prefers-color-scheme: dark) {svg {filter: invert(1) hue-rotate(1
 # The last cell of a row of FILE, in a sentence or a cell of a page: <!-- FILE: ROW -->…<!-- end -->
 CELL = re.compile(r"(<!-- (runs/\S+\.md): (.+?) -->).*?(<!-- end -->)")
 BLOCK = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
+LINK = re.compile(r"(?<=\]\()(?!https?:|#)[^)]+")
+COLAB = re.compile(r"(https://colab\.research\.google\.com/github/)[^)\s]*")
+TOUR = "blob/main/notebooks/tutorials/tour.ipynb"
 
 
 def pages(root: Path = ROOT) -> list[Path]:
@@ -26,10 +31,22 @@ def pages(root: Path = ROOT) -> list[Path]:
     return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
-def filled(page: str, root: Path = ROOT) -> str:
-    """`page` with each block `<!-- begin FILE -->` … `<!-- end FILE -->` holding FILE's present text, and each CELL."""
-    page = BLOCK.sub(lambda block: f"{block[1]}{(root / block[2]).read_text().strip()}\n{block[3]}", page)
+def filled(page: str, folder: Path = ROOT, root: Path = ROOT) -> str:
+    """`page`, a file of `folder`, with each block `<!-- begin FILE -->` … `<!-- end FILE -->` holding FILE's present
+    text, its links as they are from there, and each CELL."""
+    page = BLOCK.sub(lambda block: f"{block[1]}{_text(root / block[2], folder)}\n{block[3]}", page)
     return CELL.sub(lambda cell: f"{cell[1]}{last_cell(root / cell[2], cell[3])}{cell[4]}", page)
+
+
+def _text(file: Path, folder: Path) -> str:
+    moved = os.path.relpath(file.parent, folder)
+    return LINK.sub(lambda link: os.path.normpath(f"{moved}/{link[0]}"), file.read_text().strip())
+
+
+def on_colab(page: str, origin: str) -> str:
+    """`page` with Colab's link to the tour in the repository at `origin`; as it is where that is not on GitHub."""
+    named = re.search(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", origin)
+    return COLAB.sub(rf"\g<1>{named[1]}/{TOUR}", page) if named else page
 
 
 def last_cell(file: Path, row: str) -> str:
@@ -66,9 +83,10 @@ def main() -> None:
         raise SystemExit(
             f"make readme: params.yaml is at scale {scale}; the pages show scale cpu, so set it back first"
         )
+    asked = subprocess.run(["git", "config", "remote.origin.url"], cwd=ROOT, capture_output=True, text=True)
     for path in pages():
         text = path.read_text()
-        if (new := filled(text)) != text:
+        if (new := on_colab(filled(text, path.parent), asked.stdout.strip())) != text:
             write_text(new, path)
     from repro.plots.style import to_svg
 
