@@ -48,6 +48,7 @@ SOURCES = (
     Panels(f"{SLIPS}, policy b", BENCH, ("others",)),
     Panels(WRONG, BENCH, ("confirm-27", "online-27"), LOW),
     Panels(WRONG, BENCH, ("confirm-75", "online-75"), HIGH),
+    Panels(f"{WRONG}, all arms", BENCH, ("every-arm",), LOW),  # at one rate, from two base policies
     Panels("SmolLM2", MODEL, ("language-model",)),
     Panels("SmolLM2, in words", MODEL, ("words-arms",)),
 )

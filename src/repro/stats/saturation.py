@@ -59,22 +59,16 @@ def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, near: Saturation | None = No
     least, most = STEEPNESS if len(cost_F) > 2 else (1.0, 1.0 + 1e-9)  # two evaluations tell no steepness
     low, high = [0.0, np.log(scale / 1000), least], [1.0, np.log(FARTHEST * scale), most]
 
-    def made(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        away_F = values[1] - np.log(cost_F)
-        return away_F, 1 / (1 + np.exp(values[2] * away_F))
-
     def residuals(values: np.ndarray) -> np.ndarray:
-        return start + (values[0] - start) * made(values)[1] - seen_F
+        return start + _rise(values[0] - start, values[1] - np.log(cost_F), values[2])[0] - seen_F
 
     def jacobian(values: np.ndarray) -> np.ndarray:
-        away_F, made_F = made(values)
-        slope_F = (values[0] - start) * made_F * (1 - made_F)
-        return np.stack([made_F, -values[2] * slope_F, -away_F * slope_F], axis=1)
+        return np.stack(_rise(values[0] - start, values[1] - np.log(cost_F), values[2])[1:], axis=1)
 
     firsts = [(seen_F[-1] + 0.02, np.log(scale * share), 1.0) for share in (0.1, 0.3, 0.8)]
     if near is not None:
         firsts = [(near.asymptote, np.log(near.half), near.steepness)]
-    asymptote, half, steepness = _best(residuals, firsts, low, high, jacobian)
+    asymptote, half, steepness = _best(residuals, jacobian, firsts, low, high)
     return Saturation(start, asymptote, np.exp(half), steepness, paid)
 
 
@@ -91,16 +85,24 @@ def scaled(
     _check(cost_N, arm_N, parameters=3 + arm_N.max(initial=0))
     root_N = np.sqrt(np.ones_like(cost_N) if weight_N is None else np.asarray(weight_N, float))
     scale, others = cost_N.max(), int(arm_N.max())
+    is_of_N_O = arm_N[:, None] == np.arange(1, others + 1)
     low = np.r_[0.0, np.log(scale / 1000), STEEPNESS[0], np.full(others, -np.log(WIDEST))]
     high = np.r_[1.0, np.log(FARTHEST * scale), STEEPNESS[1], np.full(others, np.log(WIDEST))]
 
+    def rise(values: np.ndarray) -> tuple[np.ndarray, ...]:
+        return _rise(values[0] - start, values[1] + np.r_[0.0, values[3:]][arm_N] - np.log(cost_N), values[2])
+
     def residuals(values: np.ndarray) -> np.ndarray:
-        stretch_N = np.exp(np.r_[0.0, values[3:]])[arm_N]
-        return root_N * (curve(cost_N / stretch_N, start, values[0], np.exp(values[1]), values[2]) - seen_N)
+        return root_N * (start + rise(values)[0] - seen_N)
+
+    def jacobian(values: np.ndarray) -> np.ndarray:
+        _, by_asymptote_N, by_half_N, by_steepness_N = rise(values)
+        by_stretch_N_O = is_of_N_O * by_half_N[:, None]
+        return root_N[:, None] * np.column_stack([by_asymptote_N, by_half_N, by_steepness_N, by_stretch_N_O])
 
     top = seen_N.max()
     firsts = [np.r_[top + 0.02, np.log(scale * share), 1.0, np.zeros(others)] for share in (0.1, 0.3, 0.8)]
-    return np.exp(np.r_[0.0, _best(residuals, firsts, low, high)[3:]])
+    return np.exp(np.r_[0.0, _best(residuals, jacobian, firsts, low, high)[3:]])
 
 
 @dataclass(frozen=True)
@@ -129,19 +131,33 @@ def together(
     low = np.r_[np.zeros(arms), np.full(arms, np.log(scale / 1000)), STEEPNESS[0]]
     high = np.r_[np.ones(arms), np.full(arms, np.log(FARTHEST * scale)), STEEPNESS[1]]
 
+    is_of_N_A = arm_N[:, None] == np.arange(arms)
+
+    def rise(values: np.ndarray) -> tuple[np.ndarray, ...]:
+        return _rise(values[:arms][arm_N] - start, values[arms:-1][arm_N] - np.log(cost_N), values[-1])
+
     def residuals(values: np.ndarray) -> np.ndarray:
-        asymptote_N, half_N = values[:arms][arm_N], np.exp(values[arms:-1])[arm_N]
-        return root_N * (curve(cost_N, start, asymptote_N, half_N, values[-1]) - seen_N)
+        return root_N * (start + rise(values)[0] - seen_N)
+
+    def jacobian(values: np.ndarray) -> np.ndarray:
+        _, by_asymptote_N, by_half_N, by_steepness_N = rise(values)
+        own_N_2A = [is_of_N_A * by_N[:, None] for by_N in (by_asymptote_N, by_half_N)]
+        return root_N[:, None] * np.column_stack([*own_N_2A, by_steepness_N])
 
     top_A = np.array([seen_N[arm_N == arm].max() for arm in range(arms)])
     firsts = [np.r_[top_A + 0.02, np.full(arms, np.log(scale * share)), 1.0] for share in (0.1, 0.3, 0.8)]
-    best = _best(residuals, firsts, low, high)
+    best = _best(residuals, jacobian, firsts, low, high)
     return Curves(float(start), best[:arms], np.exp(best[arms:-1]), float(best[-1]))
 
 
-def _best(
-    residuals: Callable, firsts: Sequence, low: np.ndarray, high: np.ndarray, jacobian: Callable | str = "2-point"
-) -> np.ndarray:
+def _rise(height_N: np.ndarray, away_N: np.ndarray, steepness: float) -> tuple[np.ndarray, ...]:
+    """R(C) − R₀ for A − R₀ = `height_N` and log C½ − log C = `away_N`, and its slopes by A, log C½ and B."""
+    made_N = 1 / (1 + np.exp(steepness * away_N))
+    slope_N = height_N * made_N * (1 - made_N)
+    return height_N * made_N, made_N, -steepness * slope_N, -away_N * slope_N
+
+
+def _best(residuals: Callable, jacobian: Callable, firsts: Sequence, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The parameters of the least squares that are found from any of `firsts`, within bounds."""
     found = [least_squares(residuals, np.clip(first, low, high), jacobian, bounds=(low, high)) for first in firsts]
     return min(found, key=lambda result: result.cost).x
