@@ -6,7 +6,6 @@ Khatri et al. (2025), *The Art of Scaling Reinforcement Learning Compute for LLM
 which half of the rise is made, B the steepness. R₀, the accuracy before training, is known.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,20 +54,10 @@ def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, near: Saturation | None = No
     cost_F, seen_F = cost_E[rises_E] - paid, accuracy_E[rises_E]
     if not len(cost_F):
         return Saturation(start, start, 1.0, 1.0, paid)
-    scale = cost_F.max()
-    least, most = STEEPNESS if len(cost_F) > 2 else (1.0, 1.0 + 1e-9)  # two evaluations tell no steepness
-    low, high = [0.0, np.log(scale / 1000), least], [1.0, np.log(FARTHEST * scale), most]
-
-    def residuals(values: np.ndarray) -> np.ndarray:
-        return start + _rise(values[0] - start, values[1] - np.log(cost_F), values[2])[0] - seen_F
-
-    def jacobian(values: np.ndarray) -> np.ndarray:
-        return np.stack(_rise(values[0] - start, values[1] - np.log(cost_F), values[2])[1:], axis=1)
-
-    firsts = [(seen_F[-1] + 0.02, np.log(scale * share), 1.0) for share in (0.1, 0.3, 0.8)]
-    if near is not None:
-        firsts = [(near.asymptote, np.log(near.half), near.steepness)]
-    asymptote, half, steepness = _best(residuals, jacobian, firsts, low, high)
+    bounds = STEEPNESS if len(cost_F) > 2 else (1.0, 1.0 + 1e-9)  # two evaluations tell no steepness
+    firsts = [[near.asymptote, np.log(near.half), near.steepness]] if near else None
+    one_F_1, last = np.ones((len(cost_F), 1)), seen_F[-1:]
+    asymptote, half, steepness = _fitted(cost_F, seen_F, None, start, last, one_F_1, one_F_1, 0, bounds, firsts)
     return Saturation(start, asymptote, np.exp(half), steepness, paid)
 
 
@@ -83,26 +72,12 @@ def scaled(
     """
     cost_N, seen_N, arm_N = np.asarray(cost_N, float), np.asarray(accuracy_N, float), np.asarray(arm_N)
     _check(cost_N, arm_N, parameters=3 + arm_N.max(initial=0))
-    root_N = np.sqrt(np.ones_like(cost_N) if weight_N is None else np.asarray(weight_N, float))
-    scale, others = cost_N.max(), int(arm_N.max())
-    is_of_N_O = arm_N[:, None] == np.arange(1, others + 1)
-    low = np.r_[0.0, np.log(scale / 1000), STEEPNESS[0], np.full(others, -np.log(WIDEST))]
-    high = np.r_[1.0, np.log(FARTHEST * scale), STEEPNESS[1], np.full(others, np.log(WIDEST))]
-
-    def rise(values: np.ndarray) -> tuple[np.ndarray, ...]:
-        return _rise(values[0] - start, values[1] + np.r_[0.0, values[3:]][arm_N] - np.log(cost_N), values[2])
-
-    def residuals(values: np.ndarray) -> np.ndarray:
-        return root_N * (start + rise(values)[0] - seen_N)
-
-    def jacobian(values: np.ndarray) -> np.ndarray:
-        _, by_asymptote_N, by_half_N, by_steepness_N = rise(values)
-        by_stretch_N_O = is_of_N_O * by_half_N[:, None]
-        return root_N[:, None] * np.column_stack([by_asymptote_N, by_half_N, by_steepness_N, by_stretch_N_O])
-
-    top = seen_N.max()
-    firsts = [np.r_[top + 0.02, np.log(scale * share), 1.0, np.zeros(others)] for share in (0.1, 0.3, 0.8)]
-    return np.exp(np.r_[0.0, _best(residuals, jacobian, firsts, low, high)[3:]])
+    half_N_A = (arm_N[:, None] == np.arange(arm_N.max() + 1)).astype(float)
+    half_N_A[:, 0] = 1.0  # the half cost of arm 0 is in that of every arm, which adds the logarithm of its factor
+    values = _fitted(
+        cost_N, seen_N, weight_N, start, seen_N.max(keepdims=True), half_N_A[:, :1], half_N_A, int(arm_N.max())
+    )
+    return np.exp(np.r_[0.0, values[2:-1]])
 
 
 @dataclass(frozen=True)
@@ -126,39 +101,51 @@ def together(
     cost_N, seen_N, arm_N = np.asarray(cost_N, float), np.asarray(accuracy_N, float), np.asarray(arm_N)
     arms = int(arm_N.max(initial=-1)) + 1
     _check(cost_N, arm_N, parameters=1 + 2 * arms)
-    root_N = np.sqrt(np.ones_like(cost_N) if weight_N is None else np.asarray(weight_N, float))
-    scale = cost_N.max()
-    low = np.r_[np.zeros(arms), np.full(arms, np.log(scale / 1000)), STEEPNESS[0]]
-    high = np.r_[np.ones(arms), np.full(arms, np.log(FARTHEST * scale)), STEEPNESS[1]]
+    is_N_A = (arm_N[:, None] == np.arange(arms)).astype(float)
+    top_A = np.array([seen_N[arm_N == arm].max() for arm in range(arms)])
+    values = _fitted(cost_N, seen_N, weight_N, start, top_A, is_N_A, is_N_A)
+    return Curves(float(start), values[:arms], np.exp(values[arms:-1]), float(values[-1]))
 
-    is_of_N_A = arm_N[:, None] == np.arange(arms)
+
+def _fitted(
+    cost_N: np.ndarray,
+    seen_N: np.ndarray,
+    weight_N: np.ndarray | None,
+    start: float,
+    top_K: np.ndarray,
+    asymptote_N_K: np.ndarray,
+    half_N_L: np.ndarray,
+    factors: int = 0,
+    steepness: tuple[float, float] = STEEPNESS,
+    firsts: list | None = None,
+) -> np.ndarray:
+    """Least squares of the K asymptotes, L terms of log C½, and B: an evaluation's asymptote and log C½ are linear in
+    the first two. The last `factors` of the L are logarithms of factors. Looked for from `firsts`, else from a little
+    above `top_K` and three half costs."""
+    root_N = np.ones_like(cost_N) if weight_N is None else np.sqrt(np.asarray(weight_N, float))
+    log_N, scale, kinds = np.log(cost_N), cost_N.max(), len(top_K)
+    is_factor_L, wide = np.arange(half_N_L.shape[1]) >= half_N_L.shape[1] - factors, np.log(WIDEST)
+    low = np.r_[np.zeros(kinds), np.where(is_factor_L, -wide, np.log(scale / 1000)), steepness[0]]
+    high = np.r_[np.ones(kinds), np.where(is_factor_L, wide, np.log(FARTHEST * scale)), steepness[1]]
 
     def rise(values: np.ndarray) -> tuple[np.ndarray, ...]:
-        return _rise(values[:arms][arm_N] - start, values[arms:-1][arm_N] - np.log(cost_N), values[-1])
+        """A − R₀, log C½ − log C, B, and the share of the rise that is made."""
+        height_N, away_N = asymptote_N_K @ values[:kinds] - start, half_N_L @ values[kinds:-1] - log_N
+        return height_N, away_N, values[-1], 1 / (1 + np.exp(values[-1] * away_N))
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        return root_N * (start + rise(values)[0] - seen_N)
+        height_N, _, _, made_N = rise(values)
+        return root_N * (start + height_N * made_N - seen_N)
 
     def jacobian(values: np.ndarray) -> np.ndarray:
-        _, by_asymptote_N, by_half_N, by_steepness_N = rise(values)
-        own_N_2A = [is_of_N_A * by_N[:, None] for by_N in (by_asymptote_N, by_half_N)]
-        return root_N[:, None] * np.column_stack([*own_N_2A, by_steepness_N])
+        height_N, away_N, b, made_N = rise(values)
+        slope_N_1 = (height_N * made_N * (1 - made_N))[:, None]
+        columns = [made_N[:, None] * asymptote_N_K, -b * slope_N_1 * half_N_L, -away_N[:, None] * slope_N_1]
+        return root_N[:, None] * np.concatenate(columns, axis=1)
 
-    top_A = np.array([seen_N[arm_N == arm].max() for arm in range(arms)])
-    firsts = [np.r_[top_A + 0.02, np.full(arms, np.log(scale * share)), 1.0] for share in (0.1, 0.3, 0.8)]
-    best = _best(residuals, jacobian, firsts, low, high)
-    return Curves(float(start), best[:arms], np.exp(best[arms:-1]), float(best[-1]))
-
-
-def _rise(height_N: np.ndarray, away_N: np.ndarray, steepness: float) -> tuple[np.ndarray, ...]:
-    """R(C) − R₀ for A − R₀ = `height_N` and log C½ − log C = `away_N`, and its slopes by A, log C½ and B."""
-    made_N = 1 / (1 + np.exp(steepness * away_N))
-    slope_N = height_N * made_N * (1 - made_N)
-    return height_N * made_N, made_N, -steepness * slope_N, -away_N * slope_N
-
-
-def _best(residuals: Callable, jacobian: Callable, firsts: Sequence, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """The parameters of the least squares that are found from any of `firsts`, within bounds."""
+    firsts = firsts or [
+        np.r_[top_K + 0.02, np.where(is_factor_L, 0.0, np.log(scale * share)), 1.0] for share in (0.1, 0.3, 0.8)
+    ]
     found = [least_squares(residuals, np.clip(first, low, high), jacobian, bounds=(low, high)) for first in firsts]
     return min(found, key=lambda result: result.cost).x
 
