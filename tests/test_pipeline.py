@@ -210,8 +210,8 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     assert stages_in(output) == {"manifest", "report@shortest"}
     studies = {
         *("dynamics", "language_model_trained", "mixes", "longer", "sharpening", "exploratory"),
-        *("prices", "online", "sgpo_longer", "clipping", "crossed", "every_arm", "longer_bill", "validity", "predictor"),
-        *("rates", "equal_cost", "results"),
+        *("prices", "online", "sgpo_longer", "clipping", "crossed", "validity", "predictor"),
+        *("every_arm", "longer_bill", "rates", "equal_cost", "results"),
     }  # of all arms; fidelity and drift name theirs
     assert stages_in(smoke.run("dvc", "repro", "--dry")) - {"manifest", "train"} == studies
     assert stages_in(smoke.run("dvc", "repro", "--single-item", "results")) == {"results"}

@@ -19,6 +19,7 @@ from repro.methods.sgpo_rule import CLASSES, Rule, classes, parameters
 from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2, save_policy
 from repro.protocol.profile import Profile, ProfileError, Source, hash_policy, hash_queries
+from repro.runs.make import profile_seconds
 from repro.settings import load
 from repro.tasks.queries import Query, make_pools
 from repro.tasks.tokenizer import build_tokenizer
@@ -159,7 +160,7 @@ def test_the_stage_measures_every_seed(tmp_path, model, queries, monkeypatch):
     assert by_seed[0].source.policy == hash_policy(tmp_path / "model")
     assert by_seed[5].source.queries == hash_queries(queries)
     assert measure.load_flops(tmp_path / "out") == FlopCounter.of(model)
-    assert measure.load_seconds(tmp_path / "timings") == 1.5 and measure.load_seconds(tmp_path) is None
+    assert profile_seconds(tmp_path / "timings") == 1.5 and profile_seconds(tmp_path) == 0.0
 
 
 def test_costs_by_hand():
@@ -173,9 +174,8 @@ def test_costs_by_hand():
     step = 200 * (7 + 8 - 4) / 4 + 3 * 200 * (5 + 2 * 4) / 4
     assert cost.training_flops(profile, flops, group=2) == step
     assert cost.price(profile, flops, group=2) == pytest.approx(200 * 23 / 8 / step)
-    table = cost.costs({0: profile}, flops, 2, 2, rollouts_per_step=10, seconds_per_sample=3.0)
+    table = cost.costs({0: profile}, flops, 2, 2, rollouts_per_step=10)
     assert table.index.tolist() == ["profile, K = 4", "profile, K = 2", "a training step"]
-    assert table["seconds"].tolist()[:2] == [12.0, 6.0]
     assert table["steps"].tolist() == pytest.approx([200 * 23 / (10 * step), 200 * (7 + 8 - 4) / (10 * step), 1.0])
 
 

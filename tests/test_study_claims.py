@@ -309,7 +309,6 @@ def test_the_sizes_come_from_the_papers_tables():
     assert by_id["d3s-grpo-pass-1"].expectation.size == (0.5, 4.5)
     parts = [gain(**d3s, over=f"GRPO + {part}", only=only)[0] for part in ("D¹S", "D¹S-C", "D²S")]
     assert by_id["d3s-best-of-parts"].expectation.size == min(parts) == 0.2
-    assert {entry.id for entry in load() if entry.timed} == {"cal-zvf-time", "d3s-speed-grpo", "d3s-speed-gspo"}
 
 
 def test_mathematics_needs_no_runs_and_the_rest_is_missing():

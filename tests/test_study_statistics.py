@@ -223,7 +223,6 @@ def many_arms(n_arms, n_seeds=5, seed=0):
         curve("base-again", run, np.arange(6) * 100.0, frames[run % n_seeds]["accuracy"] + 0.01) for run in range(5, 9)
     ]
     evaluations = pd.concat([*frames, *again], ignore_index=True)
-    evaluations["seconds"] = evaluations["flops"] / 7
     evaluations = evaluations.assign(greedy=evaluations["accuracy"] + 0.1, harder=evaluations["accuracy"] / 2)
     groups = {name: "Objectives" if place < 3 else "Selection" for place, name in enumerate(names)}
     groups["random-subset"] = "Controls"
@@ -262,10 +261,7 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
 
     for name, folder in {"TABLES": "tables", "FIGURES": "figures", "ROOT": ""}.items():
         monkeypatch.setattr(saving, name, tmp_path / folder)
-    timed = [name for name in summary if name.startswith(("seconds_", "speedup_"))]
-    assert "speedup_90" in timed
-    untimed, evaluations = summary.drop(columns=timed), evaluations.drop(columns="seconds")
-    saving.save(tmp_path / "data", untimed, evaluations, settings, {}, {"noise": "x"})
+    saving.save(tmp_path / "data", summary, evaluations, settings, {}, {"noise": "x"})
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     base = summary.set_index("arm").loc["base"]
     price = "generation 27% of the bill"
@@ -275,7 +271,7 @@ def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkey
         for name, of in (("final_accuracy", "accuracy"), ("gain", "gain"), ("greedy", "greedy"))
     }
     assert metrics["arms"] | {"higher": 0, "lower": 1} == metrics["arms"]
-    assert pd.read_parquet(tmp_path / "data/summary.parquet").equals(untimed.drop(columns=["title", "group"]))
+    assert pd.read_parquet(tmp_path / "data/summary.parquet").equals(summary.drop(columns=["title", "group"]))
     curves = pd.read_csv(tmp_path / "tables/curves.csv")
     assert curves.columns[:3].tolist() == ["arm", "group", "share"] and len(curves) == 38 * 11
     runs = pd.read_parquet(tmp_path / "tables/evaluations.parquet")  # in git, for whoever reads the study
@@ -361,15 +357,6 @@ def test_a_difference_of_the_resolvable_size_is_on_the_edge():
     difference = final.loc["random-subset"] - final.loc["base"]
     edge = (difference - difference.mean() + row["resolvable"]).to_numpy()
     assert paired_p_values(edge[None])[0] == pytest.approx(0.05)
-
-
-def test_seconds_are_spread_over_a_run_as_its_flops_are_without_what_measures():
-    whole = curve("base", 0, [0, 10, 20], [0.4, 0.5, 0.6]).assign(flops=[0.0, 10.0, 40.0])
-    broken = curve("arm", 0, [0, 10], [0.4, 0.5], diverged=[False, True]).assign(flops=[0.0, 10.0])
-    phases = [("update", 3.0), ("generate", 1.0), ("evaluate", 50.0)]
-    seconds = pd.DataFrame([(arm, 0, *phase) for arm in ("base", "arm") for phase in phases])
-    found = runs.with_seconds(pd.concat([whole, broken]), seconds.set_axis(["arm", "seed", "phase", "seconds"], axis=1))
-    assert found["seconds"].tolist() == [0.0, 1.0, 4.0, 0.0, 4.0]
 
 
 def test_compared_arms_are_gathered_by_group():

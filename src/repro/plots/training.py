@@ -21,7 +21,6 @@ AXES = {
     "paper_tokens": "tokens trained on\n(papers' count)",
     "total_tokens": "tokens generated and\ntrained on (computed)",
     "flops": "FLOPs, rollouts\nand updates",
-    "seconds": "seconds, rollouts and\nupdates, one thread",
 }
 DYNAMICS = {
     "usefulness": "share of useful groups",
@@ -360,8 +359,7 @@ def _names_at_the_side(drawn: Axes, ax: Axes) -> None:
 def _cost_axis(ax: Axes, axis: str) -> None:
     ax.set_xlabel(AXES[axis])
     ax.xaxis.set_major_locator(MaxNLocator(4))
-    if axis != "seconds":
-        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _headline(figure: Figure, title: str) -> None:

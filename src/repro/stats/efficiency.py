@@ -14,7 +14,7 @@ from repro.stats.pass_at_k import KS, run_means
 from repro.stats.runs import at_budgets, compared, last_of
 
 MEASURES = ("greedy", "harder", "harder_greedy")  # of the last evaluation, next to accuracy at temperature 1
-AXES = ("trained_tokens", "paper_tokens", "total_tokens", "flops", "seconds")
+AXES = ("trained_tokens", "paper_tokens", "total_tokens", "flops")
 TOTALS = {"tokens": "trained_tokens", "paper": "paper_tokens", "generated": "generated_tokens", "compute": "flops"}
 
 
@@ -36,9 +36,7 @@ def summarise(
     <axis>_ratio_<level>*           cost to reach a level of the baseline's rise, relative to the baseline's: see
       …_reached, …_open             repro.stats.cost_ratios; axes: trained_tokens, as computed; paper_tokens, as papers
                                     count (repro.protocol.ledger); total_tokens = generated + trained, as computed
-                                    (prompts are read again in training and count there); flops; seconds, where known
-    speedup_<level>*                time to accuracy: the baseline's seconds over the arm's, 1 / seconds_ratio; an
-      …_reached, …_open             upper bound where the level was not reached
+                                    (prompts are read again in training and count there); flops
     tokens*, paper*, generated*, compute*
                                     tokens trained on in all, as computed and as the papers count, tokens generated, and
                                     FLOPs, relative to the baseline
@@ -111,7 +109,7 @@ def _cost_columns(
     levels: Sequence[float],
     confidence: float,
 ) -> dict[str, Any]:
-    """Ratios on every axis at every level, the speed-ups that follow from seconds, and the totals."""
+    """Ratios on every axis at every level, and the totals."""
     columns: dict[str, Any] = {}
     for axis in AXES:
         if axis not in curves:
@@ -120,11 +118,6 @@ def _cost_columns(
         for share, ratios in cost_ratios(costs_A_S_E, accuracy_A_S_E, base, levels, confidence).items():
             level = round(100 * share)
             columns |= {f"{axis}_ratio_{level}{end}": values for end, values in ratios.items()}
-            if axis == "seconds":
-                inverse = {"": "", "_low": "_high", "_high": "_low"}
-                with np.errstate(divide="ignore"):  # an interval of costs from 0 is one of speed-ups to ∞
-                    columns |= {f"speedup_{level}{end}": 1 / np.array(ratios[of]) for end, of in inverse.items()}
-                columns |= {f"speedup_{level}{end}": ratios[end] for end in ("_reached", "_open")}
     if "flops_profile" in curves:
         share_A_S = _stack(curves, "flops_profile", arms)[:, :, -1] / _stack(curves, "flops", arms)[:, :, -1]
         columns["profile_share"] = share_A_S.mean(1)

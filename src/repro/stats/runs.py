@@ -5,8 +5,6 @@ import pandas as pd
 
 from repro.settings import Settings
 
-UNCHARGED = ("evaluate", "probe")  # phases that measure; they are no part of what training costs
-TIMED = ("seconds",)  # columns that differ from run to run
 RUN = ["arm", "seed"]
 TENTHS = 10  # of the budget: the points of a curve that is a mean over runs
 
@@ -52,12 +50,3 @@ def _places(evaluations: pd.DataFrame) -> pd.Series:
 def last_of(evaluations: pd.DataFrame) -> pd.DataFrame:
     """The last evaluation of every run, indexed by arm and seed."""
     return evaluations.sort_values("step").groupby(RUN).last()
-
-
-def with_seconds(evaluations: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
-    """`evaluations` with `seconds`, the CPU time of training until then on the machine that made the run: its total
-    without measuring phases, spread over its evaluations as its FLOPs are."""
-    charged = seconds[~seconds["phase"].isin(UNCHARGED)].groupby(RUN)["seconds"].sum()
-    whole = evaluations.groupby(RUN)["flops"].transform("max")
-    total = evaluations.join(charged, on=RUN)["seconds"]
-    return evaluations.assign(seconds=(total * evaluations["flops"] / whole).fillna(0.0))

@@ -101,18 +101,6 @@ def ratio(row: pd.Series, name: str) -> str:
     return text.replace(", ", ", ≥ ") if row[f"{name}_open"] else text
 
 
-def speedup(row: pd.Series, name: str) -> str:
-    """Time to accuracy against the baseline's: `1.31× [1.10, 1.52]`; `≤ 0.96×` where it surely never got there."""
-    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    if pd.isna(value):
-        return "undefined: the baseline did not rise"
-    bound = "≤ " * (not row[f"{name}_reached"])
-    if bound and not high > value:
-        return f"{bound}{value:.2f}×".replace("inf", "∞")
-    text = bound + interval(value, low, high, ".2f").replace(" [", "× [≤ " if row[f"{name}_open"] else "× [")
-    return text if "×" in text else f"{text}×"
-
-
 def p_value(p: float) -> str:
     """Three digits, `<0.001` below them, a dash where there was no test."""
     return "–" if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"

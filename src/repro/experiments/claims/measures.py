@@ -96,7 +96,7 @@ def cost(study: Study, arm: str, base: str, axis: Axis, share: float = 1.0) -> F
     return _enough((value, low, high), len(base_accuracy))
 
 
-def speedup(study: Study, arm: str, base: str, axis: str = "seconds") -> Figure:
+def speedup(study: Study, arm: str, base: str, axis: str = "flops") -> Figure:
     """How many times sooner the arm is at the base's peak: 1 / cost."""
     with np.errstate(divide="ignore", over="ignore"):
         value, high, low = 1 / np.array(cost(study, arm, base, axis))  # 1/∞ = 0: never there

@@ -36,8 +36,7 @@ class Claim(Section):
     count: of a claim on trained tokens, how they are counted; see `in_each_count`.
 
     measure: {name: parameters} of repro.experiments.claims.measures, in the unit that `expected` names. reason: why it
-    cannot be tested here, in place of `measure` and `expected`. timed: the figure is made from seconds, which differ
-    from run to run and from machine to machine. tables: where a Gain is looked up.
+    cannot be tested here, in place of `measure` and `expected`. tables: where a Gain is looked up.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9.]+(-[a-z0-9.]+)*$")]
@@ -48,7 +47,6 @@ class Claim(Section):
     expected: Expected | None = None
     measure: Annotated[Spec, AfterValidator(check)] | None = None
     reason: str = ""
-    timed: bool = False
     tables: Tables = Tables()
     count: Literal["", "papers", "computed"] = ""
 

@@ -19,9 +19,8 @@ class Unmeasured(Untestable):
 class Study:
     """The tables of a study, those of repro.stats.runs with their column `arm`; None for what has not been made.
 
-    evaluations: with `seconds` only if timings are wanted. fidelity: arm, step, seed, proxy, pearson,
-    pearson_signal, chi2. drift: a row per checkpoint, results/drift/summary.parquet. theory: the verdicts of the
-    theory notebooks, repro.experiments.results.theory.
+    fidelity: arm, step, seed, proxy, pearson, pearson_signal, chi2. drift: a row per checkpoint,
+    results/drift/summary.parquet. theory: the verdicts of the theory notebooks, repro.experiments.results.theory.
     """
 
     settings: Settings

@@ -1,7 +1,6 @@
 """All claims with their figures and verdicts, as rows of data; for reading, their words are joined by id."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,11 +18,8 @@ OTHERWISE = "another verdict as computed"
 FORMATS = {"points": "+.2f", "ratio": ".2f", "level": ".3g"}
 
 
-def claims_table(
-    study: Study, claims: Iterable[Claim] | None = None, timed: pd.DataFrame | None = None
-) -> pd.DataFrame:
-    """One row per claim, in the order of the files. `timed`: evaluations with seconds, of runs of one machine, by which
-    the claims on time are judged; by default those of the study. Columns:
+def claims_table(study: Study, claims: Iterable[Claim] | None = None) -> pd.DataFrame:
+    """One row per claim, in the order of the files. Columns:
 
     id, count            of a claim on trained tokens: "papers" or "computed", a row each; else ""
     verdict              one of repro.stats.verdicts.VERDICTS
@@ -31,18 +27,13 @@ def claims_table(
     direction, kind, reference, margin, size_low, size_high
                          what is expected (repro.stats.verdicts.Expectation); both sizes alike where it is one number
     missing              what the study lacks for a figure or an interval, else ""
-    timed                made from seconds
     first, second        the figure from either half of the seeds (`Study.halves`); NaN where it has none there
     alike                "yes" where both lie on the side of a verdict for or against the claim, "no" where one does
                          not; "" where there is no such verdict, or no seeds
     """
-    clocked = study if timed is None else replace(study, evaluations=timed)
-    halves, clocked_halves = study.halves(), clocked.halves()
-    rows = []
-    for claim in load() if claims is None else claims:
-        row = _row(claim, clocked if claim.timed else study)
-        rows.append(row | _in_halves(row, claim, clocked_halves if claim.timed else halves))
-    return pd.DataFrame(rows)
+    halves, claims = study.halves(), load() if claims is None else claims
+    rows = [(claim, _row(claim, study)) for claim in claims]
+    return pd.DataFrame([row | _in_halves(row, claim, halves) for claim, row in rows])
 
 
 def _in_halves(row: dict, claim: Claim, halves: Sequence[Study]) -> dict:
@@ -122,7 +113,6 @@ def _row(claim: Claim, study: Study) -> dict:
         **_expected(claim.expectation),
         "verdict": verdict(value, low, high, claim.expectation) if tested else lacking,
         "missing": missing,
-        "timed": claim.timed,
     }
 
 

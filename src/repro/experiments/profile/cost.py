@@ -43,12 +43,10 @@ def costs(
     used: int,
     group: int,
     rollouts_per_step: int,
-    seconds_per_sample: float | None,
 ) -> pd.DataFrame:
     """One row (index) for all samples of a profile, for the first `used`, and for a training step in groups of `group`.
 
-    Means over seeds: rollouts, tokens (generated), flops, steps (the FLOPs in training steps), seconds on one core (NaN
-    where unknown, and for the step).
+    Means over seeds: rollouts, tokens (generated), flops, steps (the FLOPs in training steps).
     """
     step = np.mean([training_flops(profile, flops, group) for profile in profiles.values()]) * rollouts_per_step
     lengths = [profile.response_tokens_Q_K.mean() for profile in profiles.values()]
@@ -61,13 +59,11 @@ def costs(
             "tokens": float(np.mean([ledger.generated_tokens for ledger in ledgers])),
             "flops": spent,
             "steps": spent / step,
-            "seconds": samples * seconds_per_sample if seconds_per_sample else float("nan"),
         }
     rows["a training step"] = {
         "rollouts": rollouts_per_step,
         "tokens": float(np.mean(lengths)) * rollouts_per_step,
         "flops": float(step),
         "steps": 1.0,
-        "seconds": float("nan"),
     }
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -13,7 +13,7 @@ from repro.policy.flops import FlopCounter
 from repro.policy.model import load_policy
 from repro.protocol.profile import Profile, Source, hash_policy, hash_queries
 from repro.settings import Engine, Settings
-from repro.stored import Amount, Size, read_stored
+from repro.stored import Size, read_stored
 from repro.tasks.queries import Query
 
 COUNTER = "flops.json"  # the FLOPs of a forward pass of the profiled policy
@@ -90,12 +90,3 @@ def load_profiles(folder: Path, seeds: Iterable[int]) -> dict[int, Profile]:
 def load_flops(folder: Path) -> FlopCounter:
     """The FLOP counter of the profiled policy."""
     return FlopCounter(**read_stored(folder / COUNTER, "delete it and run `dvc repro profile`", COUNTED))
-
-
-def load_seconds(timings: Path) -> float | None:
-    """seconds_per_sample of `save_seconds`; None if there are no timings."""
-    path = timings / "seconds.json"
-    if not path.exists():
-        return None
-    name = "seconds_per_sample"
-    return read_stored(path, "delete it and run `dvc repro profile`", {name: Amount})[name]

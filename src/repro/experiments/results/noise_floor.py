@@ -5,7 +5,7 @@ import pandas as pd
 
 from repro.settings import Settings, Statistics
 from repro.stats.intervals import Interval3, t_intervals
-from repro.stats.runs import TIMED, compared, last_of
+from repro.stats.runs import compared, last_of
 
 
 def noise_floor(evaluations: pd.DataFrame, settings: Settings, here: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -58,7 +58,7 @@ def _same_seed_twice(curves: pd.DataFrame, baseline: str, again: str) -> dict:
     both = set(first.index.get_level_values("seed")) & set(second.index.get_level_values("seed"))
     first, second = (table[table.index.isin(both, level="seed")] for table in (first, second))
     common = first.index.intersection(second.index)
-    measured = [name for name in curves.columns if name not in ("arm", "seed", "step", *TIMED)]
+    measured = [name for name in curves.columns if name not in ("arm", "seed", "step")]
     apart = (first.loc[common, "accuracy"] - second.loc[common, "accuracy"]).abs()
     return {
         "same_seeds": common.get_level_values("seed").nunique(),

@@ -66,7 +66,7 @@ def _tables(summary: pd.DataFrame, settings: Settings) -> dict[str, str]:
         "harder": tables.harder_table(summary),
         "best": tables.best_table(summary),
         "pass": tables.pass_table(summary),
-        **{axis: tables.ratio_table(summary, [axis], levels) for axis in tables.AXIS_NAMES if axis != "seconds"},
+        **{axis: tables.ratio_table(summary, [axis], levels) for axis in tables.AXIS_NAMES},
     }
     return {name: tables.as_markdown(table) for name, table in shown.items()}
 

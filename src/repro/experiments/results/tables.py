@@ -7,14 +7,13 @@ import pandas as pd
 from repro.settings import Settings
 from repro.stats.pass_at_k import KS
 from repro.stats.runs import compared
-from repro.stats.tables import intervals, markdown, p_value, ratio, speedup
+from repro.stats.tables import intervals, markdown, p_value, ratio
 
 AXIS_NAMES = {
     "paper_tokens": "trained tokens (papers' count)",
     "trained_tokens": "trained tokens (computed)",
     "total_tokens": "generated + trained tokens (computed)",
     "flops": "FLOPs",
-    "seconds": "seconds",
 }
 FRONT_AXES = ("paper_tokens", "trained_tokens", "flops")
 CONTROLS = "Controls"  # the group of arms that no one proposes to use
@@ -70,18 +69,14 @@ def ratio_table(summary: pd.DataFrame, axes: Iterable[str], levels: Sequence[flo
     return _table(summary, _ratios(summary, axes, levels))
 
 
-def speedup_table(summary: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
-    """Time to accuracy, as D³S's Table 3, with 100% where the baseline ends; and tokens over the whole run."""
-    columns = {
-        f"speed-up to {level:.0%} of the rise": _cells(summary, speedup, f"speedup_{round(100 * level)}")
-        for level in sorted(levels, reverse=True)
-        if f"speedup_{round(100 * level)}" in summary
+def totals_table(summary: pd.DataFrame) -> pd.DataFrame:
+    """Tokens over the whole run, relative to the baseline's."""
+    heads = {
+        "paper": "tokens trained on, in all (papers' count)",
+        "tokens": "tokens trained on, in all (computed)",
+        "generated": "tokens generated, in all",
     }
-    for name, count in {"paper": "papers' count", "tokens": "computed"}.items():
-        if name in summary:
-            columns[f"tokens trained on, in all ({count})"] = intervals(summary, name, "z.2f")
-    columns["tokens generated, in all"] = intervals(summary, "generated", "z.2f")
-    return _table(summary, columns)
+    return _table(summary, {head: intervals(summary, name, "z.2f") for name, head in heads.items() if name in summary})
 
 
 def front_arms(settings: Settings) -> list[str]:
