@@ -137,6 +137,8 @@ def test_variances_are_drawn_together_as_far_as_they_spread(prior):
     alike_A, freedom = moderate(np.array([1.0, 1.1, 0.9, 1.05]), 3)
     assert np.ptp(alike_A) == 0 and freedom > 1e5
     assert moderate(np.array([0.3]), 3) == (np.array([0.3]), 3)
+    tied_A, freedom = moderate(np.array([1.0, 1.1, 0.0, 1.05]), 3)  # shares of few queries may agree by chance
+    assert tied_A.tolist() == 4 * [moderate(np.array([1.0, 1.1, 1.05]), 3)[0][0]] and freedom > 1e5
 
 
 def test_outcomes_are_read_off_a_curve():

@@ -152,12 +152,13 @@ def moderate(variance_A: np.ndarray, freedom: float) -> tuple[np.ndarray, float]
     """Variances drawn towards their common value, and their degrees of freedom (Smyth, 2004, section 6.2).
 
     d₀ and s₀² follow from mean and variance of log s², which for s² ~ s₀² F(d, d₀) are known; where the logarithms
-    spread no more than chance explains, all get their common value. One arm, or one that does not vary, stays as it is.
+    spread no more than chance explains, all get their common value. A variance of 0, a tie of shares of few queries,
+    tells nothing of the others, and is drawn as they are. With one arm that varies, or none, all stay as they are.
     """
     variance_A = np.asarray(variance_A, float)
-    if len(variance_A) < 2 or (variance_A <= 0).any():
+    if (varies_A := variance_A > 0).sum() < 2:
         return variance_A, freedom
-    e_A = np.log(variance_A) - digamma(freedom / 2) + np.log(freedom / 2)
+    e_A = np.log(variance_A[varies_A]) - digamma(freedom / 2) + np.log(freedom / 2)
     excess = e_A.var(ddof=1) - polygamma(1, freedom / 2)
     if excess <= polygamma(1, MANY / 2):
         return np.full_like(variance_A, np.exp(e_A.mean())), MANY
