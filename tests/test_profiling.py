@@ -153,8 +153,7 @@ def test_the_stage_measures_every_seed(tmp_path, model, queries, monkeypatch):
     again, _ = measure.measure_one(jobs[1])
     assert (again.response_tokens_Q_K == profiles["seed-5"].response_tokens_Q_K).all()
     measure.save(tmp_path / "out", tmp_path / "model", profiles)
-    seconds = dict(zip(profiles, [4.0, 8.0], strict=True))
-    measure.save_seconds(tmp_path / "timings", jobs, seconds, 2)
+    measure.save_seconds(tmp_path / "timings", jobs, {"seed-0": 4.0, "seed-5": 8.0}, 2)
     by_seed = measure.load_profiles(tmp_path / "out", [0, 5])
     assert by_seed[0].samples == 4
     assert by_seed[0].source.policy == hash_policy(tmp_path / "model")

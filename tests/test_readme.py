@@ -53,15 +53,14 @@ def test_links_of_a_generated_table_lead_from_the_page_that_shows_it(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/x.md").write_text("[a](y.md#b) [c](../docs/z.md) [d](https://e.org)\n")
     page = "<!-- begin runs/x.md -->\n{}\n<!-- end runs/x.md -->"
-    assert filled(page.format("old"), tmp_path / "docs", tmp_path) == page.format(
-        "[a](../runs/y.md#b) [c](../docs/z.md) [d](https://e.org)"
-    )
+    shown = "[a](../runs/y.md#b) [c](../docs/z.md) [d](https://e.org)"
+    assert filled(page.format("old"), tmp_path / "docs", tmp_path) == page.format(shown)
     assert "[a](runs/y.md#b) [c](docs/z.md)" in filled(page.format("old"), tmp_path, tmp_path)
 
 
 def test_the_badge_opens_the_tour_of_a_repository_on_github():
     opened = "https://colab.research.google.com/github/me/repro/blob/main/notebooks/tutorials/tour.ipynb"
-    for origin in ("git@github.com:me/repro.git", "https://github.com/me/repro", "https://github.com/me/repro.git/"):
+    for origin in ("git@github.com:me/repro.git", "https://github.com/me/repro"):
         assert re.findall(r"https://colab[^)]*", on_colab(README, origin)) == [opened]
     assert on_colab(README, "") == on_colab(README, "https://example.org/me/repro") == README
     assert (ROOT / opened.partition("/main/")[2]).is_file()
