@@ -13,7 +13,7 @@ document.addEventListener("DOMContentLoaded", () => {
   };
 
   const wrap = (text, room) => // lines of words, each as wide as `room` in pixels has letters for
-    text.match(new RegExp(`.{1,${Math.floor(room / LETTER)}}(\\s|$)|\\S+\\s?`, "g")).map(line => line.trim());
+    text.match(new RegExp(`.{1,${Math.max(1, Math.floor(room / LETTER))}}(\\s|$)|\\S+\\s?`, "g")).map(line => line.trim());
 
   // Axes' titles, and the names of rows, in as many lines as they need; rows are then as high.
   const fitted = (spec, words, width) => {
