@@ -1,7 +1,6 @@
 """Significance, its correction, pass@k, rliable's aggregates, the noise floor: hand-computed cases and brute force."""
 
 import json
-import time
 import warnings
 from itertools import combinations
 
@@ -230,12 +229,10 @@ def many_arms(n_arms, n_seeds=5, seed=0):
     return evaluations, study(*names, "base-again", seeds=range(n_seeds), statistics=statistics, groups=groups)
 
 
-def test_all_arms_on_all_axes_take_seconds_and_say_who_is_worse(tmp_path, monkeypatch):
+def test_all_arms_on_all_axes_say_who_is_worse(tmp_path, monkeypatch):
     evaluations, settings = many_arms(38)
     questions = answers(evaluations, samples=32)
-    start = time.process_time()
     summary = summarise(evaluations, questions, settings)
-    assert time.process_time() - start < 15  # two on an idle machine
     assert len(summary) == 38 and "base-again" not in set(summary["arm"])
     worse = summary.set_index("arm").loc["arm-1"]
     assert worse["resolved"] == "less" and worse["improvement"] == 0.0 and not worse["flops_ratio_90_reached"]
