@@ -30,11 +30,11 @@ NOT_CODE = (
 
 def commit(root: Path = ROOT) -> dict:
     """`commit`: the short hash of HEAD; `dirty`: whether code or settings differ from it. Both None without git."""
-    head = _git(root, "rev-parse", "--short=12", "HEAD")
+    head = git(root, "rev-parse", "--short=12", "HEAD")
     if not head:
         return {"commit": None, "dirty": None}
     excluded = [f":(exclude){name}" for name in (*NOT_CODE, "*.md")]
-    status = _git(root, "status", "--porcelain", "--", ".", *excluded)
+    status = git(root, "status", "--porcelain", "--", ".", *excluded)
     return {"commit": head, "dirty": None if status is None else bool(status)}
 
 
@@ -86,7 +86,7 @@ def _gpus() -> list[str]:
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
     """Git's output, stripped; None without git, a repository or a commit."""
     try:
         done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30)

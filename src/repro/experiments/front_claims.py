@@ -38,9 +38,8 @@ def load() -> list[Claim]:
 
 
 def judged(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
-    """A row per claim and price of `repro.experiments.prices.ended` runs: paper, place, claim, table, price, says;
-    effect, low and high, a difference or a `ratio` with its interval; p, of none, corrected by Holm over all rows; and
-    verdict.
+    """A row per claim and price of `repro.experiments.prices.ended` runs: paper, place, claim, says, table, price;
+    effect, low and high, a difference or a `ratio`; p, of none, corrected by Holm over all rows; and verdict.
 
     holds, opposite   p is significant, on the side that the claim says or on the other
     holds             also a *not lower* whose interval lies above −MARGIN
@@ -59,8 +58,7 @@ def judged(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Data
 def _measured(runs: pd.DataFrame, paid: pd.DataFrame, confidence: float) -> pd.DataFrame:
     """A row per claim, at one price: variances are drawn together over differences, and over ratios."""
     claims = load()
-    shown = {"paper", "place", "claim", "says", "elsewhere", "table"}
-    table = pd.DataFrame([claim.model_dump(include=shown) for claim in claims])
+    table = pd.DataFrame([claim.model_dump(exclude={"arm", "over", "difference", "ratio"}) for claim in claims])
     table["ratio"] = [bool(claim.ratio) for claim in claims]
     for ratio, own in table[table["elsewhere"] == ""].groupby("ratio"):
         asked = [claims[row] for row in own.index]

@@ -55,6 +55,18 @@ def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Dat
     return together(asked, families, baseline, statistics)
 
 
+def verdict(told: pd.DataFrame, arm: str) -> str:
+    """What `answers` tell of an arm at temperature 1, then what other measures resolve, each with its prices."""
+    first, others = [], {}
+    for (measure, answer), of in told.loc[[arm]].groupby(["measure", "answer"], sort=False)["price"]:
+        words = f"{answer} " + ("at both prices" if len(of) == 2 else f"at {of.iloc[0]:.0%}")
+        if measure == "accuracy":
+            first.append(words)
+        elif answer in ("higher", "lower"):
+            others.setdefault(words, []).append(MEASURES[measure].replace(", ", "-split "))
+    return "; ".join([", ".join(first), *(f"{', '.join(of)} {words}" for words, of in others.items())])
+
+
 def paid_for(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """`ended` runs with what their bills paid for:
 

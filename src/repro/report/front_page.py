@@ -3,13 +3,13 @@ picture of README's table; and its link to Colab, where `origin` is on GitHub.""
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.errors import command
 from repro.files import write_text
+from repro.machine import git
 from repro.paths import ROOT
 from repro.settings import Settings, load
 
@@ -83,10 +83,10 @@ def main() -> None:
         raise SystemExit(
             f"make readme: params.yaml is at scale {scale}; the pages show scale cpu, so set it back first"
         )
-    asked = subprocess.run(["git", "config", "remote.origin.url"], cwd=ROOT, capture_output=True, text=True)
+    origin = git(ROOT, "config", "remote.origin.url") or ""
     for path in pages():
         text = path.read_text()
-        if (new := on_colab(filled(text, path.parent), asked.stdout.strip())) != text:
+        if (new := on_colab(filled(text, path.parent), origin)) != text:
             write_text(new, path)
     from repro.plots.style import to_svg
 

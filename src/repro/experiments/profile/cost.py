@@ -38,16 +38,10 @@ def price(profile: Profile, flops: FlopCounter, group: int) -> float:
 
 
 def costs(
-    profiles: Mapping[int, Profile],
-    flops: FlopCounter,
-    used: int,
-    group: int,
-    rollouts_per_step: int,
+    profiles: Mapping[int, Profile], flops: FlopCounter, used: int, group: int, rollouts_per_step: int
 ) -> pd.DataFrame:
-    """One row (index) for all samples of a profile, for the first `used`, and for a training step in groups of `group`.
-
-    Means over seeds: rollouts, tokens (generated), flops, steps (the FLOPs in training steps).
-    """
+    """One row (index) for all samples of a profile, for the first `used`, and for a training step in groups of `group`:
+    means over seeds of rollouts, tokens (generated), flops, and steps (the FLOPs in training steps)."""
     step = np.mean([training_flops(profile, flops, group) for profile in profiles.values()]) * rollouts_per_step
     lengths = [profile.response_tokens_Q_K.mean() for profile in profiles.values()]
     rows = {}

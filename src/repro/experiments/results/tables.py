@@ -1,6 +1,6 @@
 """The study's tables for reading, from `efficiency.summarise`'s: a row per arm, indexed by group and arm."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -149,15 +149,11 @@ def _measured(summary: pd.DataFrame, name: str, head: str) -> dict[str, list[str
 
 def _ratios(summary: pd.DataFrame, axes: Iterable[str], levels: Sequence[float]) -> dict[str, list[str]]:
     return {
-        f"{AXIS_NAMES[axis]} to {level:.0%} of the rise": _cells(summary, ratio, name)
+        f"{AXIS_NAMES[axis]} to {level:.0%} of the rise": [ratio(row, name) for _, row in summary.iterrows()]
         for axis in axes
         for level in levels
         if (name := f"{axis}_ratio_{round(100 * level)}") in summary
     }
-
-
-def _cells(summary: pd.DataFrame, cell: Callable[[pd.Series, str], str], name: str) -> list[str]:
-    return [cell(row, name) for _, row in summary.iterrows()]
 
 
 def _against(summary: pd.DataFrame, name: str) -> list[str]:
