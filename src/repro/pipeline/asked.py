@@ -45,7 +45,9 @@ def _present(settings: Settings, names: Sequence[str]) -> set[str]:
         policy = policy_for(settings)
     except (SettingsError, OSError):  # it is to be made first
         return set()
-    return set(names) - {run.arm for run in store.find(every_seed(settings, names, policy)).absent}
+    asked = every_seed(settings, names, policy)
+    new = {run.arm for run in asked if not store.was_asked(run)}  # whose golden steps would take a minute
+    return set(names) - new - {run.arm for run in store.find([run for run in asked if run.arm not in new]).absent}
 
 
 def _at_paper_scale(settings: Settings, arm: str) -> str:

@@ -74,6 +74,11 @@ def find(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = p
     return found
 
 
+def was_asked(one: Asked) -> bool:
+    """Whether there is a run of these settings, whatever its code computed."""
+    return one.asks in {asks for asks, _ in _index()} or any(paths.HERE.glob(f"{_stem(one, '')}*"))
+
+
 def made_here(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print) -> dict[Asked, Path]:
     """The folders of those of the runs that are in this machine's layer."""
     found = zip(asked, map(_made_here, asked, golden.computes(asked, say), repeat(need)), strict=True)
