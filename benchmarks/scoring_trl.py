@@ -12,19 +12,9 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
-from benchmarks.scoring_work import (
-    GROUP,
-    GROUPS,
-    KL,
-    LONGEST,
-    SEED,
-    UPDATES,
-    flat,
-    policy_folder,
-    reference_folder,
-    work,
-)
+from benchmarks.scoring_work import GROUP, GROUPS, KL, LONGEST, SEED, UPDATES, flat, policy_folder, work
 from benchmarks.worker import Requests
+from repro.engine.backends.load import SMOLLM2, fetch
 from repro.methods.objectives.aggregate import token_coefficients
 from repro.methods.rollouts import Rollouts
 from repro.protocol.ledger import Ledger
@@ -156,7 +146,7 @@ class TRLSide:
             objective="arm",
             refill_rounds=1,
         )
-        reference = AutoModelForCausalLM.from_pretrained(reference_folder())
+        reference = AutoModelForCausalLM.from_pretrained(fetch(SMOLLM2))
         trainer.ref_model.load_state_dict(reference.state_dict())
         ids_N, rows = self.batch.prompts_N, self.batch.responses_N
         texts = trainer._tokenizer.batch_decode(rows)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.scoring_work import KL, LONGEST, SEED, UPDATES, Work, flat, policy_folder, reference_folder, work
+from benchmarks.scoring_work import KL, LONGEST, SEED, UPDATES, Work, flat, policy_folder, work
 from benchmarks.worker import Requests
 from repro.arms import build
+from repro.engine.backends.load import SMOLLM2, fetch
 from repro.experiments.parity.replayed import be_the_only_rank
 from repro.methods.lengths import Lengths
 from repro.methods.rollouts import Rollouts
@@ -35,7 +36,7 @@ class VerlSide:
 
         self.batch: Work = work()
         self.actor = self._worker(policy_folder(), 0.0)
-        self.reference = self._worker(reference_folder(), 0.0)
+        self.reference = self._worker(fetch(SMOLLM2), 0.0)
         self.flops = flop_counter(str(policy_folder()))
         self.gradients: list[torch.Tensor] = []
         self.actor.engine.optimizer.register_step_pre_hook(self._keep)

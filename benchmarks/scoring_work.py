@@ -39,8 +39,8 @@ def make_work() -> None:
     silent: at this size the model solves too few for a batch with a signal."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    rng, tokenizer = np.random.default_rng(SEED), AutoTokenizer.from_pretrained(reference_folder())
-    model = AutoModelForCausalLM.from_pretrained(reference_folder())
+    rng, tokenizer = np.random.default_rng(SEED), AutoTokenizer.from_pretrained(fetch(SMOLLM2))
+    model = AutoModelForCausalLM.from_pretrained(fetch(SMOLLM2))
     stop = tokenizer.convert_tokens_to_ids(END)
     torch.manual_seed(SEED)
     prompts_N, responses_N = [], []
@@ -60,11 +60,6 @@ def make_work() -> None:
     write_json({**made, "group_N": np.repeat(np.arange(GROUPS), GROUP).tolist()}, FILE)
 
 
-def reference_folder() -> Path:
-    """SmolLM2 itself."""
-    return fetch(SMOLLM2)
-
-
 def policy_folder() -> Path:
     """SmolLM2 with a little noise on its weights, made once."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -73,12 +68,12 @@ def policy_folder() -> Path:
 
     folder = BUILD / "bench" / "smollm2-moved"
     if not (folder / "config.json").exists():
-        model = AutoModelForCausalLM.from_pretrained(reference_folder())
+        model = AutoModelForCausalLM.from_pretrained(fetch(SMOLLM2))
         torch.manual_seed(SEED)
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(MOVED * torch.randn_like(weight))
-        save_policy(model, AutoTokenizer.from_pretrained(reference_folder()), folder)
+        save_policy(model, AutoTokenizer.from_pretrained(fetch(SMOLLM2)), folder)
     return folder
 
 
