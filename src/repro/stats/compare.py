@@ -221,6 +221,13 @@ def leaving_out(
         yield place, seeds, np.array([estimate(part) for part in kept])
 
 
+def log_factors(curves: pd.DataFrame, arms: Sequence[str], cost: str) -> np.ndarray:
+    """logs_A_P_S, for repro.stats.nested, of the `factors` of all arms but the first: pseudo-values over the seeds of
+    each base policy."""
+    left_out = leaving_out(curves, ["policy"], lambda part: np.log(factors(part, arms, cost)[1:]))
+    return np.array([pseudo_values(logs_J_A) for _, _, logs_J_A in left_out]).transpose(2, 0, 1)
+
+
 def pseudo_values(estimates_J: np.ndarray) -> np.ndarray:
     """S θ − (S−1) θ without the seed, for each seed: the jackknife's; their mean is nearly θ, their scatter θ's."""
     seeds = len(estimates_J) - 1

@@ -7,6 +7,7 @@ which half of the rise is made, B the steepness. R₀, the accuracy before train
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -56,9 +57,9 @@ def fit(cost_E: np.ndarray, accuracy_E: np.ndarray, near: Saturation | None = No
         return Saturation(start, start, 1.0, 1.0, paid)
     bounds = STEEPNESS if len(cost_F) > 2 else (1.0, 1.0 + 1e-9)  # two evaluations tell no steepness
     firsts = [[near.asymptote, np.log(near.half), near.steepness]] if near else None
-    one_F_1, last = np.ones((len(cost_F), 1)), seen_F[-1:]
-    asymptote, half, steepness = _fitted(cost_F, seen_F, None, start, last, one_F_1, one_F_1, 0, bounds, firsts)
-    return Saturation(start, asymptote, np.exp(half), steepness, paid)
+    one_F_1, seen = np.ones((len(cost_F), 1)), _Seen(cost_F, seen_F, start)
+    asymptote, half, b = _fitted(seen, seen_F[-1:], one_F_1, one_F_1, steepness=bounds, firsts=firsts)
+    return Saturation(start, asymptote, np.exp(half), b, paid)
 
 
 def scaled(
@@ -74,9 +75,8 @@ def scaled(
     _check(cost_N, arm_N, parameters=3 + arm_N.max(initial=0))
     half_N_A = (arm_N[:, None] == np.arange(arm_N.max() + 1)).astype(float)
     half_N_A[:, 0] = 1.0  # the half cost of arm 0 is in that of every arm, which adds the logarithm of its factor
-    values = _fitted(
-        cost_N, seen_N, weight_N, start, seen_N.max(keepdims=True), half_N_A[:, :1], half_N_A, int(arm_N.max())
-    )
+    seen = _Seen(cost_N, seen_N, start, weight_N)
+    values = _fitted(seen, seen_N.max(keepdims=True), half_N_A[:, :1], half_N_A, factors=int(arm_N.max()))
     return np.exp(np.r_[0.0, values[2:-1]])
 
 
@@ -103,15 +103,21 @@ def together(
     _check(cost_N, arm_N, parameters=1 + 2 * arms)
     is_N_A = (arm_N[:, None] == np.arange(arms)).astype(float)
     top_A = np.array([seen_N[arm_N == arm].max() for arm in range(arms)])
-    values = _fitted(cost_N, seen_N, weight_N, start, top_A, is_N_A, is_N_A)
+    values = _fitted(_Seen(cost_N, seen_N, start, weight_N), top_A, is_N_A, is_N_A)
     return Curves(float(start), values[:arms], np.exp(values[arms:-1]), float(values[-1]))
 
 
+class _Seen(NamedTuple):
+    """N evaluations after training began: what was spent, the accuracy, that before training, and their weights."""
+
+    cost_N: np.ndarray
+    accuracy_N: np.ndarray
+    start: float
+    weight_N: np.ndarray | None = None
+
+
 def _fitted(
-    cost_N: np.ndarray,
-    seen_N: np.ndarray,
-    weight_N: np.ndarray | None,
-    start: float,
+    seen: _Seen,
     top_K: np.ndarray,
     asymptote_N_K: np.ndarray,
     half_N_L: np.ndarray,
@@ -122,20 +128,20 @@ def _fitted(
     """Least squares of the K asymptotes, L terms of log C½, and B: an evaluation's asymptote and log C½ are linear in
     the first two. The last `factors` of the L are logarithms of factors. Looked for from `firsts`, else from a little
     above `top_K` and three half costs."""
-    root_N = np.ones_like(cost_N) if weight_N is None else np.sqrt(np.asarray(weight_N, float))
-    log_N, scale, kinds = np.log(cost_N), cost_N.max(), len(top_K)
+    root_N = np.ones_like(seen.cost_N) if seen.weight_N is None else np.sqrt(np.asarray(seen.weight_N, float))
+    log_N, scale, kinds = np.log(seen.cost_N), seen.cost_N.max(), len(top_K)
     is_factor_L, wide = np.arange(half_N_L.shape[1]) >= half_N_L.shape[1] - factors, np.log(WIDEST)
     low = np.r_[np.zeros(kinds), np.where(is_factor_L, -wide, np.log(scale / 1000)), steepness[0]]
     high = np.r_[np.ones(kinds), np.where(is_factor_L, wide, np.log(FARTHEST * scale)), steepness[1]]
 
     def rise(values: np.ndarray) -> tuple[np.ndarray, ...]:
         """A − R₀, log C½ − log C, B, and the share of the rise that is made."""
-        height_N, away_N = asymptote_N_K @ values[:kinds] - start, half_N_L @ values[kinds:-1] - log_N
+        height_N, away_N = asymptote_N_K @ values[:kinds] - seen.start, half_N_L @ values[kinds:-1] - log_N
         return height_N, away_N, values[-1], 1 / (1 + np.exp(values[-1] * away_N))
 
     def residuals(values: np.ndarray) -> np.ndarray:
         height_N, _, _, made_N = rise(values)
-        return root_N * (start + height_N * made_N - seen_N)
+        return root_N * (seen.start + height_N * made_N - seen.accuracy_N)
 
     def jacobian(values: np.ndarray) -> np.ndarray:
         height_N, away_N, b, made_N = rise(values)
