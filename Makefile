@@ -91,8 +91,8 @@ gpu-check: ## ten minutes on one GPU: which parts of the path to verl and vLLM h
 runs: setup ## make the declared runs that the store lacks (stop it any time); PANEL=answers; SHARD=3/16; AGAIN=1: all of them
 	@exec python -m repro.runs make $(if $(SHARD),--shard "$(SHARD)") $(if $(PANEL),--panel $(PANEL)) $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(AGAIN),--again)
 
-first-batches: setup ## gradients of every arm before training again, for runs/first_batches; ten minutes of a core
-	@exec papermill notebooks/jobs/predictor.ipynb build/predictor.ipynb -p output runs/first_batches
+first-batches: setup ## gradients of every arm before training again, for runs/first_batches; ten minutes of a core; POLICY=words
+	@exec papermill notebooks/jobs/predictor.ipynb build/predictor.ipynb -p output runs/first_batches $(if $(POLICY),-p only $(POLICY))
 
 bench: extra-trl ## the embedded engine against TRL's GRPOTrainer, and against itself before it was made faster
 	@exec python -m benchmarks.speed $(if $(PAIRS),--pairs "$(PAIRS)") $(if $(ARMS),--arms $(ARMS))

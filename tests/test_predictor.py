@@ -11,6 +11,7 @@ from repro.engine.batch import Groups
 from repro.engine.train import Data
 from repro.experiments import predictor
 from repro.experiments.predictor import QUANTITIES, Pair, Untrained
+from repro.policy.adapters import adapt
 from repro.policy.model import build_qwen2
 from repro.settings import Arm, Statistics, load
 from repro.tasks.tokenizer import build_tokenizer
@@ -23,9 +24,10 @@ def everything(rollouts, progress, rng):
     return rollouts.take(np.arange(len(rollouts)))
 
 
-def untrained(drawn: dict, **parts) -> Untrained:
+def untrained(drawn: dict, adapted: bool = False, **parts) -> Untrained:
     torch.manual_seed(0)
-    learner = build_qwen2(hidden=16, layers=1, heads=2, max_length=64).eval(), build_tokenizer()
+    model = build_qwen2(hidden=16, layers=1, heads=2, max_length=64).eval()
+    learner = adapt(model, 2, 1, seed=0) if adapted else model, build_tokenizer()
     method = build("an arm", Arm(title="an arm", about="", group="", **parts))
     return Untrained(method, ENGINE, EVALUATION, learner, Data(pools().train, []), 0, drawn)
 
@@ -35,10 +37,12 @@ def half_are_right(monkeypatch):
     reward_with(monkeypatch, parity)
 
 
+@pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.parametrize("aggregation", ["sequence-mean", "constant-length"])
-def test_gradients_are_those_of_their_losses_by_autograd(aggregation):
-    """A batch's is that of GRPO's loss; the references' are such means of many, the reward's with losses summed."""
-    run = untrained({}, aggregation=aggregation)
+def test_gradients_are_those_of_their_losses_by_autograd(aggregation, adapted):
+    """A batch's is that of GRPO's loss; the references' are such means of many, the reward's with losses summed. Where
+    adapters train, over these alone."""
+    run = untrained({}, adapted, aggregation=aggregation)
     gradient_P, row = run.batch(0)
     groups: Groups = next(iter(run.drawn.values()))[0]
     rollouts, loss = run._rollouts(groups), 0.0
@@ -49,8 +53,9 @@ def test_gradients_are_those_of_their_losses_by_autograd(aggregation):
         chosen_L = logprob_L_V.gather(1, ids[0, len(prompt) :, None])
         each = chosen_L.mean() if aggregation == "sequence-mean" else chosen_L.sum() / ENGINE.max_new_tokens
         loss -= rollouts.advantages_N[n] * each / ROLLOUTS
-    expected = torch.autograd.grad(loss, list(run.model.parameters()))
+    expected = torch.autograd.grad(loss, run.learning)
     torch.testing.assert_close(gradient_P, torch.cat([part.flatten() for part in expected]), rtol=1e-3, atol=1e-6)
+    assert adapted == (len(gradient_P) < sum(p.numel() for p in run.model.parameters()))
     assert row["distinct"] == (rollouts.advantages_N != 0).mean() > 0
     assert row["tokens"] == rollouts.costs_N[rollouts.advantages_N != 0].sum()
     references = run.references(4)

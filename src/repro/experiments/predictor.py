@@ -2,8 +2,8 @@
 
 Each of B batches is a step of the arm's run, evenly spread over its steps, drawn and selected as in training, but from
 the base policy throughout: all arms of one plan get the same groups. Its gradient g is that of the arm's own loss, mean
-over mini-batches, exact and over all parameters. It is held against two gradients of a large batch of the same policy:
-G, GRPO's, and R, that of the expected reward, Σ_i (r_i − mean of the query's others) Σ_t ∇log π(y_it).
+over mini-batches, exact and over all parameters that train. It is held against two gradients of a large batch of the
+same policy: G, GRPO's, and R, that of the expected reward, Σ_i (r_i − mean of the query's others) Σ_t ∇log π(y_it).
 
     cosine        E cos(g, G), E cos(g, R)
     projection    E[g·G] / (‖G‖ √E‖g‖²), which a batch of small norm hardly counts in
@@ -86,6 +86,7 @@ class Untrained(Trainer):
     ):
         super().__init__(method, engine, evaluation, learner[0], learner[0], learner[1], data, seed)
         self.drawn, self.asked = drawn, ()
+        self.learning = [weights for weights in self.model.parameters() if weights.requires_grad]
 
     def _generate(
         self, planned: list[PlannedGroup], generator: torch.Generator, rng: np.random.Generator, step: int = 0
@@ -108,7 +109,7 @@ class Untrained(Trainer):
         step; 0 where nothing is left to train on."""
         self.ledger, self.asked = Ledger(), ()
         groups, _ = self.collect(step)
-        gradient_P, chosen = torch.zeros(sum(p.numel() for p in self.model.parameters())), None
+        gradient_P, chosen = torch.zeros(sum(p.numel() for p in self.learning)), None
         if groups is not None:
             tokens = Batch([self.prompts[query] for query in groups.query_N], groups.responses)
             chosen = self.select(step, self._rollouts(groups, step), step / self.engine.steps)
@@ -130,7 +131,7 @@ class Untrained(Trainer):
         self.model.zero_grad(set_to_none=True)
         objective, pad = self.method.objective, self.tokenizer.pad_token_id
         accumulate_gradients(self.model, objective, tokens, part, pad, how, self.reference)
-        return torch.nn.utils.parameters_to_vector(p.grad for p in self.model.parameters())
+        return torch.nn.utils.parameters_to_vector(p.grad for p in self.learning)
 
     def references(self, groups: int) -> dict[str, torch.Tensor]:
         """{GRPO, reward: gradient_P}, of `groups` groups of every query; each also of either half of them."""
