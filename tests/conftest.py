@@ -164,6 +164,8 @@ def tools():
         yield found
 
 
+other_tools = tools  # another process, with other hashes of strings
+
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory, tools) -> Project:
     """The project after `dvc repro` at scale `smoke`, all but the stages on verl. Tests leave it up to date."""

@@ -46,7 +46,7 @@ more_arms:"""
 ON_VERL_TOO = (*ARMS, "d3s", "sgpo-again-1")  # tokens selected, profiled again
 STUDIED = ("policy", "profile", "fidelity", "drift")
 # Pages that are not called as their stage.
-PAGES = {"language_model_trained": "language-model-trained", "sgpo_longer": "sgpo-longer"}
+PAGES = {"language_model": "language-model", "sgpo_longer": "sgpo-longer"}
 
 
 def test_every_stage_leaves_its_data_and_its_report(smoke):
@@ -130,10 +130,11 @@ def test_nothing_to_do_takes_under_five_seconds(smoke):
     assert seconds < 5, f"a no-op dvc repro took {seconds:.1f} s"
 
 
-def test_a_second_run_gives_the_same_bits(smoke, tmp_path):
-    """Here for two arms, with other hashes of strings, since no process is forked from another's; every arm is resumed
+def test_a_second_run_gives_the_same_bits(smoke, other_tools, tmp_path):
+    """Here for two arms, with other hashes of strings, since processes are forked from another; every arm is resumed
     in test_train_arms.py, killed in test_killed.py. The summaries of fidelity and drift are seeded like training."""
-    second = smoke.copy(tmp_path / "second").cold()
+    second = smoke.copy(tmp_path / "second")
+    second.tools = other_tools
     for arm in ("cost-aware", "zvf"):
         for folder in runs_of(second, arm).values():
             shutil.rmtree(folder)
@@ -209,7 +210,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
     output = smoke.run("dvc", "repro", "manifest", "report@shortest")
     assert stages_in(output) == {"manifest", "report@shortest"}
     studies = {
-        *("dynamics", "language_model_trained", "mixes", "longer", "sharpening", "exploratory"),
+        *("dynamics", "language_model", "mixes", "longer", "sharpening", "exploratory"),
         *("prices", "online", "sgpo_longer", "clipping", "crossed", "validity", "predictor"),
         *("every_arm", "longer_bill", "rates", "equal_cost", "results"),
     }  # of all arms; fidelity and drift name theirs

@@ -24,7 +24,7 @@ FIGURES = {
     "sharpening": ("sharpening", "What does training add"),
     "sgd": ("theory-sgd", "Which sampling reaches a target error"),
     "variance": ("theory-variance", "How many of the groups trained on have a signal"),
-    "language_model": ("language-model-trained", "Do the answers hold on a language model"),
+    "language_model": ("language-model", "Which methods end higher than GRPO on a language model"),
 }
 
 

@@ -1,5 +1,6 @@
-"""The gates of the bed: what it needs before it can answer which rollouts are worth training on, measured in panel
-`gates`, GRPO and a coin flip as reward on every base policy, none of which was left out."""
+"""The gates of a bed: what it needs before it can answer which rollouts are worth training on. Measured in a panel of
+GRPO and a coin flip as reward: `gates` on every base policy of the bench, none of which was left out; that of the
+language model has another name."""
 
 from collections.abc import Callable
 
@@ -28,10 +29,10 @@ def pass_16(rows: pd.DataFrame) -> np.ndarray:
     return pass_at_k(rows["successes"].to_numpy(), rows["samples"].to_numpy(), 16)
 
 
-def of_runs(table: str, arm: str = TAUGHT) -> pd.DataFrame:
+def of_runs(table: str, arm: str = TAUGHT, panel: str = PANEL) -> pd.DataFrame:
     """A table of the panel's runs of `arm`, with policy and seed."""
-    runs = panels.made([PANEL], ["policy", "arm", "seed"])
-    return panels.load(table, PANEL).merge(runs.loc[runs["arm"] == arm, ["run", "policy", "seed"]], on="run")
+    runs = panels.made([panel], ["policy", "arm", "seed"])
+    return panels.load(table, panel).merge(runs.loc[runs["arm"] == arm, ["run", "policy", "seed"]], on="run")
 
 
 def base(policy: str, split: str = HELD_OUT) -> pd.DataFrame:
@@ -40,10 +41,10 @@ def base(policy: str, split: str = HELD_OUT) -> pd.DataFrame:
     return whole[whole["split"] == split]
 
 
-def rises(of: Value, split: str = HELD_OUT, arm: str = TAUGHT) -> pd.DataFrame:
+def rises(of: Value, split: str = HELD_OUT, arm: str = TAUGHT, panel: str = PANEL) -> pd.DataFrame:
     """A row per base policy (the index): before, after, rise, low and high, what training adds to `of` and its 95%
     interval over queries, each the mean over seeds."""
-    asked, rows = of_runs("questions" if split == HELD_OUT else "harder", arm), {}
+    asked, rows = of_runs("questions" if split == HELD_OUT else "harder", arm, panel), {}
     asked = asked.assign(value=of(asked))
     for policy, own in asked.groupby("policy"):
         before_Q = of(base(policy, split))
@@ -58,19 +59,19 @@ def met(rises: pd.DataFrame, least: float) -> int:
     return int(((rises["rise"] >= least) & (rises["low"] > 0)).sum())
 
 
-def queries() -> pd.DataFrame:
+def queries(panel: str = PANEL) -> pd.DataFrame:
     """Of each base policy (the index), the shares of held-out queries with 0 < p < 0.1 and p > 0.9."""
-    rates = {policy: accuracy(base(policy)) for policy in policies()}
+    rates = {policy: accuracy(base(policy)) for policy in policies(panel)}
     shares = {policy: [((p > 0) & (p < 0.1)).mean(), (p > 0.9).mean()] for policy, p in rates.items()}
     return pd.DataFrame.from_dict(shares, orient="index", columns=["rare", "known"])
 
 
-def costs() -> pd.DataFrame:
+def costs(panel: str = PANEL) -> pd.DataFrame:
     """Of each base policy's first batches: variation (standard deviation over mean) of costs, tail (99th percentile
     over the median); and over a run's logged batches correlation, the mean one of |A| and cost, and cut, the mean share
     of truncated responses."""
-    logged = of_runs("selection")
-    cut = of_runs("curves").groupby("policy")["truncated"].mean()
+    logged = of_runs("selection", panel=panel)
+    cut = of_runs("curves", panel=panel).groupby("policy")["truncated"].mean()
     rows = {}
     for policy, own in logged.groupby("policy"):
         cost_N = own.loc[own["step"] == 0, "cost"].to_numpy(float)
@@ -91,15 +92,15 @@ def last_quarter() -> tuple[float, float, float]:
     return mean, low, high
 
 
-def clipped() -> pd.Series:
+def clipped(panel: str = PANEL) -> pd.Series:
     """The share of tokens that PPO's clip acts on, mean over a run of GRPO, by base policy."""
-    return of_runs("steps").groupby("policy")["clipped"].mean()
+    return of_runs("steps", panel=panel).groupby("policy")["clipped"].mean()
 
 
-def seconds() -> pd.Series:
+def seconds(panel: str = PANEL) -> pd.Series:
     """CPU seconds of a run of GRPO, evaluations included (the index: runs)."""
-    return of_runs("seconds").groupby("run")["seconds"].sum()
+    return of_runs("seconds", panel=panel).groupby("run")["seconds"].sum()
 
 
-def policies() -> list[str]:
-    return sorted(panels.made([PANEL], ["policy"])["policy"].unique())
+def policies(panel: str = PANEL) -> list[str]:
+    return sorted(panels.made([panel], ["policy"])["policy"].unique())

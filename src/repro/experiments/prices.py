@@ -41,9 +41,9 @@ def ended(names: Sequence[str]) -> pd.DataFrame:
 
 
 def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
-    """A row per price, measure and arm of `ended` runs: price, measure and what repro.stats.answers tells,
-    corrected over all measures and prices together: of the design's primaries by Holm, of the other arms by the false
-    discovery rate."""
+    """A row per price, measure, of MEASURES that the runs have, and arm of `ended` runs: price, measure and what
+    repro.stats.answers tells, corrected over all measures and prices together: of the design's primaries by Holm, of
+    the other arms by the false discovery rate."""
     primaries = read_mapping(DESIGN)["groups"]["primaries"]
     others = [arm for arm in runs["arm"].unique() if arm not in (*primaries, baseline)]
     families = {"Primaries": primaries, "Controls and objectives": others}
@@ -51,6 +51,7 @@ def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Dat
         ({"price": price, "measure": measure}, own, measure)
         for price, own in runs.groupby("price", sort=True)
         for measure in MEASURES
+        if measure in own
     ]
     return together(asked, families, baseline, statistics)
 

@@ -27,7 +27,8 @@ LOW, HIGH = 0.27, 0.75  # generation's share of GRPO's bill
 class Panels:
     """What a source is read from. `price`: None where no bill was set, or a model's own. `on_the_way`: read off the
     curves when the bill at `price` is paid, at temperature 1 alone; else at the runs' ends. `tuned`: of an arm's rates
-    the best counts. A source without any run is left out, and of `names` those that have none."""
+    the best counts. `task`: of queries whose family begins so alone. A source without any run is left out, and of
+    `names` those that have none."""
 
     name: str
     kind: str
@@ -35,9 +36,10 @@ class Panels:
     price: float | None = None
     on_the_way: bool = False
     tuned: bool = False
+    task: str = ""
 
 
-SLIPS, WRONG = "slips", "wrong procedures"
+SLIPS, WRONG, SMOLLM2 = "slips", "wrong procedures", "SmolLM2"
 TUNED = ("budget", "tuned", "tuned-objectives")  # most arms at rates of their own
 SOURCES = (
     Panels(SLIPS, BENCH, TUNED, LOW, on_the_way=True, tuned=True),
@@ -49,8 +51,9 @@ SOURCES = (
     Panels(WRONG, BENCH, ("confirm-27", "online-27"), LOW),
     Panels(WRONG, BENCH, ("confirm-75", "online-75"), HIGH),
     Panels(f"{WRONG}, all arms", BENCH, ("every-arm",), LOW),  # at one rate, from two base policies
-    Panels("SmolLM2", MODEL, ("language-model",)),
-    Panels("SmolLM2, in words", MODEL, ("words-arms",)),
+    Panels(SMOLLM2, MODEL, ("words-arms",), LOW),
+    Panels(f"{SMOLLM2}, word problems", MODEL, ("words-arms",), LOW, task="story"),
+    Panels(f"{SMOLLM2}, lists", MODEL, ("words-arms",), LOW, task="list"),
 )
 PAPERS = {  # by scale of configs/papers/tables; another that has as many arms is a source by its own name
     "qwen2-5-math-1-5b-instruct": "Cost-Aware, Qwen 1.5B",
@@ -102,9 +105,15 @@ def sources(baseline: str) -> list[Source]:
 
 
 def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
-    runs = pd.concat([_made(name, of.tuned) for name in names], ignore_index=True)
+    where = ["policy", "seed"] if of.kind == MODEL else ["policy"]  # whose seeds are made one by one
+    runs = pd.concat([_made(name, of.tuned, where) for name in names], ignore_index=True)
     if of.tuned:
         runs = runs[runs["rate"] == runs["arm"].map(rates.best_rates(rates.sensitivity())["best"])]
+    if of.task:
+        asked = compare.rows("questions", runs[["run", "panel"]])
+        own = asked[asked["family"].str.startswith(of.task)]
+        right = own.assign(accuracy=own["successes"] / own["samples"]).groupby("run")[["accuracy", "greedy"]].mean()
+        return runs.join(right, on="run")
     if not of.on_the_way:
         return compare.ended(runs, KS)
     curves = compare.rows("curves", runs)
@@ -112,9 +121,9 @@ def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
     return runs.join(at_shares(paid, [1.0])[1.0].rename("accuracy"), on="run")
 
 
-def _made(name: str, tuned: bool) -> pd.DataFrame:
+def _made(name: str, tuned: bool, where: Sequence[str]) -> pd.DataFrame:
     rate = {"rate": (panels.RATE, float, panels.engine_of(name)["learning_rate"])} if tuned else None
-    return compare.load([name], rate)
+    return compare.load([name], rate, where)
 
 
 def published(baseline: str) -> list[Source]:

@@ -26,7 +26,7 @@ GROUPS = {
     "cluster": "On other trainers",
 }
 # For five minutes; PICTURE is of the first.
-START = ("prices.html", "validity.html", "language-model-trained.html", "equal_cost.html")
+START = ("prices.html", "validity.html", "language-model.html", "equal_cost.html")
 
 
 def group_order(groups: Mapping[str, object]) -> list[str]:

@@ -31,9 +31,8 @@ class Panel(Section):
     `vary`: {key of params.yaml, with dots: its values}; the key `mix` means one of `mixes`. `settings`: what all runs
     of the panel set differently, and arms of its own. `stop_at`: runs end when they have paid as many times the bill
     of `evaluation`, which is the base policy's own, and not after `engine.steps`. `temperatures`: {temperature:
-    samples of a held-out query} of the policy that a run ends with, and of its base policy. `closed`: its runs are in
-    git, and the code that made them is not: none is made any more. `rollouts`: git keeps the logged rollouts of its
-    runs too, which reports on arms show.
+    samples of a held-out query} of the policy that a run ends with, and of its base policy. `rollouts`: git keeps the
+    logged rollouts of its runs too, which reports on arms show.
     """
 
     question: str
@@ -47,7 +46,6 @@ class Panel(Section):
     settings: Changes = Field(default_factory=dict)
     stop_at: Annotated[float, Field(ge=0.01, le=1000)] | None = None
     temperatures: dict[Temperature, Count] = Field(default_factory=dict)
-    closed: bool = False
     rollouts: bool = False
 
     @model_validator(mode="after")
@@ -157,9 +155,9 @@ def arms_of(design: Design, panel: Panel) -> list[str]:
 
 
 def cells(design: Design, panels: Sequence[str] = ()) -> Iterator[Cell]:
-    """Every run of the design, or of some panels, in its order; none of a panel that is closed."""
+    """Every run of the design, or of some panels, in its order."""
     for name, panel in design.panels.items():
-        if panel.closed or (panels and name not in panels):
+        if panels and name not in panels:
             continue
         varied = [[(key, value) for value in values] for key, values in panel.vary.items()]
         for policy, values in product(panel.policies, product(*varied)):
@@ -174,7 +172,7 @@ def of_language_model(design: Design, panel: str) -> bool:
     entry = design.panels[panel]
     parts = [design.policies[policy] for policy in entry.policies]
     beds = [design.beds.get(part.get("bed", ""), {}) for part in parts]
-    return entry.closed or any(part.get("policy", {}).get("source") for part in [*parts, *beds])
+    return any(part.get("policy", {}).get("source") for part in [*parts, *beds])
 
 
 def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
@@ -201,8 +199,6 @@ def settings_of(design: Design, cell: Cell) -> Settings:
     parts = [arms, design.settings, policy, design.panels[cell.panel].settings]
     varied = dict(cell.varied)
     mix = varied.pop("mix", None)
-    if design.panels[cell.panel].closed:  # it may set what only the code that is gone knew
-        parts[-1] = {key: value for key, value in parts[-1].items() if key in Settings.model_fields}
     for part in [*parts, *(_nested(key, value) for key, value in varied.items())]:
         raw = settings_module.merge(raw, _of_known_arms(part, raw))
     settings = settings_module.parse(raw)
