@@ -166,6 +166,7 @@ def tools():
 
 other_tools = tools  # another process, with other hashes of strings
 
+
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory, tools) -> Project:
     """The project after `dvc repro` at scale `smoke`, all but the stages on verl. Tests leave it up to date."""
