@@ -26,9 +26,9 @@ LOW, HIGH = 0.27, 0.75  # generation's share of GRPO's bill
 @dataclass(frozen=True)
 class Panels:
     """What a source is read from. `price`: None where no bill was set, or a model's own. `on_the_way`: read off the
-    curves when the bill at `price` is paid, at temperature 1 alone; else at the runs' ends. `tuned`: of an arm's rates
-    the best counts. `task`: of queries whose family begins so alone. A source without any run is left out, and of
-    `names` those that have none."""
+    curves when the bill at `price` is paid, at temperature 1 and greedily; else at the runs' ends. `steps`: when what the
+    baseline pays in as many of its steps is. `tuned`: of an arm's rates the best counts. `task`: of queries whose
+    family begins so alone. A source without any run is left out, and of `names` those that have none."""
 
     name: str
     kind: str
@@ -37,23 +37,30 @@ class Panels:
     on_the_way: bool = False
     tuned: bool = False
     task: str = ""
+    steps: int = 0
 
 
 SLIPS, WRONG, SMOLLM2 = "slips", "wrong procedures", "SmolLM2"
 TUNED = ("budget", "tuned", "tuned-objectives")  # most arms at rates of their own
+STEPS = 12  # that GRPO makes on the language model
+EARLY = f", {STEPS} steps"
 SOURCES = (
     Panels(SLIPS, BENCH, TUNED, LOW, on_the_way=True, tuned=True),
     Panels(SLIPS, BENCH, TUNED, HIGH, on_the_way=True, tuned=True),
+    Panels(SLIPS + EARLY, BENCH, TUNED, LOW, on_the_way=True, tuned=True, steps=STEPS),
     Panels(f"{SLIPS}, other seeds", BENCH, ("answers",), LOW),  # its own price, at which its runs end
     Panels(f"{SLIPS}, other seeds", BENCH, ("answers",), HIGH, on_the_way=True),
     Panels(f"{SLIPS}, policy a", BENCH, ("steps",)),  # all arms of the papers, at one rate, after as many steps
     Panels(f"{SLIPS}, policy b", BENCH, ("others",)),
     Panels(WRONG, BENCH, ("confirm-27", "online-27"), LOW),
     Panels(WRONG, BENCH, ("confirm-75", "online-75"), HIGH),
+    Panels(WRONG + EARLY, BENCH, ("confirm-27", "online-27"), LOW, on_the_way=True, steps=STEPS),
     Panels(f"{WRONG}, all arms", BENCH, ("every-arm",), LOW),  # at one rate, from two base policies
+    Panels(f"{WRONG}, all arms{EARLY}", BENCH, ("every-arm",), LOW, on_the_way=True, steps=STEPS),
     Panels(SMOLLM2, MODEL, ("words-arms",), LOW),
     Panels(f"{SMOLLM2}, word problems", MODEL, ("words-arms",), LOW, task="story"),
     Panels(f"{SMOLLM2}, lists", MODEL, ("words-arms",), LOW, task="list"),
+    Panels(f"{SMOLLM2}, held out", MODEL, ("words-held-out",), LOW),  # whose arms the reading at STEPS had not seen
 )
 PAPERS = {  # by scale of configs/papers/tables; another that has as many arms is a source by its own name
     "qwen2-5-math-1-5b-instruct": "Cost-Aware, Qwen 1.5B",
@@ -118,7 +125,17 @@ def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
         return compare.ended(runs, KS)
     curves = compare.rows("curves", runs)
     paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, of.price))
-    return runs.join(at_shares(paid, [1.0])[1.0].rename("accuracy"), on="run")
+    share = _share(paid[paid["arm"] == baseline], of.steps) if of.steps else 1.0
+    for measure in ("accuracy", "greedy"):
+        if measure in paid and paid[measure].notna().all():
+            runs = runs.join(at_shares(paid, [share], measure)[share].rename(measure), on="run")
+    return runs
+
+
+def _share(curves: pd.DataFrame, steps: int) -> float:
+    """Of the bill, that these runs have paid after as many steps: linear between evaluations, the mean over runs."""
+    in_order = curves.sort_values("step").groupby("run")
+    return float(np.mean([np.interp(steps, own["step"], own["share"]) for _, own in in_order]))
 
 
 def _made(name: str, tuned: bool, where: Sequence[str]) -> pd.DataFrame:
