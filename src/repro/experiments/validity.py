@@ -26,9 +26,9 @@ LOW, HIGH = 0.27, 0.75  # generation's share of GRPO's bill
 @dataclass(frozen=True)
 class Panels:
     """What a source is read from. `price`: None where no bill was set, or a model's own. `on_the_way`: read off the
-    curves when the bill at `price` is paid, at temperature 1 and greedily; else at the runs' ends. `steps`: when what the
-    baseline pays in as many of its steps is. `tuned`: of an arm's rates the best counts. `task`: of queries whose
-    family begins so alone. A source without any run is left out, and of `names` those that have none."""
+    curves when the bill at `price` is paid, at temperature 1 and greedily; else at the runs' ends. `steps`: when as
+    much is paid as the baseline pays in these steps. `tuned`: of an arm's rates the best counts. `task`: of queries
+    whose family begins so alone. A source without any run is left out, and of `names` those that have none."""
 
     name: str
     kind: str
