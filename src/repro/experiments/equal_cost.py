@@ -1,14 +1,11 @@
-"""The comparison for the same FLOPs as one table and one figure, for the report and the front page: a function of the
-panels' runs and of params.yaml."""
+"""The comparison for the same FLOPs as one table: a function of the panels' runs and of params.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from repro.paths import DESIGN
-from repro.plots import answers as drawn_answers
 from repro.settings import Settings
 from repro.settings.text import read_mapping
 from repro.stats import panels
@@ -22,9 +19,6 @@ PANELS = {ALIKE: ["budget"], OWN: ["tuned", "tuned-objectives"], AGAIN: ["answer
 FAMILIES = {"Primaries": "primaries", "Controls": "controls-to-tune", "Objectives": "objectives"}
 SHOWN = ("Primaries", "Controls")  # on the front page
 ALSO = ("grpo-token-mean",)  # there too: what D³S changes apart from its choice
-FAR = (
-    1.5  # times the usual distance: tokens and rewards by chance are so far that the others could not be distinguished
-)
 MEASURE = "at_1"  # accuracy when the budget is spent, by the question of panel `budget`
 
 
@@ -86,7 +80,7 @@ def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
     """The arms of the front page: at their best rate accuracy, where AGAIN has it, and the differences by both
     measures; then that at the rate for all."""
     last = latest(comparison.answers)
-    last = last[_on_front_page(last)]
+    last = last[last["family"].isin(SHOWN) | last.index.isin(ALSO)]
     mean = comparison.runs[AGAIN].groupby("arm")[MEASURE].mean()
     rates = pd.concat([comparison.runs[AGAIN], comparison.runs[OWN]]).groupby("arm")["rate"].first()
     arms = [baseline, *last.index]
@@ -99,20 +93,3 @@ def table(comparison: Comparison, baseline: str) -> pd.DataFrame:
         "at the budget, at one rate": said(comparison.answers[ALIKE]).reindex(arms).fillna("–"),
     }
     return pd.DataFrame(rows)
-
-
-def _on_front_page(answers: pd.DataFrame) -> pd.Series:
-    return answers["family"].isin(SHOWN) | answers.index.isin(ALSO)
-
-
-def figure(comparison: Comparison, baseline: str, front_page: bool = False) -> Figure:
-    """The latest answers and those at one rate, base policies as dots: of the arms of the front page, or of all, with
-    the first answers next to them."""
-    drawn = {OWN: latest(comparison.answers), ALIKE: comparison.answers[ALIKE]}
-    if front_page:
-        drawn = {name: of[_on_front_page(of)] for name, of in drawn.items()}
-    else:
-        drawn[f"{OWN}, first"] = comparison.answers[OWN]
-    less = f"accuracy less {comparison.titles[baseline]}'s at its budget"
-    by_rate = {f"{rate}: {less}": of.assign(each=of["by_policy"]) for rate, of in drawn.items()}
-    return drawn_answers.answers(by_rate, comparison.titles, "Which methods end higher for the same FLOPs?", FAR)
