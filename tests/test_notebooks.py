@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ from traitlets.config import Config
 
 from repro import settings as settings_module
 from repro.closure import closure, code_hash, imported_modules, notebook_code, notebook_hash
+from repro.paths import DESIGN
 from repro.pipeline.manifest import differences, manifest
 from repro.pipeline.stage import all_stages, stage
 from repro.runs import golden
+from repro.settings.text import read_mapping
 
 NOTEBOOKS = {
     str(path.relative_to(ROOT / "notebooks").with_suffix("")): path
@@ -240,10 +243,7 @@ def test_no_name_of_params_yaml_is_in_a_shells_command():
 
 def test_every_stage_of_dvc_yaml_has_its_manifest_and_the_other_way_round():
     text = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    items = {
-        "${arms}": SETTINGS.arms,
-        "${theory}": type(SETTINGS.theory).model_fields,
-    }
+    items = {"${arms}": SETTINGS.arms, "${theory}": type(SETTINGS.theory).model_fields}
     wanted = set()
     for kind, entry in text.items():
         each = entry.get("foreach")
@@ -259,6 +259,14 @@ def test_the_manifest_notices_an_edit_of_every_file_that_a_stage_hashes():
     files = {name for stage in stages.values() for name in stage.get("do", stage).get("meta", {}).get("files", [])}
     assert len(files) > 20
     assert [name for name in files if not any(f"{name}/".startswith(f"{dep}/") for dep in noticed)] == []
+
+
+def test_a_page_declares_the_panels_that_it_names():
+    panels = {name for name in read_mapping(DESIGN)["panels"] if "-" in name} - {"token-mean"}  # an average too
+    for kind, entry in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
+        if notebook := entry.get("meta", {}).get("notebook"):
+            quoted = set(re.findall(r'"([\w-]+)"', notebook_code(ROOT / "notebooks" / notebook)))
+            assert quoted & panels <= set(entry["meta"].get("runs", [])), kind
 
 
 @pytest.mark.parametrize("study", type(SETTINGS.theory).model_fields)

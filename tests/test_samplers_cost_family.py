@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_samplers import batches
 
 from repro.arms import bind
 from repro.methods.rollouts import NoSignal, Rollouts
@@ -72,15 +73,6 @@ def expectation(sampler, rollouts, gradients_N, draws: int, **parameters) -> tup
         gradient += chance * (drawn.weights_N * gradients_N[drawn.row_N]).mean()
         cost += chance * drawn.costs_N.sum()
     return gradient, cost
-
-
-@st.composite
-def batches(draw):
-    n = draw(st.integers(2, 7))
-    signal = st.one_of(st.just(0.0), st.floats(-4, 4).filter(lambda a: abs(a) > 1e-3))
-    advantages_N = np.array(draw(st.lists(signal, min_size=n, max_size=n)))
-    advantages_N[draw(st.integers(0, n - 1))] = draw(st.sampled_from([-1.5, 0.5]))
-    return advantages_N, np.array(draw(st.lists(st.integers(2, 500), min_size=n, max_size=n)))
 
 
 def test_signals_by_hand():
