@@ -17,6 +17,7 @@ from repro.paths import BUILD, REPORTS, ROOT
 FIGURES = {
     "front": ("prices", "Which methods end higher at temperature 1"),
     "any_price": ("prices", "What does a method gain, at what price"),
+    "ahead": ("longer_bill", "When is a method ahead"),
     "rates": ("prices", "Which learning rate suits which method"),
     "gates": ("gates", "What does GRPO add"),
     "proxies": ("fidelity", "Which proxy predicts"),
