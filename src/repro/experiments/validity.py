@@ -81,12 +81,13 @@ HABITS = {  # of an arm's steps, less the baseline's
 @dataclass(frozen=True)
 class Source:
     """`runs`: a row per run (of a table, per arm and benchmark) with policy, arm, seed and those of MEASURES that it
-    has; run and panel where there are any."""
+    has; run and panel where there are any. `steps`: as of Panels."""
 
     name: str
     kind: str
     price: float | None
     runs: pd.DataFrame
+    steps: int = 0
 
     def differences(self, measure: str, baseline: str) -> pd.DataFrame:
         """differences_A_U (repro.stats.agreement)."""
@@ -94,7 +95,9 @@ class Source:
 
     def apart_from(self, other: "Source") -> bool:
         """Whether no seed of a base policy has runs in both, which would be alike at another price or rate, and whether
-        both are at one price, or one of them at none."""
+        both are at one price, or one of them at none; two beds also after as many steps."""
+        if self.kind == other.kind and self.steps != other.steps:
+            return False
         seeds = [set(zip(of.runs["policy"], of.runs["seed"], strict=True)) for of in (self, other)]
         if PAPER not in (self.kind, other.kind) and seeds[0] & seeds[1]:
             return False
@@ -103,12 +106,14 @@ class Source:
 
 def sources(baseline: str) -> list[Source]:
     """Those that are there: of SOURCES, then the papers' tables with LEAST arms or more apart from the baseline."""
-    found = []
-    for of in SOURCES:
-        names = [name for name in of.names if len(panels.load("runs", name))]
-        if names:
-            found.append(Source(of.name, of.kind, of.price, _read(of, names, baseline)))
-    return found + published(baseline)
+    found = (source(of, baseline) for of in SOURCES)
+    return [of for of in found if of] + published(baseline)
+
+
+def source(of: Panels, baseline: str) -> Source | None:
+    """None where none of its runs has been made."""
+    names = [name for name in of.names if len(panels.load("runs", name))]
+    return Source(of.name, of.kind, of.price, _read(of, names, baseline), of.steps) if names else None
 
 
 def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
@@ -126,10 +131,9 @@ def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
     curves = compare.rows("curves", runs)
     paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, of.price))
     share = _share(paid[paid["arm"] == baseline], of.steps) if of.steps else 1.0
-    for measure in ("accuracy", "greedy"):
-        if measure in paid and paid[measure].notna().all():
-            runs = runs.join(at_shares(paid, [share], measure)[share].rename(measure), on="run")
-    return runs
+    measures = [name for name in ("accuracy", "greedy") if name in paid and paid[name].notna().all()]
+    read = {name: at_shares(paid, [share], name)[share] for name in measures}
+    return runs.join(pd.DataFrame(read), on="run")
 
 
 def _share(curves: pd.DataFrame, steps: int) -> float:
