@@ -4,6 +4,7 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,16 +46,17 @@ class Entry(NamedTuple):
 
 
 def write_index(reports_dir: Path = REPORTS, listed: Iterable[Entry] | None = None) -> Path:
-    """Write `index.html` for the reports in `reports_dir` and return its path.
+    """Write `index.html` for the reports in `reports_dir` and return its path; NotThere if there are none.
 
     `listed`: the reports of the project in their order; those that are not made yet are named with their command, and
-    no others are listed, since reports of arms that params.yaml no longer has stay on disk. Without it, all are, by
-    name. The same reports give the same bytes. NotThere if there are none.
+    no others are listed, since reports of arms that params.yaml no longer has stay on disk. Without it, all, by name.
     """
     import jinja2
 
-    reports_dir = Path(reports_dir)
-    found = {f.name: read_head(f) for f in sorted(reports_dir.glob("*.html")) if f.name != NAME}
+    found = {}
+    for report in sorted({*reports_dir.glob("*.html")} - {reports_dir / NAME}):
+        with suppress(FileNotFoundError):  # DVC has just removed it, for a stage beside the one that asks
+            found[report.name] = read_head(report)
     if listed is None:
         listed = [Entry(name, head["group"], "", head["title"], "") for name, head in found.items()]
     listed = [entry for entry in listed if not found.get(entry.file, {}).get("part-of")]
@@ -65,9 +67,8 @@ def write_index(reports_dir: Path = REPORTS, listed: Iterable[Entry] | None = No
     for entry in listed:
         head = found.get(entry.file, {"parts": ""})
         parts = [found[part] for part in head["parts"].split() if part in found]
-        groups.setdefault(entry.group, []).append(
-            {**entry._asdict(), **head, "parts": parts, "made": entry.file in found}
-        )
+        row = entry._asdict() | head | {"parts": parts, "made": entry.file in found}
+        groups.setdefault(entry.group, []).append(row)
     if any(head["answers"] for head in made):
         ensure_library(reports_dir)  # reports that were downloaded come without it
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True)
@@ -99,9 +100,8 @@ def _same_question(reports: list[dict]) -> str:
 
 
 def read_head(report: Path) -> dict[str, Any]:
-    """A report's metadata: `file`, `title`, `description`, `group`, `date`, `commit`, `dirty` ("" if not),
-    `part-of` (the file of the report that it is a part of, "" if of none), `parts` (the files of its own, with spaces
-    between them), `answers` (whether a figure does)."""
+    """A report's metadata: file, title, description, group, date, commit, dirty, part-of (the file that it is a part
+    of) and parts (files, with spaces between them), each "" where there is none; answers: whether a figure does."""
     from bs4 import BeautifulSoup
 
     text = report.read_text(encoding="utf-8", errors="replace").partition("</head>")[0]
