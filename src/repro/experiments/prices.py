@@ -3,7 +3,7 @@
 Runs of the panels of BILL, ONLINE and ALIKE end when they have paid what GRPO pays, so a measure is read off their last
 evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -40,8 +40,8 @@ def ended(names: Sequence[str]) -> pd.DataFrame:
     return compare.ended(compare.load(names, {"price": (rates.PRICE, float)}), KS)
 
 
-def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.DataFrame:
-    """A row per price, measure, of MEASURES that the runs have, and arm of `ended` runs: price, measure and what
+def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics, measures: Iterable = MEASURES) -> pd.DataFrame:
+    """A row per price, measure, of `measures` that the runs have, and arm of `ended` runs: price, measure and what
     repro.stats.answers tells, corrected over all measures and prices together: of the design's primaries by Holm, of
     the other arms by the false discovery rate."""
     primaries = read_mapping(DESIGN)["groups"]["primaries"]
@@ -50,7 +50,7 @@ def answers(runs: pd.DataFrame, baseline: str, statistics: Statistics) -> pd.Dat
     asked = [
         ({"price": price, "measure": measure}, own, measure)
         for price, own in runs.groupby("price", sort=True)
-        for measure in MEASURES
+        for measure in measures
         if measure in own
     ]
     return together(asked, families, baseline, statistics)

@@ -47,16 +47,16 @@ EARLY = f", {STEPS} steps"
 SOURCES = (
     Panels(SLIPS, BENCH, TUNED, LOW, on_the_way=True, tuned=True),
     Panels(SLIPS, BENCH, TUNED, HIGH, on_the_way=True, tuned=True),
-    Panels(SLIPS + EARLY, BENCH, TUNED, LOW, on_the_way=True, tuned=True, steps=STEPS),
+    Panels(SLIPS + EARLY, BENCH, TUNED, LOW, tuned=True, steps=STEPS),
     Panels(f"{SLIPS}, other seeds", BENCH, ("answers",), LOW),  # its own price, at which its runs end
     Panels(f"{SLIPS}, other seeds", BENCH, ("answers",), HIGH, on_the_way=True),
     Panels(f"{SLIPS}, policy a", BENCH, ("steps",)),  # all arms of the papers, at one rate, after as many steps
     Panels(f"{SLIPS}, policy b", BENCH, ("others",)),
     Panels(WRONG, BENCH, ("confirm-27", "online-27"), LOW),
     Panels(WRONG, BENCH, ("confirm-75", "online-75"), HIGH),
-    Panels(WRONG + EARLY, BENCH, ("confirm-27", "online-27"), LOW, on_the_way=True, steps=STEPS),
+    Panels(WRONG + EARLY, BENCH, ("confirm-27", "online-27"), LOW, steps=STEPS),
     Panels(f"{WRONG}, all arms", BENCH, ("every-arm",), LOW),  # at one rate, from two base policies
-    Panels(f"{WRONG}, all arms{EARLY}", BENCH, ("every-arm",), LOW, on_the_way=True, steps=STEPS),
+    Panels(f"{WRONG}, all arms{EARLY}", BENCH, ("every-arm",), LOW, steps=STEPS),
     Panels(SMOLLM2, MODEL, ("words-arms",), LOW),
     Panels(f"{SMOLLM2}, word problems", MODEL, ("words-arms",), LOW, task="story"),
     Panels(f"{SMOLLM2}, lists", MODEL, ("words-arms",), LOW, task="list"),
@@ -126,7 +126,7 @@ def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
         own = asked[asked["family"].str.startswith(of.task)]
         right = own.assign(accuracy=own["successes"] / own["samples"]).groupby("run")[["accuracy", "greedy"]].mean()
         return runs.join(right, on="run")
-    if not of.on_the_way:
+    if not (of.on_the_way or of.steps):
         return compare.ended(runs, KS)
     curves = compare.rows("curves", runs)
     paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, of.price))
