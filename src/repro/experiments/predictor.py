@@ -44,7 +44,6 @@ from repro.protocol.profile import Source
 from repro.protocol.streams import stream_seed
 from repro.settings import Settings, Statistics, weight_at
 from repro.stats import agreement as agreeing
-from repro.stats.correlation import spearman
 from repro.stats.intervals import t_intervals
 from repro.stats.multiplicity import holm
 from repro.tasks.queries import make_pools
@@ -262,19 +261,15 @@ def pairs(batches: pd.DataFrame, runs: pd.DataFrame, baseline: str) -> list[Pair
 
 
 def correlated(asked: Sequence[Pair], statistics: Statistics) -> pd.DataFrame:
-    """A row per pair: quantity, price, arms, tied (those that have the baseline's value), rho of the means over
-    policies, rho_low, rho_high, p, ceiling (repro.stats.agreement; NaN below LEAST arms), adjusted (Holm, over all
-    rows), and what `left_out` says."""
-    rows = []
+    """A row per pair: quantity, price, arms, tied (those that have the baseline's value), what
+    `repro.stats.agreement.agreement` tells (NaN below LEAST arms), adjusted (Holm, over all rows), and what `left_out`
+    says."""
+    rows, unknown = [], dict.fromkeys(("rho", "rho_low", "rho_high", "p", "ceiling"), float("nan"))
     for of in asked:
-        x, y, enough = of.x.mean(axis=1), of.y.mean(axis=1), len(of.x) >= agreeing.LEAST
-        rho = spearman(x, y) if enough else float("nan")
-        shared = agreeing.shared_variance(of.x, of.y, statistics) if enough else 0.0
-        low, high, p = agreeing.ranked(rho, len(x), statistics.confidence, shared)
-        ceiling = np.sqrt(agreeing.reliability(of.x) * agreeing.reliability(of.y)) if enough else float("nan")
-        known = {"quantity": of.quantity, "price": of.price, "arms": len(x), "tied": int((x == 0).sum())}
-        known |= {"rho": rho, "rho_low": low, "rho_high": high, "p": p, "ceiling": ceiling}
-        rows.append({**known, **left_out(of.x, of.y, statistics.confidence)})
+        tied = int((of.x.mean(axis=1) == 0).sum())
+        known = {"quantity": of.quantity, "price": of.price, "arms": len(of.x), "tied": tied}
+        told = agreeing.agreement(of.x, of.y, statistics) if len(of.x) >= agreeing.LEAST else unknown
+        rows.append({**known, **told, **left_out(of.x, of.y, statistics.confidence)})
     table = pd.DataFrame(rows)
     return table.assign(adjusted=holm(table["p"].fillna(1.0)))
 

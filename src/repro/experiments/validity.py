@@ -17,7 +17,7 @@ from repro.stats.multiplicity import holm
 from repro.stats.outcomes import at_shares
 from repro.verl.published import printed
 
-KS = (4, 8, 16)
+KS = (2, 4, 8, 16)
 MEASURES = {"accuracy": "temperature 1", "greedy": "greedy", **{f"pass@{k}": f"pass@{k}" for k in KS}}
 BENCH, MODEL, PAPER = "bench", "language model", "paper"
 LOW, HIGH = 0.27, 0.75  # generation's share of GRPO's bill
@@ -126,11 +126,16 @@ def _read(of: Panels, names: Sequence[str], baseline: str) -> pd.DataFrame:
         own = asked[asked["family"].str.startswith(of.task)]
         right = own.assign(accuracy=own["successes"] / own["samples"]).groupby("run")[["accuracy", "greedy"]].mean()
         return runs.join(right, on="run")
-    if not (of.on_the_way or of.steps):
-        return compare.ended(runs, KS)
+    if of.on_the_way or of.steps:
+        return when_paid(runs, baseline, of.price, of.steps)
+    return compare.ended(runs, KS)
+
+
+def when_paid(runs: pd.DataFrame, baseline: str, price: float, steps: int = 0) -> pd.DataFrame:
+    """`runs` with accuracy, greedy if measured, when the bill at `price`, or the baseline's for `steps`, is paid."""
     curves = compare.rows("curves", runs)
-    paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, of.price))
-    share = _share(paid[paid["arm"] == baseline], of.steps) if of.steps else 1.0
+    paid = compare.priced(curves, baseline, compare.weight_of(curves, baseline, price))
+    share = _share(paid[paid["arm"] == baseline], steps) if steps else 1.0
     measures = [name for name in ("accuracy", "greedy") if name in paid and paid[name].notna().all()]
     read = {name: at_shares(paid, [share], name)[share] for name in measures}
     return runs.join(pd.DataFrame(read), on="run")
