@@ -257,7 +257,7 @@ def test_the_manifest_notices_an_edit_of_every_file_that_a_stage_hashes():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     noticed = stages["manifest"]["deps"]
     files = {name for stage in stages.values() for name in stage.get("do", stage).get("meta", {}).get("files", [])}
-    assert len(files) > 20
+    assert len(files) > 5 and "runs/panels" in noticed
     assert [name for name in files if not any(f"{name}/".startswith(f"{dep}/") for dep in noticed)] == []
 
 

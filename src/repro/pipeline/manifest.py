@@ -33,7 +33,8 @@ def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = Non
     packages = {parent for module in modules for parent in _parents(module)}
     digest = text_hash if stage.meta.get("docstrings") else code_hash
     hashes = {str(path.relative_to(paths.ROOT)): digest(path) for path in closure(modules | packages)}
-    shown = [paths.ROOT / entry for entry in stage.meta.get("files", ())] + (_page() if stage.report else [])
+    read = [*stage.meta.get("files", ()), *(f"runs/panels/{name}" for name in stage.meta.get("runs", ()))]
+    shown = [paths.ROOT / entry for entry in read] + (_page() if stage.report else [])
     for path in sorted(file for entry in shown for file in _files(entry)):
         hashes[str(path.relative_to(paths.ROOT))] = text_hash(path)
     return {
@@ -66,8 +67,7 @@ def _parents(module: str) -> list[str]:
 
 def _files(entry: Path) -> list[Path]:
     """A file, or the files below a folder."""
-    entries = [entry] if entry.is_file() else entry.rglob("*")
-    return [path for path in entries if path.is_file() and "__pycache__" not in path.parts]
+    return [path for path in (entry, *entry.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
 
 
 def manifest_text(content: dict[str, Any]) -> str:
