@@ -1,14 +1,14 @@
 """An arm trained by verl's own main loop, seed by seed, and its saved policies evaluated by the embedded engine.
 
-Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the policies that verl saves
-every `engine.log_every` steps are sampled with the embedded engine's evaluation and the random streams that it uses for
-the same seed and step. verl's loop knows only fixed steps; the embedded engine evaluates at fixed budgets, so that its
-curve is read off at those steps (`summary.curves`).
+Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the policies that either engine
+saves every `engine.log_every` steps are sampled with the embedded engine's evaluation and the random streams that it
+uses for the same seed and step. Read off between its own evaluations its curve would be too low: it is concave.
 """
 
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +21,7 @@ from repro.engine.workers import map_in_workers
 from repro.files import write_parquet, write_text
 from repro.protocol.streams import stream_seed
 from repro.settings import Settings
+from repro.training import weights
 
 
 def train_kept(settings: Settings, policy: Path, output: Path | None, say: Callable[[str], None] = print) -> None:
@@ -66,25 +67,39 @@ def _saving(settings: Settings) -> list[str]:
     ]
 
 
-def _saved(arm: str, seed: int, settings: Settings, folder: Path) -> list[tuple[Checkpoint, int]]:
-    """The policies that a run left in `folder`, and the samples of a query that each is evaluated with."""
+def _evaluated_at(settings: Settings, arm: str) -> list[int]:
     last, every, trained = settings.steps_of(arm), settings.engine.log_every, _steps(settings, arm)
+    return sorted({*range(every, trained + 1, every)} | ({last} if trained == last else set()))
+
+
+def _saved(arm: str, seed: int, settings: Settings, folder: Path) -> list[Checkpoint]:
+    """The policies that a run left in `folder`."""
     saved = []
-    for step in sorted({*range(every, trained + 1, every)} | ({last} if trained == last else set())):
+    for step in _evaluated_at(settings, arm):
         policy = folder / arm / f"seed-{seed}" / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface"
         if not policy.exists():
             raise RuntimeError(f"parity: {arm} with seed {seed} diverged on verl before step {step}: take another one")
-        samples = settings.evaluation.final_samples if step == last else settings.evaluation.samples
-        saved.append((Checkpoint(arm, seed, step, policy, None, settings), samples))
+        saved.append(Checkpoint(arm, seed, step, policy, None, settings))
     return saved
 
 
-def _evaluate(saved: tuple[Checkpoint, int]) -> dict[str, Any]:
+def on_the_embedded_engine(settings: Settings, policy: Path) -> pd.DataFrame:
+    """As evaluations.parquet, of this engine's runs with `parity.seeds`, and of the start, step 0, which is common."""
+    every, arms = settings.engine.log_every, list(settings.parity.arms)
+    kept = settings.drift.model_copy(update={"arms": arms, "snapshot_every": every})
+    found = weights(settings.model_copy(update={"drift": kept}), arms)
+    saved = []
+    for arm, seed in product(arms, settings.parity.seeds):
+        of_step = {step: found[arm, seed] / f"step-{step}.safetensors" for step in _evaluated_at(settings, arm)}
+        saved += [Checkpoint(arm, seed, step, policy, of_step.get(step), settings) for step in (0, *of_step)]
+    return pd.DataFrame(map_in_workers(_evaluate, saved, settings.engine.workers))
+
+
+def _evaluate(checkpoint: Checkpoint) -> dict[str, Any]:
     from repro.engine.evaluate import evaluate, summary
     from repro.tasks.queries import make_pools
 
-    checkpoint, samples = saved
-    settings = checkpoint.settings
+    settings, samples = checkpoint.settings, checkpoint.settings.evaluation.final_samples
     outcome = evaluate(
         *load_checkpoint(checkpoint),
         make_pools(settings.task, pretraining=False).evaluation,

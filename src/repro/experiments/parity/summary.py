@@ -1,24 +1,21 @@
 """Do the engines do alike? Steps within single precision; verl's curves within the scatter between seeds."""
 
-import numpy as np
 import pandas as pd
 from scipy.stats import ttest_ind
 
 from repro.experiments.parity import ON_VERL
 from repro.files import read_parquet
-from repro.settings import Settings
 
 ENGINES = {"embedded": "embedded engine", "verl": "verl"}  # trained to the end on both
 TOLERANCE = 1e-4  # relative, of loss, gradient, optimiser in single precision; the same in tests/test_verl_engine.py
 STEP_TOLERANCE = 1e-2  # of the step: Adam moves weights whose gradient is only rounding as far as any other
 
 
-def both_engines(settings: Settings, embedded: pd.DataFrame) -> pd.DataFrame:
+def both_engines(embedded: pd.DataFrame) -> pd.DataFrame:
     """Evaluations of `parity.arms` on both engines, column `engine`: the embedded engine's, and verl's with the start,
     which is common."""
-    start = embedded[(embedded["step"] == 0) & embedded["seed"].isin(settings.parity.seeds)]
     on_verl = read_parquet(ON_VERL / "evaluations.parquet", "dvc repro parity_train")
-    parts = {"embedded": embedded, "verl": pd.concat([start, on_verl])}
+    parts = {"embedded": embedded, "verl": pd.concat([embedded[embedded["step"] == 0], on_verl])}
     return pd.concat([part.assign(engine=engine) for engine, part in parts.items()], ignore_index=True)
 
 
@@ -34,28 +31,16 @@ def batches_agree(batches: pd.DataFrame) -> pd.Series:
 
 
 def curves(evaluations: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    """Of evaluations of both engines (column `engine`), a row per arm and step at which verl's policies were evaluated:
-    means, difference (verl's less the embedded engine's), half-width of Welch's interval for it, the distance that the
-    scatter between seeds explains, and whether it lies within. The embedded engine's runs, evaluated at budgets, are
-    read off there, linear between evaluations. The start, which is common, is left out."""
+    """Of evaluations of both engines (column `engine`), a row per arm and step after the start, which is common: means,
+    difference (verl's less the embedded engine's), half-width of Welch's interval for it, the distance that the scatter
+    between seeds explains, and whether it lies within."""
     rows = []
-    for arm, of_arm in evaluations.groupby("arm", sort=False):
-        tables = [of_arm[of_arm["engine"] == engine] for engine in ENGINES]
-        trained = min(table.groupby("seed")["step"].max().min() for table in tables)
-        steps = [step for step in sorted(set(tables[1]["step"])) if 0 < step <= trained]
-        embedded, verl = (at_steps(table, steps) for table in tables)
-        for step in steps:
-            gap = ttest_ind(verl[step], embedded[step], equal_var=False).confidence_interval(confidence)
-            means = {"embedded": embedded[step].mean(), "verl": verl[step].mean()}
-            difference, half = means["verl"] - means["embedded"], (gap.high - gap.low) / 2
-            within = difference == 0 or bool(abs(difference) <= half)  # half is NaN where no seed differs from another
-            known = {"arm": arm, "step": step, **means}
-            rows.append(known | {"difference": difference, "half_width": half, "within": within})
+    for (arm, step), own in evaluations[evaluations["step"] > 0].groupby(["arm", "step"], sort=False):
+        embedded, verl = (own.loc[own["engine"] == engine, "accuracy"] for engine in ENGINES)
+        gap = ttest_ind(verl, embedded, equal_var=False).confidence_interval(confidence)
+        means = {"embedded": embedded.mean(), "verl": verl.mean()}
+        difference, half = means["verl"] - means["embedded"], (gap.high - gap.low) / 2
+        within = difference == 0 or bool(abs(difference) <= half)  # half is NaN where no seed differs from another
+        known = {"arm": arm, "step": step, **means}
+        rows.append(known | {"difference": difference, "half_width": half, "within": within})
     return pd.DataFrame(rows)
-
-
-def at_steps(evaluations: pd.DataFrame, steps: list[int]) -> pd.DataFrame:
-    """Accuracy, seeds × `steps`, of the runs of one arm; linear between a run's evaluations."""
-    runs = {seed: run.sort_values("step") for seed, run in evaluations.groupby("seed")}
-    rows = {seed: np.interp(steps, run["step"], run["accuracy"]) for seed, run in runs.items()}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=steps)
