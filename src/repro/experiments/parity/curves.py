@@ -1,6 +1,6 @@
 """An arm trained by verl's own main loop, seed by seed, and its saved policies evaluated by the embedded engine.
 
-Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the policies that either engine
+Training is verl's entirely: Ray, replay queue, replica, FSDP2 worker. Evaluation is not: the policies that each engine
 saves every `engine.log_every` steps are sampled with the embedded engine's evaluation and the random streams that it
 uses for the same seed and step. Read off between its own evaluations its curve would be too low: it is concave.
 """
