@@ -7,7 +7,7 @@ uses for the same seed and step. Read off between its own evaluations its curve 
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,6 @@ from repro.engine.workers import map_in_workers
 from repro.files import write_parquet, write_text
 from repro.protocol.streams import stream_seed
 from repro.settings import Settings
-from repro.training import weights
 
 
 def train_kept(settings: Settings, policy: Path, output: Path | None, say: Callable[[str], None] = print) -> None:
@@ -83,14 +82,12 @@ def _saved(arm: str, seed: int, settings: Settings, folder: Path) -> list[Checkp
     return saved
 
 
-def on_the_embedded_engine(settings: Settings, policy: Path) -> pd.DataFrame:
-    """As evaluations.parquet, of this engine's runs with `parity.seeds`, and of the start, step 0, which is common."""
-    every, arms = settings.engine.log_every, list(settings.parity.arms)
-    kept = settings.drift.model_copy(update={"arms": arms, "snapshot_every": every})
-    found = weights(settings.model_copy(update={"drift": kept}), arms)
+def on_the_embedded_engine(settings: Settings, policy: Path, folders: Mapping[tuple[str, int], Path]) -> pd.DataFrame:
+    """As evaluations.parquet, of this engine's runs with `parity.seeds`, and of the start, step 0, which is common.
+    `folders`: of each arm and seed (repro.training.weights)."""
     saved = []
-    for arm, seed in product(arms, settings.parity.seeds):
-        of_step = {step: found[arm, seed] / f"step-{step}.safetensors" for step in _evaluated_at(settings, arm)}
+    for arm, seed in product(settings.parity.arms, settings.parity.seeds):
+        of_step = {step: folders[arm, seed] / f"step-{step}.safetensors" for step in _evaluated_at(settings, arm)}
         saved += [Checkpoint(arm, seed, step, policy, of_step.get(step), settings) for step in (0, *of_step)]
     return pd.DataFrame(map_in_workers(_evaluate, saved, settings.engine.workers))
 
