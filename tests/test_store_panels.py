@@ -197,7 +197,13 @@ def test_runs_are_made_once_kept_read_back_and_the_same_again(place, monkeypatch
     assert (panels.load("questions").groupby("run")["samples"].sum() == 12 * 2).all()
     of_both = {"panels": {**DESIGN["panels"], "also": {**DESIGN["panels"]["main"], "arms": ["grpo"], "seeds": [1]}}}
     (place / "design.yaml").write_text(yaml.safe_dump(DESIGN | of_both))
+    shutil.rmtree(place / "here")  # git has them
     made(monkeypatch, "--panel", "also")  # a run that another panel has in git
+    assert (
+        panels.load("runs", "also")
+        .drop(columns=["run", "panel"])
+        .equals(runs[runs["run"] == "main/a/grpo/1"].drop(columns=["run", "panel"]).reset_index(drop=True))
+    )
     assert (
         panels.load("curves", "also")
         .drop(columns="run")
@@ -205,7 +211,6 @@ def test_runs_are_made_once_kept_read_back_and_the_same_again(place, monkeypatch
     )
     shutil.rmtree(place / "panels" / "also")
     (place / "design.yaml").write_text(yaml.safe_dump(DESIGN))
-    shutil.rmtree(place / "here")  # git has them
     assert running.make(designs.load(), list(designs.cells(designs.load(), ["main"]))) == 0
     path = place / "panels" / "main" / "steps-1-of-2.parquet"
     whole = pd.read_parquet(path)

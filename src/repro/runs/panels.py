@@ -19,7 +19,7 @@ from repro.runs.design import Cell, Design, Panel, of_language_model, settings_o
 from repro.runs.key import Asked
 from repro.runs.make import made_ready
 from repro.runs.policies import policy_of
-from repro.runs.store import Need
+from repro.runs.store import Need, Place
 from repro.runs.temperatures import at_temperatures, of_base
 from repro.settings import SCHEDULING, WORDS, Settings
 from repro.stats import panels
@@ -121,9 +121,12 @@ def ready(
     """Make those of the cells' runs that the store lacks. A panel that repeats another, or is scored at other
     temperatures, asks for runs of this machine, as all do where `here`."""
     for panel, group in groupby(cells, key=lambda cell: cell.panel):
-        entry, own = design.panels[panel], list(group)
-        need = Need(snapshots=bool(entry.temperatures), here=here or entry.repeats is not None)
-        made_ready([asked[cell] for cell in own], need, say)
+        made_ready([asked[cell] for cell in group], _need(design.panels[panel], here), say)
+
+
+def _need(entry: Panel, here: bool = False) -> Need:
+    tables = ("selection", "rollouts") if entry.rollouts else ()
+    return Need(tables, snapshots=bool(entry.temperatures), here=here or entry.repeats is not None)
 
 
 def missing(design: Design, of: Sequence[Cell], say: Callable = print) -> Iterator[Cell]:
@@ -144,21 +147,26 @@ def runs_of(panel: str) -> pd.DataFrame:
 
 
 def keep(design: Design, of: Sequence[Cell], part: str = "", say: Callable = print) -> list[Cell]:
-    """Add the runs of the cells that are in this machine's layer, and not in their panel's tables yet, to these tables
-    for git, `runs` last: a run listed there counts as made. `part`: a shard's own files. Returns these cells."""
+    """Add the runs of the cells that are in this machine's layer or in another panel's tables, and not in their own
+    panel's yet, to these for git, `runs` last: a run listed there counts as made. `part`: a shard's own files. Returns
+    these cells."""
     listed = {cell.panel: set(runs_of(cell.panel)["run"]) for cell in of}
     new = [cell for cell in of if cell.name not in listed[cell.panel]]
     asked, kept = asked_of(design, new, say), []
     for panel, group in groupby(new, key=lambda cell: cell.panel):
         own, entry = list(group), design.panels[panel]
-        need = Need(snapshots=bool(entry.temperatures), here=entry.repeats is not None)
-        folders = store.made_here([asked[cell] for cell in own], need, say)  # another panel may have it in git
-        here = {cell: folders[asked[cell]] for cell in own if asked[cell] in folders}
-        if not here:
+        places = store.find([asked[cell] for cell in own], _need(entry), say).places
+        found = {cell: places[asked[cell]] for cell in own if asked[cell] in places}
+        here = {cell: place.folder for cell, place in found.items() if place.folder}
+        if not found:
             continue
         describe(design, panel)
-        _append_all(list(here), here, asked, entry, part)
-        kept += here
+        if here:
+            _append_all(list(here), here, asked, entry, part)
+        for cell, place in found.items():
+            if not place.folder:
+                _append_copy(cell, place, part)
+        kept += found
     store.forget_index()
     return kept
 
@@ -186,6 +194,14 @@ def _append_all(
         for cell in cells
     ]
     append(pd.DataFrame(facts), panel, "runs", part)
+
+
+def _append_copy(cell: Cell, place: Place, part: str) -> None:
+    """The rows of a run that another panel has in git, under this cell's name."""
+    for table in panels.TABLES[1:]:
+        if len(rows := store.rows_in_git(place, table)):
+            append(rows.assign(run=cell.name), cell.panel, table, part)
+    append(pd.DataFrame([store.made(place) | cell.facts]), cell.panel, "runs", part)
 
 
 def tables_of(cells: Sequence[Cell], logs: Mapping[Cell, Log]) -> dict[str, pd.DataFrame]:

@@ -10,7 +10,6 @@ training asked for them. A run is found by what it asks for (repro.runs.key) and
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +76,6 @@ def find(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = p
 def was_asked(one: Asked) -> bool:
     """Whether there is a run of these settings, whatever its code computed."""
     return one.asks in {asks for asks, _ in _index()} or any(paths.HERE.glob(f"{_stem(one, '')}*"))
-
-
-def made_here(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print) -> dict[Asked, Path]:
-    """The folders of those of the runs that are in this machine's layer."""
-    found = zip(asked, map(_made_here, asked, golden.computes(asked, say), repeat(need)), strict=True)
-    return {one: place.folder for one, place in found if place}
 
 
 def checkpoints_for(asked: Asked, computes: str) -> Checkpoints:
