@@ -25,8 +25,8 @@ from benchmarks.copies import ROOT, copy_project  # noqa: E402
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
     *("configs", "docs/methods.md", "notebooks", "src", "runs/design.yaml", "runs/golden.csv", "runs/here/README.md"),
-    *("runs/first_batches", "runs/panels", "runs/policies"),
 )
+PANELS = ("runs/first_batches", "runs/panels", "runs/policies")  # most of the files, which pages on panels read alone
 ON_VERL = ("parity_train", "parity")  # stages that need verl: `make test-verl` runs them
 # Of the arms a control and one of each kind, a sampler, a filter, a plan; every arm trains in test_train_arms.py.
 ARMS = ("grpo", "cost-aware", "zvf", "sgpo", "grpo-again")
@@ -83,13 +83,14 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
 
 class Project:
     """A copy of this project in a folder of its own, with git and DVC, its settings `trimmed`, some stages left out.
-    `tools`: the folder of a warm `python` and `dvc`; without, both start as anywhere."""
+    `tools`: the folder of a warm `python` and `dvc`; without, both start as anywhere. `panels`: with their tables."""
 
-    def __init__(
-        self, folder: Path, without: Iterable[str] = (), arms: Iterable[str] = ARMS, tools: Path | None = None
-    ):
+    def __init__(self, folder: Path, without=(), arms=ARMS, tools: Path | None = None, panels: bool = True):
         self.folder, self.tools = folder, tools
-        copy_project(folder, COPIED)
+        copy_project(folder, (*COPIED, *PANELS) if panels else COPIED)
+        for name in () if panels else PANELS:  # DVC asks for the folders, and git keeps none that is empty
+            (folder / name).mkdir()
+            (folder / name / "none").touch()
         (folder / "params.yaml").write_text(trimmed((ROOT / "params.yaml").read_text(), arms))
         pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
         for stage in without:

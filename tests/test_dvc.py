@@ -23,7 +23,7 @@ IN_GIT = ("metrics.json", "tables", "figures")
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory, tools) -> Project:
     """A project in which one stage has run, its data and report pushed to a folder."""
-    project = Project(tmp_path_factory.mktemp("origin"), tools=tools)
+    project = Project(tmp_path_factory.mktemp("origin"), tools=tools, panels=False)
     for name in IN_GIT:
         source, target = ROOT / name, project.folder / name
         shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)

@@ -227,7 +227,7 @@ def test_a_new_sampler_is_one_file_and_one_entry_and_shows_up_everywhere(smoke):
 def on_verl(tmp_path_factory) -> Project:
     """A project after stage `parity`: one step of every arm, and one arm trained here and by verl's own loop. Its
     commands start as anywhere, since Ray starts its agents with the interpreter that runs it."""
-    project = Project(tmp_path_factory.mktemp("on_verl"), arms=ON_VERL_TOO)
+    project = Project(tmp_path_factory.mktemp("on_verl"), arms=ON_VERL_TOO, panels=False)
     first = ("manifest", "policy", "profile")
     project.run("dvc", "repro", "--single-item", *first, *ON_VERL)
     return project

@@ -168,19 +168,11 @@ def _golden(design: designs.Design, chosen: argparse.Namespace) -> int:
 
 
 def _rates(design: designs.Design, chosen: argparse.Namespace) -> int:
-    asked = {"on slips": (rates.sensitivity(), panels.engine_of("budget")["learning_rate"])}
-    for price, table in rates.by_price().items():
-        asked[f"where generation is {price:.0%} of the bill"] = table, panels.engine_of("bill")["learning_rate"]
-    for where, (table, rate) in asked.items():
-        on = rates.policies(table)
-        print(f"\nMean area under the curve {where}, over the base policies {', '.join(on)}:")
-        best = rates.best_rates(table)
-        best["best"] = best["best"].map("{:g}".format)
+    prices = {f"where generation is {price:.0%} of the bill": table for price, table in rates.by_price().items()}
+    for where, table in {"on slips": rates.sensitivity(), **prices}.items():
+        print(f"\nMean area under the curve {where}, over the base policies {', '.join(rates.policies(table))}:")
+        best = rates.best_rates(table)["best"].map("{:g}".format)
         print(rates.mean_areas(table).round(4).join(best).to_string())
-        if len(on) > 1:
-            print(f"What a rate chosen on the other base policies gains over {rate:g}:")
-            gains = rates.held_out(table, rate).pivot(index="arm", columns="policy", values="gain")
-            print(gains.round(4).to_string())
     return 0
 
 
