@@ -147,8 +147,8 @@ def runs_of(panel: str) -> pd.DataFrame:
 
 
 def keep(design: Design, of: Sequence[Cell], part: str = "", say: Callable = print) -> list[Cell]:
-    """Add the runs of the cells that this machine's layer or another panel has, and their own panel lacks, to tables for
-    git, `runs` last: a run listed there counts as made. `part`: a shard's own files. Returns these cells."""
+    """Add the runs of the cells that this machine's layer or another panel has, and their own panel lacks, to tables
+    for git, `runs` last: a run listed there counts as made. `part`: a shard's own files. Returns these cells."""
     listed = {cell.panel: set(runs_of(cell.panel)["run"]) for cell in of}
     new = [cell for cell in of if cell.name not in listed[cell.panel]]
     asked, kept = asked_of(design, new, say), []
