@@ -85,7 +85,7 @@ class Project:
     """A copy of this project in a folder of its own, with git and DVC, its settings `trimmed`, some stages left out.
     `tools`: the folder of a warm `python` and `dvc`; without, both start as anywhere. `panels`: with their tables."""
 
-    def __init__(self, folder: Path, without=(), arms=ARMS, tools: Path | None = None, panels: bool = True):
+    def __init__(self, folder: Path, without: Iterable[str] = (), arms=ARMS, tools: Path | None = None, panels=True):
         self.folder, self.tools = folder, tools
         copy_project(folder, (*COPIED, *PANELS) if panels else COPIED)
         for name in () if panels else PANELS:  # DVC asks for the folders, and git keeps none that is empty

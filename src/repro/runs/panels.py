@@ -164,7 +164,8 @@ def keep(design: Design, of: Sequence[Cell], part: str = "", say: Callable = pri
             _append_all(list(here), here, asked, entry, part)
         for cell, place in found.items():
             if not place.folder:
-                _append_copy(cell, place, part)
+                append_copy(cell, place, part=part)
+                append(pd.DataFrame([store.made(place) | cell.facts]), panel, "runs", part)
         kept += found
     store.forget_index()
     return kept
@@ -195,12 +196,13 @@ def _append_all(
     append(pd.DataFrame(facts), panel, "runs", part)
 
 
-def _append_copy(cell: Cell, place: Place, part: str) -> None:
-    """The rows of a run that another panel has in git, under this cell's name."""
-    for table in panels.TABLES[1:]:
+def append_copy(
+    cell: Cell, place: Place, tables: Sequence[str] = panels.TABLES[1:], part: str = "", root: Path | None = None
+) -> None:
+    """The rows of a run that a panel in git has, under this cell's name."""
+    for table in tables:
         if len(rows := store.rows_in_git(place, table)):
-            append(rows.assign(run=cell.name), cell.panel, table, part)
-    append(pd.DataFrame([store.made(place) | cell.facts]), cell.panel, "runs", part)
+            append(rows.assign(run=cell.name), cell.panel, table, part, root)
 
 
 def tables_of(cells: Sequence[Cell], logs: Mapping[Cell, Log]) -> dict[str, pd.DataFrame]:

@@ -20,7 +20,7 @@ from repro.runs import design as designs
 from repro.runs import golden, store
 from repro.runs.design import Cell, Design, cells, settings_of
 from repro.runs.key import Asked
-from repro.runs.panels import append, asked_of, made_with, runs_of, tables_of
+from repro.runs.panels import append, append_copy, asked_of, made_with, runs_of, tables_of
 from repro.settings import SettingsError
 from repro.stats import panels
 from repro.stored import read_stored
@@ -80,11 +80,8 @@ def _assemble(panel: str, asked: dict[Cell, Asked], places: dict[Asked, store.Pl
         for table, frame in tables_of(list(logs), logs).items():
             append(frame, panel, table, root=root)
     for cell, one in asked.items():
-        place = places[one]
-        if place.panel:
-            for table in ("curves", "steps", "questions", "harder", "seconds", "batches"):
-                if len(rows := store.rows_in_git(place, table)):
-                    append(rows.assign(run=cell.name), panel, table, root=root)
+        if places[one].panel:
+            append_copy(cell, places[one], ("curves", "steps", "questions", "harder", "seconds", "batches"), root=root)
     append(pd.DataFrame([cell.facts for cell in asked]), panel, "runs", root=root)
     design, first = designs.load(strict=False), next(iter(asked))
     write_json(made_with(settings_of(design, Cell(panel, first.policy, "", 0))), root / panel / "settings.json")
