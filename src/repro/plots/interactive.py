@@ -1,14 +1,15 @@
-"""A figure that answers: a Vega-Lite drawing and the rows behind it, attached to the static figure of the same rows.
+"""A figure that answers: an altair chart of its rows, attached to the static figure of the same rows.
 
 `lines` and `estimates` return the figure that they are given, so the last line of a cell becomes
 
     lines(figure, table, x="step", y="error", by="sampler")
 
-A notebook, print and a reader without scripts see the figure as it was. A report (repro.report) draws the rows instead
+A notebook, print and a reader without scripts see the figure as it was. A report (repro.report) draws the chart instead
 once its reader scrolls there: values under the pointer, a choice of lines, and of what they show.
 """
 
 import json
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +21,16 @@ from matplotlib.figure import Figure
 from repro.plots.style import ANSWERS, COLORS
 from repro.stats.tables import interval
 
+sys.modules.setdefault("rfc3987_syntax", None)  # as in repro.pipeline.run: two seconds for no chart
+import altair as alt  # noqa: E402
+
 BASE = "#1a1a1a"  # the baseline's line
 FEW = 3  # lines, whose bands can be distinguished; of more, the band of the one under the pointer is shown
 HEIGHT, ROW = 340, 17  # pixels, of a drawing of lines and of a row
 DIGITS = 4  # significant ones, so that a page of many curves stays small
 Choices = Mapping[str, Mapping[str, str]]
 NUMBERS = {"titleFontWeight": "normal", "labelFlush": False, "grid": True}
+GREYS = {"gridColor": "#e6e8eb", "domainColor": "#8a8f98", "tickColor": "#8a8f98"}
 
 
 def lines(
@@ -56,17 +61,16 @@ def lines(
     colours = {base: BASE} if base in names else {}
     colours |= dict(zip(first, COLORS, strict=False))
     picked = dict(choices or {})
-    spec = _line_spec(picked, (by, *labels), "interval" if low is not None else "")
-    spec["params"] += [{"name": "colours", "value": colours}, {"name": "few", "value": len(colours) <= FEW}]
+    chart = _line_chart(picked, (by, *labels), "interval" if low is not None else "")
+    chart = _with(chart, {"colours": colours, "few": len(colours) <= FEW})
     entries = [{"name": name, "group": (groups or {}).get(name, "")} for name in names]
     columns = {"line": by, "x": x, "y": y, "low": low or y, "high": high or y}
     kept = {name: table[column] for name, column in columns.items()}
-    return _attach(figure, spec, table, kept, picked, {"lines": entries, "palette": list(COLORS), "note": note})
+    return _attach(figure, chart, table, kept, picked, {"lines": entries, "palette": list(COLORS), "note": note})
 
 
-def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict[str, Any]:
+def _line_chart(picked: Choices, titles: tuple[str, str, str], band: str) -> alt.LayerChart:
     """The drawing of `lines`. `titles`: what a point calls its line, its x and its y; `band`: and its low to high."""
-    number = {"type": "quantitative", "title": None}
     across, up = ({"tickCount": 5, **NUMBERS, "title": _title(title, picked)} for title in titles[1:])
     # A field's tooltip would do, but Vega-Lite looks for words in the wrong place where points answer from a distance.
     row = "(datum.datum || datum)"
@@ -75,35 +79,27 @@ def _line_spec(picked: Choices, titles: tuple[str, str, str], band: str) -> dict
     ends = f"format({row}.low, '.4~g') + ' to ' + format({row}.high, '.4~g')"
     said |= {band: f"isValid({row}.low) && isValid({row}.high) ? {ends} : 'not known'"} if band else {}
     tooltip = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
-    near = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout", "fields": ["line"]}
-    is_near = {"param": "near", "empty": False}
-    shade = {"condition": [{**is_near, "value": 0.25}, {"test": "few", "value": 0.13}], "value": 0}
-    return {
-        **_frame(picked, {"type": "fit", "contains": "padding"}, HEIGHT),
-        "transform": [
-            *_filters(picked),
-            {"filter": "isValid(colours[datum.line])"},
-            {"calculate": "colours[datum.line]", "as": "colour"},
-        ],
-        "encoding": {
-            "x": {"field": "x", "type": "quantitative", "axis": {**across, "labelExpr": _short("datum.value")}},
-            "y": {"field": "y", "type": "quantitative", "axis": up, "scale": {"zero": False}},
-            "detail": {"field": "line", "type": "nominal"},
-            "color": {"field": "colour", "type": "nominal", "scale": None},
-        },
-        "layer": [
-            {
-                "mark": {"type": "area"},
-                "encoding": {"y": {"field": "low", **number}, "y2": {"field": "high"}, "opacity": shade},
-            },
-            {"mark": {"type": "line", "strokeWidth": 2}},
-            {
-                "params": [{"name": "near", "select": near}],
-                "mark": {"type": "point", "filled": True, "size": 70, "tooltip": {"expr": tooltip}},
-                "encoding": {"opacity": {"condition": {**is_near, "value": 1}, "value": 0.3}},
-            },
-        ],
-    }
+    near = alt.selection_point(
+        name="near", nearest=True, on="pointerover", clear="pointerout", fields=["line"], empty=False
+    )
+    shade = alt.when(near).then(alt.value(0.25)).when("few").then(alt.value(0.13)).otherwise(alt.value(0))
+    clear = alt.when(near).then(alt.value(1)).otherwise(alt.value(0.3))
+    rows, points = alt.Chart(), {"filled": True, "size": 70, "tooltip": alt.ExprRef(tooltip)}
+    chart = _layers(
+        rows.mark_area().encode(y=alt.Y("low:Q", title=None), y2="high", opacity=shade),
+        rows.mark_line(strokeWidth=2),
+        rows.mark_point(**points).encode(opacity=clear).add_params(near),
+        picked=picked,
+        autosize={"type": "fit", "contains": "padding"},
+        height=HEIGHT,
+    )
+    chart = chart.transform_filter("isValid(colours[datum.line])").transform_calculate(colour="colours[datum.line]")
+    return chart.encode(
+        x=alt.X("x:Q", axis={**across, "labelExpr": _short("datum.value")}),
+        y=alt.Y("y:Q", axis=up, scale={"zero": False}),
+        detail="line:N",
+        color=alt.Color("colour:N", scale=None),
+    )
 
 
 def _title(title: str, picked: Choices) -> str | dict[str, str]:
@@ -170,12 +166,10 @@ def estimates(
         more["heights"] = {name: ROW * int(count) for name, count in counts.items()}
     titles = {key: ", ".join(filter(None, (label, said))) for key, said in choices[panel].items()}
     picked = {**choices, panel: titles}
-    drawing = _row_spec(picked, ROW * table[by].nunique(), f"pick_{panel}", by, bool(group))
-    drawing["encoding"]["x"]["axis"]["title"] = _title(panel, picked)
-    drawing["params"] += [{"name": f"pick_{name}", "value": next(iter(options))} for name, options in orders.items()]
     placed = {key: [float(end) for end in np.log2(pair)] if logs[key] else list(pair) for key, pair in reach.items()}
-    drawing["params"] += [{"name": "limits", "value": placed}, {"name": "logs", "value": logs}]
-    return _attach(figure, drawing, table, kept, choices, more, orders)
+    chart = _row_chart(picked, ROW * table[by].nunique(), panel, by, bool(group))
+    chart = _with(chart, {"limits": placed, "logs": logs} | _picks(orders))
+    return _attach(figure, chart, table, kept, choices, more, orders)
 
 
 def _span(points: pd.DataFrame) -> tuple[float, float]:
@@ -195,93 +189,56 @@ def _on_axis(values: pd.Series, in_log: pd.Series) -> pd.Series:
     return values.where(~in_log, np.log2(values.where(in_log)))
 
 
-def _row_spec(picked: Choices, height: int, panel: str, by: str, grouped: bool) -> dict[str, Any]:
-    """The drawing of `estimates`: the reference, intervals, and points that say their numbers. `panel`: the expression
-    of the panel that is shown."""
-    scale = {"type": "linear", "zero": False, "nice": False, "domain": {"expr": f"limits[{panel}]"}}
-    numeric = {"type": "quantitative", "title": None, "scale": scale}
-    label = f"logs[{panel}] ? format(pow(2, datum.value), '.3~r') : format(datum.value, '~g')"
+def _row_chart(picked: Choices, height: int, panel: str, by: str, grouped: bool) -> alt.LayerChart:
+    """The drawing of `estimates`: the reference, intervals, and points that say their numbers."""
+    shown = f"pick_{panel}"
+    scale = {"type": "linear", "zero": False, "nice": False, "domain": alt.ExprRef(f"limits[{shown}]")}
+    label = f"logs[{shown}] ? format(pow(2, datum.value), '.3~r') : format(datum.value, '~g')"
     axis = {**NUMBERS, "orient": "top", "tickCount": 5, "labelExpr": label, "labelSeparation": 8}
     names = {"labelPadding": 8, "ticks": False, "domain": False, "grid": True}  # the padding is an arrow's
-    sort = {"field": "rank", "op": "min", "order": "ascending"}
-    as_given = {"type": "nominal", "scale": None}
-    said = [{"field": "line", "type": "nominal", "title": by}, {"field": "said", "type": "nominal", "title": "value"}]
-    return {
-        **_frame(picked, {"type": "fit-x", "contains": "padding"}, height),
-        "transform": [
-            *_filters(picked),
-            *([{"filter": "pick_group === '' || datum.group === pick_group"}] if grouped else []),
-            {"calculate": "pick_order === 'value' ? -datum.value : datum.place", "as": "rank"},
-        ],
-        "encoding": {
-            "y": {"field": "line", "type": "nominal", "title": None, "sort": sort, "axis": names},
-            "x": {"field": "at", **numeric, "axis": axis},
-        },
-        "layer": [
-            {
-                "mark": {"type": "tick", "color": BASE, "thickness": 1.2, "height": 1.3 * ROW, "opacity": 1},
-                "encoding": {"x": {"field": "reference", **numeric}},
-            },
-            {
-                "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
-                "mark": {"type": "rule", "strokeWidth": 1.8},
-                "encoding": {
-                    "x": {"field": "low", **numeric},
-                    "x2": {"field": "high"},
-                    "color": {"field": "colour", **as_given},
-                },
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 60, "strokeWidth": 1.6, "opacity": 1},
-                "encoding": {
-                    "stroke": {"field": "colour", **as_given},
-                    "fill": {"field": "fill", **as_given},
-                    "shape": {"field": "shape", **as_given},
-                    "tooltip": said,
-                },
-            },
-        ],
-    }
+    rows, at = alt.Chart(), {"scale": scale, "title": None}
+    as_given = {"stroke": alt.Stroke("colour:N"), "fill": alt.Fill("fill:N"), "shape": alt.Shape("shape:N")}
+    said = [alt.Tooltip("line:N", title=by), alt.Tooltip("said:N", title="value")]
+    intervals = rows.mark_rule(strokeWidth=1.8).transform_filter("isValid(datum.low) && isValid(datum.high)")
+    chart = _layers(
+        rows.mark_tick(color=BASE, thickness=1.2, height=1.3 * ROW, opacity=1).encode(x=alt.X("reference:Q", **at)),
+        intervals.encode(x=alt.X("low:Q", **at), x2="high", color=alt.Color("colour:N", scale=None)),
+        rows.mark_point(filled=True, size=60, strokeWidth=1.6, opacity=1).encode(
+            tooltip=said, **{name: channel.scale(None) for name, channel in as_given.items()}
+        ),
+        picked=picked,
+        autosize={"type": "fit-x", "contains": "padding"},
+        height=height,
+    )
+    chart = chart.transform_filter("pick_group === '' || datum.group === pick_group") if grouped else chart
+    return chart.transform_calculate(rank="pick_order === 'value' ? -datum.value : datum.place").encode(
+        x=alt.X("at:Q", axis={**axis, "title": _title(panel, picked)}, **at),
+        y=alt.Y("line:N", title=None, sort={"field": "rank", "op": "min", "order": "ascending"}, axis=names),
+    )
 
 
-def _frame(choices: Choices, fit: dict[str, str], height: int) -> dict[str, Any]:
-    """What the drawings share: size, font, and a parameter for each choice."""
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "height": height,
-        "autosize": fit,
-        "background": "white",
-        "data": {"name": "rows"},
-        "params": [
-            param
-            for name, options in choices.items()
-            for param in (
-                {"name": f"pick_{name}", "value": next(iter(options))},
-                {"name": f"said_{name}", "value": dict(options)},
-            )
-        ],
-        "config": {
-            "aria": False,  # the page gives the drawing the picture's description
-            "font": "system-ui, sans-serif",
-            "axis": {
-                "labelFontSize": 12,
-                "titleFontSize": 12,
-                "gridColor": "#e6e8eb",
-                "domainColor": "#8a8f98",
-                "tickColor": "#8a8f98",
-            },
-            "view": {"stroke": None},
-        },
-    }
+def _layers(*layers: alt.Chart, picked: Choices, **size: Any) -> alt.LayerChart:
+    """What the drawings share: font, a parameter for each choice, and the rows of what is picked."""
+    chart = alt.layer(*layers, data=alt.NamedData("rows"), background="white", **size)
+    for name in picked:
+        chart = chart.transform_filter(f"datum.{name} === pick_{name}")
+    font = {"labelFontSize": 12, "titleFontSize": 12}
+    config = {"aria": False, "font": "system-ui, sans-serif"}  # the page gives it the picture's description
+    chart = chart.configure(**config).configure_axis(**font, **GREYS).configure_view(stroke=None)
+    return _with(chart, _picks(picked) | {f"said_{name}": dict(options) for name, options in picked.items()})
 
 
-def _filters(choices: Choices) -> list[dict[str, str]]:
-    return [{"filter": f"datum.{name} === pick_{name}"} for name in choices]
+def _picks(choices: Choices) -> dict[str, str]:
+    return {f"pick_{name}": next(iter(options)) for name, options in choices.items()}
+
+
+def _with(chart: alt.LayerChart, values: Mapping[str, Any]) -> alt.LayerChart:
+    return chart.add_params(*(alt.param(name=name, value=value) for name, value in values.items()))
 
 
 def _attach(
     figure: Figure,
-    spec: dict[str, Any],
+    chart: alt.LayerChart,
     table: pd.DataFrame,
     kept: Mapping[str, pd.Series],
     picked: Choices,
@@ -294,7 +251,7 @@ def _attach(
     choices = {name: [[key, label] for key, label in options.items()] for name, options in offered.items()}
     figure.interactive = {
         "title": " ".join(figure.get_suptitle().split()),
-        "spec": spec,
+        "spec": chart.to_dict(validate=False),  # whose schema knows no title that is an expression
         "columns": {name: _column(values) for name, values in columns.items()},
         "choices": choices,
         **more,

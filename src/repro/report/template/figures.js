@@ -24,8 +24,8 @@ document.addEventListener("DOMContentLoaded", () => {
     const lines = "length(names[datum.label])"; // of which the first, not the middle, would stand at the row
     const labelOffset = { condition: { test: `${lines} > 1`, expr: `${-LINE / 2} * (${lines} - 1)` }, value: 0 };
     const labelled = { ...y.axis, labelExpr: "names[datum.label]", labelLimit: 0, labelOffset };
-    const params = spec.params.map(({ name, value }) => !name.startsWith("said_") ? { name, value } : { name, value:
-      Object.fromEntries(Object.entries(value).map(([key, said]) => [key, wrap(said, width * 0.9)])) });
+    const params = spec.params.map(param => !param.name.startsWith("said_") ? param : { ...param, value:
+      Object.fromEntries(Object.entries(param.value).map(([key, said]) => [key, wrap(said, width * 0.9)])) });
     return {
       ...spec, width, height: spec.height * (ROW + LINE * (most - 1)) / ROW,
       config: { ...spec.config, axisX: { titleAnchor: "end" } },
