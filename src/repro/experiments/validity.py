@@ -42,24 +42,24 @@ class Panels:
 
 SLIPS, WRONG, SMOLLM2 = "slips", "wrong procedures", "SmolLM2"
 TUNED = ("budget", "tuned", "tuned-objectives")  # most arms at rates of their own
+ENDED = {LOW: ("confirm-27", "online-27"), HIGH: ("confirm-75", "online-75")}  # most arms at rates of their own, too
+WORDS = {LOW: ("words-arms",), HIGH: ("words-arms-75",)}
 STEPS = 12  # that GRPO makes on the language model
 EARLY = f", {STEPS} steps"
 SOURCES = (
-    Panels(SLIPS, BENCH, TUNED, LOW, on_the_way=True, tuned=True),
-    Panels(SLIPS, BENCH, TUNED, HIGH, on_the_way=True, tuned=True),
-    Panels(SLIPS + EARLY, BENCH, TUNED, LOW, tuned=True, steps=STEPS),
+    *(Panels(SLIPS, BENCH, TUNED, price, on_the_way=True, tuned=True) for price in (LOW, HIGH)),
+    *(Panels(SLIPS + EARLY, BENCH, TUNED, price, tuned=True, steps=STEPS) for price in (LOW, HIGH)),
     Panels(f"{SLIPS}, other seeds", BENCH, ("answers",), LOW),  # its own price, at which its runs end
     Panels(f"{SLIPS}, other seeds", BENCH, ("answers",), HIGH, on_the_way=True),
     Panels(f"{SLIPS}, policy a", BENCH, ("steps",)),  # all arms of the papers, at one rate, after as many steps
     Panels(f"{SLIPS}, policy b", BENCH, ("others",)),
-    Panels(WRONG, BENCH, ("confirm-27", "online-27"), LOW),
-    Panels(WRONG, BENCH, ("confirm-75", "online-75"), HIGH),
-    Panels(WRONG + EARLY, BENCH, ("confirm-27", "online-27"), LOW, steps=STEPS),
+    *(Panels(WRONG, BENCH, names, price) for price, names in ENDED.items()),
+    *(Panels(WRONG + EARLY, BENCH, names, price, steps=STEPS) for price, names in ENDED.items()),
     Panels(f"{WRONG}, all arms", BENCH, ("every-arm",), LOW),  # at one rate, from two base policies
     Panels(f"{WRONG}, all arms{EARLY}", BENCH, ("every-arm",), LOW, steps=STEPS),
-    Panels(SMOLLM2, MODEL, ("words-arms",), LOW),
-    Panels(f"{SMOLLM2}, word problems", MODEL, ("words-arms",), LOW, task="story"),
-    Panels(f"{SMOLLM2}, lists", MODEL, ("words-arms",), LOW, task="list"),
+    *(Panels(SMOLLM2, MODEL, names, price) for price, names in WORDS.items()),
+    *(Panels(f"{SMOLLM2}, word problems", MODEL, names, price, task="story") for price, names in WORDS.items()),
+    *(Panels(f"{SMOLLM2}, lists", MODEL, names, price, task="list") for price, names in WORDS.items()),
     Panels(f"{SMOLLM2}, held out", MODEL, ("words-held-out",), LOW),  # whose arms the reading at STEPS had not seen
 )
 PAPERS = {  # by scale of configs/papers/tables; another that has as many arms is a source by its own name
