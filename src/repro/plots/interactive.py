@@ -197,15 +197,13 @@ def _row_chart(picked: Choices, height: int, panel: str, by: str, grouped: bool)
     axis = {**NUMBERS, "orient": "top", "tickCount": 5, "labelExpr": label, "labelSeparation": 8}
     names = {"labelPadding": 8, "ticks": False, "domain": False, "grid": True}  # the padding is an arrow's
     rows, at = alt.Chart(), {"scale": scale, "title": None}
-    as_given = {"stroke": alt.Stroke("colour:N"), "fill": alt.Fill("fill:N"), "shape": alt.Shape("shape:N")}
+    looks = [alt.Stroke("colour:N", scale=None), alt.Fill("fill:N", scale=None), alt.Shape("shape:N", scale=None)]
     said = [alt.Tooltip("line:N", title=by), alt.Tooltip("said:N", title="value")]
     intervals = rows.mark_rule(strokeWidth=1.8).transform_filter("isValid(datum.low) && isValid(datum.high)")
     chart = _layers(
         rows.mark_tick(color=BASE, thickness=1.2, height=1.3 * ROW, opacity=1).encode(x=alt.X("reference:Q", **at)),
         intervals.encode(x=alt.X("low:Q", **at), x2="high", color=alt.Color("colour:N", scale=None)),
-        rows.mark_point(filled=True, size=60, strokeWidth=1.6, opacity=1).encode(
-            tooltip=said, **{name: channel.scale(None) for name, channel in as_given.items()}
-        ),
+        rows.mark_point(filled=True, size=60, strokeWidth=1.6, opacity=1).encode(*looks, tooltip=said),
         picked=picked,
         autosize={"type": "fit-x", "contains": "padding"},
         height=height,
