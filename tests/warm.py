@@ -26,7 +26,7 @@ LIBRARIES = (
     *("dvc.cli", "dvc.repo", "dvc.repo.reproduce", "dvc.commands.repro", "dvc.output", "dvc.stage.run"),
     *("papermill", "nbclient", "nbconvert", "jupyter_client.manager", "ipykernel.kernelapp", "ipykernel.ipkernel"),
     *("IPython.core.magics", "IPython.display", "pydantic", "ruamel.yaml", "jinja2", "psutil", "cloudpickle"),
-    *("pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "scipy.special", "matplotlib.figure"),
+    *("altair", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "scipy.special", "matplotlib.figure"),
     *("matplotlib.axes", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("torch", "torch._dynamo", "transformers.models.qwen2.modeling_qwen2", "tokenizers", "safetensors.torch"),
 )
