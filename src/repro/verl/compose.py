@@ -93,7 +93,7 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
         from hydra.errors import HydraException
     except ImportError as error:
         raise SettingsError(f"this runs on verl, which is not installed ({error}): `make extra-verl`") from error
-    defaults = _defaults()
+    defaults = verls_own()
     last = {key_of(entry): entry for entry in overrides}.values()  # of one key, the last counts
     for entry in last:
         require_one_value(entry, defaults)
@@ -110,7 +110,7 @@ def compose(overrides: Sequence[str]) -> "DictConfig":
 
 
 @cache
-def _defaults() -> "DictConfig":
+def verls_own() -> "DictConfig":
     """verl's own values under our base configuration, for comparison alone."""
     from hydra import compose as put_together
     from hydra import initialize_config_dir

@@ -23,7 +23,7 @@ from repro.settings import ON_VERL, Arm, Settings, SettingsError, validated
 from repro.settings.arm import EngineChanges
 from repro.settings.fields import COLDEST
 from repro.verl import best, questions
-from repro.verl.compose import check, compose, refuse, template_of
+from repro.verl.compose import check, compose, refuse, template_of, verls_own
 from repro.verl.composed import begun_with, flat, record, values
 from repro.verl.identity import identified, profiled
 from repro.verl.judged import OURS
@@ -106,7 +106,7 @@ def sound(asked: Asked, config: Any, method: Method) -> None:
 def described(run: Prepared) -> str:
     """What would be trained, and every value of verl's configuration that is not its own default."""
     asked, engine = run.asked, run.settings.engine_of(run.asked.arm)
-    defaults, now = values(compose([])), values(run.config)
+    defaults, now = values(verls_own()), values(run.config)
     changed = [f"{key}={value}" for key, value in now.items() if defaults.get(key) != value]
     where = "this machine's CPU" if asked.cpu else f"{asked.gpus[0]} node(s) with {asked.gpus[1]} GPU(s)"
     return "\n".join(
