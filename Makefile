@@ -124,11 +124,12 @@ clean: ## remove scratch and caches; keeps .venv, runs, results and reports
 	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
 	$(call install,--requirement environments/cpu.txt)
 	$(call install,--editable .)
-	@git config filter.nbstripout.clean '$(STRIPPED)' && git config filter.nbstripout.extrakeys '$(OF_A_KERNEL)' || true
+	@git status >/dev/null 2>&1; git config filter.nbstripout.clean '$(STRIPPED)' && git config filter.nbstripout.extrakeys '$(OF_A_KERNEL)' || true
 	@mkdir -p .venv/etc/jupyter .venv/etc/ipython && cp environments/jupyter_server_config.py .venv/etc/jupyter/
 	@cp environments/ipython_kernel_config.py .venv/etc/ipython/
 	@touch $@
 
+# `git status` comes first: files of the second in which a clone ended are compared, notebooks by a second of filter each.
 # What git keeps of a notebook (.gitattributes): no outputs, no counts, nothing of the kernel that ran it. DVC, too, runs
 # the filter, and without a shell.
 STRIPPED = sh -c "test -x .venv/bin/nbstripout && exec .venv/bin/nbstripout --keep-id || exec cat"

@@ -25,17 +25,20 @@ def test_hash_is_of_names_and_contents(tmp_path):
         hash_files([tmp_path / "absent"], tmp_path)
 
 
-def test_dirty_means_code_or_settings(tmp_path, monkeypatch):
+def test_dirty_means_code_or_settings_and_notebooks_are_not_filtered_for_it(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit(tmp_path) == {"commit": None, "dirty": None}
     git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
-    for name in ("params.yaml", "dvc.lock"):
+    for name in ("params.yaml", "dvc.lock", "a.ipynb"):
         (tmp_path / name).write_text("1")
-    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--no-verify", "-m", "one"]):
+    (tmp_path / ".gitattributes").write_text("*.ipynb filter=nbstripout")
+    slow = ["config", "filter.nbstripout.clean", f"echo >> {tmp_path.parent}/filtered"]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--no-verify", "-m", "one"], slow):
         subprocess.run([*git, *arguments], check=True, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
-    for name in ("dvc.lock", "README.md"):
-        (tmp_path / name).write_text("2")
+    for name, text in {"dvc.lock": "2", "README.md": "2", "a.ipynb": "1"}.items():
+        (tmp_path / name).write_text(text)
     said = commit(tmp_path)
+    assert not (tmp_path.parent / "filtered").exists()
     assert re.fullmatch("[0-9a-f]{12}", said["commit"]) and said["dirty"] is False
     (tmp_path / "params.yaml").write_text("2")
     assert commit(tmp_path) == {**said, "dirty": True}

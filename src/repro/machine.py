@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -29,12 +30,13 @@ NOT_CODE = (
 
 
 def commit(root: Path = ROOT) -> dict:
-    """`commit`: the short hash of HEAD; `dirty`: whether code or settings differ from it. Both None without git."""
+    """`commit`: the short hash of HEAD; `dirty`: whether code, settings or notebooks, as they are on disk (their filter
+    may take a second for each), differ from it. Both None without git."""
     head = git(root, "rev-parse", "--short=12", "HEAD")
     if not head:
         return {"commit": None, "dirty": None}
     excluded = [f":(exclude){name}" for name in (*NOT_CODE, "*.md")]
-    status = git(root, "status", "--porcelain", "--", ".", *excluded)
+    status = git(root, "-c", "filter.nbstripout.clean=", "status", "--porcelain", "--", ".", *excluded)
     return {"commit": head, "dirty": None if status is None else bool(status)}
 
 
@@ -42,10 +44,8 @@ def packages(names: Iterable[str] = PACKAGES) -> dict[str, str]:
     """The versions of the packages in `names` that are installed, without importing them."""
     versions = {}
     for name in names:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
