@@ -12,6 +12,7 @@ from repro.pipeline import manifest, stage
 from repro.policy.model import SHIPPED
 from repro.runs import golden
 from repro.runs.key import Asked
+from repro.settings.text import read_mapping
 
 SETTINGS = settings_module.load(scale="smoke")
 RUNS = {arm: "" for arm in SETTINGS.arms}  # in place of keys, which an edit of a copy of the code does not change
@@ -24,14 +25,10 @@ def copied(tmp_path, monkeypatch):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
     source = tmp_path / "src" / "repro"
-    for module, name, value in (
-        (paths, "ROOT", tmp_path),
-        (paths, "SOURCE", source),
-        (paths, "NOTEBOOKS", tmp_path / "notebooks"),
-        (closure.closure, "__defaults__", (source,)),
-        (closure.module_file, "__defaults__", (source,)),
-    ):
-        monkeypatch.setattr(module, name, value)
+    for name, value in {"ROOT": tmp_path, "SOURCE": source, "NOTEBOOKS": tmp_path / "notebooks"}.items():
+        monkeypatch.setattr(paths, name, value)
+    for function in (closure.closure, closure.module_file):
+        monkeypatch.setattr(function, "__defaults__", (source,))
     return tmp_path
 
 
@@ -78,18 +75,13 @@ def test_what_is_no_code_of_a_run_makes_no_golden_steps_again_and_retrains_nothi
 
 
 def test_an_edit_of_a_method_makes_the_golden_steps_of_its_arms_again_and_one_of_the_engine_all(copied):
-    codes = code()
+    before, codes = manifests(), code()
     edit(copied / "src/repro/methods/samplers/cost_aware.py")
     other = {arm for arm, own in code().items() if own != codes[arm]}
     assert {"cost-aware", "cost-aware-uniform"} <= other
     assert other.isdisjoint({"grpo", "zvf", "d3s", "random-quarter", "sgpo"})
     edit(copied / "src/repro/engine/update.py")
     assert all(own != codes[arm] for arm, own in code().items())
-
-
-def test_an_edit_of_the_engine_makes_no_page_again_whose_runs_stand(copied):
-    before = manifests()
-    edit(copied / "src/repro/engine/update.py")
     assert not {"report-grpo", "results", "dynamics", "mixes"} & stale(before)  # they depend on the keys of runs
 
 
@@ -102,14 +94,22 @@ def test_readmes_tables_and_the_index_make_no_report_stale(copied):
     assert {"theory-sgd", "report-grpo", "results"} <= stale(before)
 
 
+def test_a_panel_makes_those_pages_stale_that_show_it_and_a_new_one_none(copied, monkeypatch):
+    before, design = manifests(), read_mapping(paths.DESIGN)
+    monkeypatch.setattr(paths, "DESIGN", copied / "design.yaml")
+    for panel, found in {"new": set(), "gates": {"gates"}, "words-held-out": {"language_model", "validity"}}.items():
+        design["panels"].setdefault(panel, {})["question"] = "Another?"
+        paths.DESIGN.write_text(json.dumps(design))
+        assert stale(before) == found
+        before = manifests()
+
+
 def test_a_comment_a_docstring_or_the_words_of_an_error_make_nothing_stale(copied):
     before, codes = manifests(), code()
     root = copied / "src/repro"
     edit(root / "engine/update.py", "# a comment\n")
     reworded(root / "engine/update.py", "One optimiser step on each of", "One step on each of")
-    reworded(
-        root / "engine/update.py", "a gradient norm of {norm}: the run", "the gradient has the norm {norm:.2g}; the run"
-    )
+    reworded(root / "engine/update.py", "a gradient norm of {norm}: the run", "its norm is {norm:.2g}; the run")
     reworded(root / "files.py", "is not there yet: run", "does not exist yet; run")
     assert {name for name in stale(before) if not name.startswith("report-")} == set()  # an arm's report shows code
     assert code() == codes

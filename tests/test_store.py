@@ -32,8 +32,7 @@ CPU, SMOKE = settings_module.load(scale="cpu"), settings_module.load(scale="smok
 LISTS = ("arms", "more_arms")
 SMALL = {
     "task": {"train_queries": 24, "evaluation_queries": 12},
-    "engine": {"workers": 1, "log_every": 1, "steps": 2}
-    | {"rollouts_per_step": 32, "minibatch": 16, "max_new_tokens": 64},
+    "engine": {"steps": 2, "rollouts_per_step": 32, "minibatch": 16, "max_new_tokens": 64, "log_every": 1},
     "evaluation": {"budgets": 2, "budget_gflops": 0.5, "samples": 1, "final_samples": 2},
     "policy": {"describe_groups": 1},
 }

@@ -119,7 +119,7 @@ def _code_hash(code: str) -> str:
             node.body = body[1:] or [ast.Pass()]
         if isinstance(node, ast.Raise):
             _Wordless().generic_visit(node)
-    return _digest(ast.unparse(tree).encode())
+    return digest(ast.unparse(tree).encode())
 
 
 class _Wordless(ast.NodeTransformer):
@@ -134,15 +134,15 @@ class _Wordless(ast.NodeTransformer):
 
 def text_hash(path: Path) -> str:
     """A hash of the bytes of a file."""
-    return _digest(path.read_bytes())
+    return digest(path.read_bytes())
 
 
 def notebook_hash(notebook: Path) -> str:
     """A hash of a notebook's cells: kind, source and tags, ignoring outputs, counts and other metadata."""
     cells = _cells(notebook)
     essence = [[cell["cell_type"], "".join(cell["source"]), cell.get("metadata", {}).get("tags", [])] for cell in cells]
-    return _digest(json.dumps(essence).encode())
+    return digest(json.dumps(essence).encode())
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]

@@ -129,9 +129,7 @@ def _stage(options: argparse.Namespace, settings: Settings) -> int:
     stage = find_stage(kind, settings, options.item or item or None)
     if options.command == "why":
         now = manifest(stage, settings)
-        same = (
-            "will not run for its settings or code, which are those of dvc.lock (`dvc status` also looks at its data)"
-        )
+        same = "will not run for its settings or code, those of dvc.lock (`dvc status` also looks at its data)"
         print(f"{stage.name} {same if md5(manifest_text(now)) in recorded_dependencies() else reason(stage, now)}")
         return 0
     run_stage(stage, settings)

@@ -9,14 +9,17 @@ plotting retrains nothing, no list of files is maintained by hand, and comparing
 import json
 import os
 import shutil
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from repro import arms, paths
-from repro.closure import closure, code_hash, notebook_hash, notebook_modules, text_hash
+from repro.closure import closure, code_hash, digest, notebook_hash, notebook_modules, text_hash
 from repro.files import read_json
 from repro.pipeline.stage import Stage, all_stages
 from repro.settings import Settings, SettingsError
+from repro.settings.text import read_mapping
 
 
 def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = None) -> dict[str, Any]:
@@ -37,6 +40,8 @@ def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = Non
     shown = [paths.ROOT / entry for entry in read] + (_page() if stage.report else [])
     for path in sorted(file for entry in shown for file in _files(entry)):
         hashes[str(path.relative_to(paths.ROOT))] = text_hash(path)
+    if own := _of_design(stage.meta.get("runs", ())):
+        hashes["runs/design.yaml"] = own
     return {
         "stage": stage.name,
         "settings": json.loads(json.dumps(stage.settings(settings))),  # as read back from JSON: lists, not tuples
@@ -44,6 +49,16 @@ def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = Non
         "modules": dict(sorted(hashes.items())),
         "runs": (_asked(stage, settings) if runs is None else runs) if stage.meta.get("runs") else {},
     }
+
+
+def _of_design(runs: Sequence[str]) -> str:
+    """The hash of runs/design.yaml without the panels that a stage does not name; "" where it names none."""
+    design = _design(paths.DESIGN, paths.DESIGN.stat().st_mtime_ns) if runs else {"panels": {}}
+    own = {name: panel for name, panel in design["panels"].items() if name in runs}
+    return digest(json.dumps(design | {"panels": own}).encode()) if own else ""
+
+
+_design = cache(lambda path, changed: read_mapping(path))
 
 
 def _page() -> list[Path]:
@@ -78,24 +93,18 @@ def manifest_text(content: dict[str, Any]) -> str:
 def check(settings: Settings) -> None:
     """SettingsError on settings that a stage of the pipeline would fail with, or be empty of; every arm is tried."""
     arms.check(settings)
-    for name, study in (("fidelity", settings.fidelity), ("drift", settings.drift)):
+    studies = {"fidelity": settings.fidelity, "drift": settings.drift}
+    for name, study in studies.items():
         if not study.arms:
             raise SettingsError(
                 f"params.yaml: {name}.arms is empty at scale {settings.scale}, so that stage {name} has nothing to "
                 "show: name an arm; scales for notebooks are used by `settings.load(scale=…)`"
             )
-        for arm in study.arms:
-            if study.snapshot_every > settings.steps_of(arm):
-                raise SettingsError(
-                    f"params.yaml: {name}.snapshot_every {study.snapshot_every} is beyond the {settings.steps_of(arm)} "
-                    f"steps of {arm}; lower it"
-                )
-    for arm in settings.parity.arms:
-        if settings.parity.steps > settings.steps_of(arm):
-            raise SettingsError(
-                f"params.yaml: parity.steps {settings.parity.steps} is beyond the {settings.steps_of(arm)} steps of "
-                f"{arm}; lower it"
-            )
+    named = [(f"{name}.snapshot_every", study.snapshot_every, study.arms) for name, study in studies.items()]
+    for key, steps, of in [*named, ("parity.steps", settings.parity.steps, settings.parity.arms)]:
+        for arm in of:
+            if steps > (last := settings.steps_of(arm)):
+                raise SettingsError(f"params.yaml: {key} {steps} is beyond the {last} steps of {arm}; lower it")
 
 
 def write_manifests(settings: Settings) -> list[Path]:
@@ -129,10 +138,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for kind in ("notebook", "modules", "runs"):
         for path in sorted(before[kind] | now[kind]):
             if before[kind].get(path) != now[kind].get(path):  # of runs: their settings, or what their code computes
-                state = (
-                    "is new" if path not in before[kind] else "changed" if path in now[kind] else "is no longer used"
-                )
-                changes.append(f"{path} {state}")
+                how = "is new" if path not in before[kind] else "changed" if path in now[kind] else "is no longer used"
+                changes.append(f"{path} {how}")
     return changes
 
 

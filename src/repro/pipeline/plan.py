@@ -45,7 +45,5 @@ def makers(stages: Iterable[Stage]) -> dict[str, set[str]]:
         around = {made[folder] for n in range(1, len(parts) + 1) if (folder := "/".join(parts[:n])) in made}
         return around | {name for out, name in made.items() if out.startswith(f"{dep}/")}
 
-    known: dict[str, set[str]] = {}
-    for dep in {dep for stage in stages for dep in stage.deps}:
-        known[dep] = above(dep)
+    known = {dep: above(dep) for dep in {dep for stage in stages for dep in stage.deps}}
     return {stage.name: set().union(*(known[dep] for dep in stage.deps)) for stage in stages}

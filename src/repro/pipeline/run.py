@@ -171,7 +171,6 @@ def _say_what_it_rests_on(stage: Stage, executed: Path) -> None:
 
     if said := panels.says(stage.meta.get("runs", ())):
         content = json.loads(executed.read_text(encoding="utf-8"))
-        content["cells"].insert(
-            1, {"cell_type": "markdown", "id": "rests-on", "metadata": {}, "source": [f"**{said}**"]}
-        )
+        line = {"cell_type": "markdown", "id": "rests-on", "metadata": {}, "source": [f"**{said}**"]}
+        content["cells"].insert(1, line)
         executed.write_text(json.dumps(content), encoding="utf-8")

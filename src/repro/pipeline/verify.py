@@ -80,9 +80,7 @@ def plausible(outside: int, differences: int, confidence: float) -> bool:
 def data_outputs(stages: dict[str, Any]) -> dict[str, str]:
     """{path: md5} of every output below results/, by path."""
     outputs = [out for stage in stages.values() for out in stage.get("outs", [])]
-    return {
-        out["path"]: out["md5"] for out in sorted(outputs, key=lambda out: out["path"]) if out["path"][:8] == "results/"
-    }
+    return dict(sorted((out["path"], out["md5"]) for out in outputs if out["path"].startswith("results/")))
 
 
 def _locked() -> dict[str, Any]:
