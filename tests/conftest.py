@@ -70,6 +70,7 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
     kind of stage, in minutes. One worker, since two import torch twice for seconds of work. Comments go."""
     params = yaml.safe_load(text)
     params["scale"] = "smoke"
+    params["scales"]["tutorial"] = params["scales"]["smoke"]  # of notebooks that are opened by themselves
     params["engine"]["workers"] = 1
     known = params["arms"] | params["more_arms"]
     params["arms"] = {name: arm for name, arm in known.items() if name in arms}

@@ -1,14 +1,17 @@
 """`python` and `dvc` that start at once, for the tests of the whole pipeline: processes forked from one that has
 imported the libraries, none of ours, so that each stage reads the project's code anew.
 
-A start of a stage, of its kernel and of DVC is seven seconds of imports. The folder of the two programs goes first on
-PATH; each hands its words, folder, environment and streams to the server and ends with the status of the fork.
+A start of a stage, of its kernel, of its workers and of DVC is ten seconds of imports. The folder of the two programs
+goes first on PATH; each hands its words, folder, environment and open files to the server and ends with the status of
+the fork.
 """
 
 import ast
 import atexit
+import fcntl
 import gc
 import importlib
+import multiprocessing.spawn
 import os
 import runpy
 import select
@@ -26,16 +29,18 @@ LIBRARIES = (
     *("dvc.cli", "dvc.repo", "dvc.repo.reproduce", "dvc.commands.repro", "dvc.output", "dvc.stage.run"),
     *("papermill", "nbclient", "nbconvert", "jupyter_client.manager", "ipykernel.kernelapp", "ipykernel.ipkernel"),
     *("IPython.core.magics", "IPython.display", "pydantic", "ruamel.yaml", "jinja2", "psutil", "cloudpickle"),
-    *("altair", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "scipy.special", "matplotlib.figure"),
-    *("matplotlib.axes", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
+    *("altair", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "scipy.special", "sympy", "tabulate"),
+    *("matplotlib.figure", "matplotlib.axes", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("torch", "torch._dynamo", "transformers.models.qwen2.modeling_qwen2", "tokenizers", "safetensors.torch"),
 )
 CLIENT = """#!{python} -IS
 import os, socket, sys
 with socket.socket(socket.AF_UNIX) as link:
+    files = [file for file in map(int, os.listdir("/proc/self/fd")) if os.path.exists(f"/proc/self/fd/{{file}}")]
+    files.remove(link.fileno())
     link.connect({address!r})
-    words = repr(({first!r} + sys.argv[1:], os.getcwd(), dict(os.environ))).encode()
-    socket.send_fds(link, [len(words).to_bytes(8, "big")], [0, 1, 2])
+    words = repr(({first!r} + sys.argv[1:], files, os.getcwd(), dict(os.environ))).encode()
+    socket.send_fds(link, [len(words).to_bytes(8, "big")], files)
     link.sendall(words)
     sys.exit(int(link.recv(4) or b"1"))
 """
@@ -70,21 +75,24 @@ def served(door: socket.socket) -> list[str]:
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         door.close()
-        size, streams, *_ = socket.recv_fds(link, 8, 3)
+        size, files, *_ = socket.recv_fds(link, 8, 64)
         call = ast.literal_eval(link.makefile("rb").read(int.from_bytes(size, "big")).decode())
         if worker := os.fork():
             status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
             with suppress(BrokenPipeError):
                 link.send(b"%d" % (status if status >= 0 else 128 - status))
             os._exit(0)
-        return taken_over(link, streams, *call)
+        return taken_over(link, files, *call)
 
 
-def taken_over(link: socket.socket, streams: list[int], words: list[str], folder: str, environment: dict) -> list[str]:
-    """This process in place of the one that called: it ends when that one does."""
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
+def taken_over(
+    link: socket.socket, files: list[int], words: list[str], numbers: list[int], folder: str, environment: dict
+) -> list[str]:
+    """This process in place of the one that called, its files under its `numbers`: it ends when that one does."""
+    link = socket.socket(fileno=_out_of_the_way(link.detach()))
+    for file, number in zip([_out_of_the_way(file) for file in files], numbers, strict=True):
+        os.dup2(file, number)
+        os.close(file)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -92,6 +100,7 @@ def taken_over(link: socket.socket, streams: list[int], words: list[str], folder
     search = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:0] = [folder, *search]
     sys.executable = str(Path(sys.argv[1]).with_name("bin") / "python")  # kernels, too
+    multiprocessing.spawn.set_executable(sys.executable)
 
     def watch() -> None:
         link.recv(1)
@@ -99,6 +108,13 @@ def taken_over(link: socket.socket, streams: list[int], words: list[str], folder
 
     threading.Thread(target=watch, daemon=True).start()
     return words
+
+
+def _out_of_the_way(file: int) -> int:
+    """The number of the same file above those that the caller has files under."""
+    other = fcntl.fcntl(file, fcntl.F_DUPFD, 500)
+    os.close(file)
+    return other
 
 
 if __name__ == "__main__":
@@ -111,10 +127,11 @@ if __name__ == "__main__":
         listening.bind(sys.argv[1])
         listening.listen(64)
         print(flush=True)
-        [_, module, *arguments] = served(listening)
-    sys.argv[1:] = arguments
+        words = served(listening)
+    [option, what, *arguments] = words[next(place for place, word in enumerate(words) if word in ("-c", "-m")) :]
+    sys.argv[:] = [option, *arguments]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        exec(what) if option == "-c" else runpy.run_module(what, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -125,6 +142,7 @@ if __name__ == "__main__":
         status = 1
     threading._shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(ValueError):  # closed, as by what tracks the resources of workers
+            stream.flush()
     os._exit(status)  # what is shared with the server need not be taken apart

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,9 @@ def manifest(stage: Stage, settings: Settings, runs: dict[str, str] | None = Non
 
 def _of_design(runs: Sequence[str]) -> str:
     """The hash of runs/design.yaml without the panels that a stage does not name; "" where it names none."""
-    design = _design(paths.DESIGN, paths.DESIGN.stat().st_mtime_ns) if runs else {"panels": {}}
+    design = read_mapping(paths.DESIGN) if runs else {"panels": {}}
     own = {name: panel for name, panel in design["panels"].items() if name in runs}
     return digest(json.dumps(design | {"panels": own}).encode()) if own else ""
-
-
-_design = cache(lambda path, changed: read_mapping(path))
 
 
 def _page() -> list[Path]:

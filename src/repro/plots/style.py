@@ -142,9 +142,12 @@ def to_png(figure: "Figure", dpi: float = RC["figure.dpi"]) -> bytes:
 
 def _draw(figure: "Figure", target: BytesIO | StringIO, **options) -> None:
     """`savefig`, with the axes put back afterwards. The layout starts from the axes' positions, so otherwise a second
-    drawing would differ from the first by rounding."""
+    drawing would differ from the first by rounding. Matplotlib draws all of it first to lay it out; here nothing."""
     places = [(ax, ax.get_position(original=True).frozen()) for ax in figure.axes]
+    layout, draw = figure.get_layout_engine(), figure.draw
+    figure.draw = lambda to: layout.execute(figure) if layout and figure.get_layout_engine() is layout else draw(to)
     figure.savefig(target, **options)
+    del figure.draw
     for ax, place in places:
         ax.set_position(place)
         ax.set_in_layout(True)  # which setting a position by hand turns off

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -185,7 +184,7 @@ def shard_of(of: Sequence[Cell], index: int, count: int) -> list[Cell]:
 def settings_of(design: Design, cell: Cell) -> Settings:
     """The settings of a run: params.yaml, then those of its bed, the design's, the base policy's, the panel's and the
     cell's own."""
-    raw = dict(_params(paths.PARAMS, paths.PARAMS.stat().st_mtime_ns))
+    raw = read_mapping(paths.PARAMS)
     scales = raw.get("scales")
     if not isinstance(scales, dict) or raw.get("scale") not in scales:
         settings_module.load()  # says what is wrong
@@ -219,11 +218,6 @@ def _of_known_arms(part: Changes, raw: dict[str, Any]) -> Changes:
     more = {name: arm for name, arm in others.items() if name in raw["more_arms"] or {"title", "about"} <= set(arm)}
     own = {place: arms for place, arms in {"arms": known, "more_arms": more}.items() if arms}
     return {key: value for key, value in part.items() if key not in ("arms", "more_arms")} | own
-
-
-@cache
-def _params(path: Path, changed: int) -> dict[str, Any]:
-    return read_mapping(path)
 
 
 def last_weights(settings: Settings) -> Settings:

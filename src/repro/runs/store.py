@@ -75,7 +75,7 @@ def find(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = p
 
 def was_asked(one: Asked) -> bool:
     """Whether there is a run of these settings, whatever its code computed."""
-    return one.asks in {asks for asks, _ in _index()} or any(paths.HERE.glob(f"{_stem(one, '')}*"))
+    return any(asks == one.asks for asks, _ in _index()) or any(paths.HERE.glob(f"{_stem(one, '')}*"))
 
 
 def checkpoints_for(asked: Asked, computes: str) -> Checkpoints:

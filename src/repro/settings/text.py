@@ -1,5 +1,7 @@
 """The text of a settings file: YAML 1.2, as DVC reads it too; `yes`, `010` and `1:30` are no surprises there."""
 
+import pickle
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ from repro.settings.errors import SettingsError
 
 
 def read_mapping(path: Path) -> Any:
-    """The content of a YAML file; SettingsError if it cannot be read, with the line where there is one."""
+    """The content of a YAML file, the caller's own; SettingsError if it cannot be read, with the line if there is one."""
     try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        state = path.stat()
+        return pickle.loads(_pickled(path, state.st_mtime_ns, state.st_size))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
@@ -25,3 +28,8 @@ def read_mapping(path: Path) -> Any:
         raise SettingsError(f"{path.name} is not valid YAML{line}: {brief(error.problem or error.context)}") from error
     except (YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise SettingsError(f"{path.name} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+
+
+@cache  # half a second for runs/design.yaml
+def _pickled(path: Path, changed: int, size: int) -> bytes:
+    return pickle.dumps(YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")))
