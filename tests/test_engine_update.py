@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from test_engine_generate import sample, sharpen
 
 from repro.arms import build
 from repro.engine import log_probabilities as scoring
-from repro.engine.generate import generate
 from repro.engine.log_probabilities import Batch, log_probabilities, response_log_probabilities, slices_of_like_length
 from repro.engine.update import UpdateSettings, accumulate_gradients, run_updates, silent_without_advantage
 from repro.methods.objectives.aggregate import TokenLoss
@@ -25,7 +25,7 @@ from repro.policy.flops import FlopCounter
 from repro.policy.model import build_qwen2
 from repro.protocol.ledger import Ledger
 from repro.settings import Arm
-from repro.tasks.tokenizer import EOS, PAD, SYMBOLS
+from repro.tasks.tokenizer import PAD, SYMBOLS
 
 PAD_ID = SYMBOLS.index(PAD)
 PROMPTS_Q = [[1, 5, 6], [1, 4, 9, 12, 3, 8, 7, 6, 11, 14], [1, 7, 7, 13, 5], [1, 9, 9]]
@@ -45,22 +45,9 @@ class Case:
 @pytest.fixture(scope="module", params=[1, 2], ids=["shared keys", "own keys"])
 def case(request) -> Case:
     torch.manual_seed(0)
-    model = build_qwen2(hidden=16, layers=2, heads=2, max_length=64, key_value_heads=request.param).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(8.0)
-    generator = torch.Generator().manual_seed(1)
-    responses = generate(
-        model,
-        PROMPTS_Q,
-        [GROUP] * len(PROMPTS_Q),
-        max_new_tokens=MAX_TOKENS,
-        eos=SYMBOLS.index(EOS),
-        pad=PAD_ID,
-        temperature=1.0,
-        generator=generator,
-    )
+    model = sharpen(build_qwen2(hidden=16, layers=2, heads=2, max_length=64, key_value_heads=request.param))
+    responses = sample(model, PROMPTS_Q, [GROUP] * len(PROMPTS_Q), MAX_TOKENS, seed=1)
+    generator = torch.Generator().manual_seed(2)
     reference = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -14,15 +14,18 @@ from repro.methods.samplers.cost_aware import cost_aware, probabilities
 from repro.methods.samplers.random_subset import random_subset
 
 
-def batch(advantages_N, costs_N) -> Rollouts:
-    """Rollouts of one group with the given advantages and costs (a prompt of one token)."""
-    n = len(advantages_N)
+def batch(advantages_N, costs_N, response_tokens_N=None) -> Rollouts:
+    """Rollouts of one group with the given advantages and costs; their prompts have a token if no response is given.
+    All tokens are as surprising."""
+    n, costs_N = len(advantages_N), np.asarray(costs_N)
+    response_tokens_N = costs_N - 1 if response_tokens_N is None else response_tokens_N
     return Rollouts.from_batch(
         group_N=np.zeros(n, int),
         rewards_N=np.zeros(n),
         advantages_N=advantages_N,
-        prompt_tokens_N=np.ones(n, int),
-        response_tokens_N=np.asarray(costs_N) - 1,
+        prompt_tokens_N=costs_N - response_tokens_N,
+        response_tokens_N=response_tokens_N,
+        logprob_N_T=np.full((n, response_tokens_N.max()), np.log(0.5)),
     )
 
 

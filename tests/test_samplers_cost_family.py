@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+import test_samplers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_samplers import batches
@@ -25,16 +26,8 @@ FAMILY = [cost_aware, length_only, variance_optimal, noisy_cost_aware, adaptive_
 
 
 def batch(advantages_N, costs_N) -> Rollouts:
-    """Rollouts of one group with the given advantages and costs: responses of one token, all as surprising."""
-    n = len(advantages_N)
-    return Rollouts.from_batch(
-        group_N=np.zeros(n, int),
-        rewards_N=np.zeros(n),
-        advantages_N=advantages_N,
-        prompt_tokens_N=np.asarray(costs_N) - 1,
-        response_tokens_N=np.ones(n, int),
-        logprob_N_T=np.full((n, 1), np.log(0.5)),
-    )
+    """Those of test_samplers.py, with responses of one token."""
+    return test_samplers.batch(advantages_N, costs_N, np.ones(len(costs_N), int))
 
 
 HAND = batch([2.0, -1.0, 0.0, 3.0], [4, 16, 9, 36])

@@ -15,14 +15,14 @@ pytest.importorskip("tensordict", reason="verl is not installed here: `make extr
 
 import torch
 from tensordict import TensorDict
+from test_engine_generate import sample, sharpen
 
 from repro.arms import Method, build
-from repro.engine.generate import generate
 from repro.methods.objectives.aggregate import token_coefficients
 from repro.methods.rollouts import Rollouts
 from repro.policy.model import build_qwen2, save_policy
 from repro.settings import Arm
-from repro.tasks.tokenizer import EOS, PAD, SYMBOLS, build_tokenizer
+from repro.tasks.tokenizer import build_tokenizer
 from repro.verl.batch import nested, scoring_rows, training_rows
 
 pytestmark = pytest.mark.verl
@@ -66,22 +66,9 @@ class Case:
 @pytest.fixture(scope="module")
 def case() -> Case:
     torch.manual_seed(0)
-    model = build_qwen2(hidden=16, layers=2, heads=2, max_length=64).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(8.0)
-    generator = torch.Generator().manual_seed(1)
-    responses = generate(
-        model,
-        PROMPTS_Q,
-        [GROUP] * len(PROMPTS_Q),
-        max_new_tokens=LONGEST,
-        eos=SYMBOLS.index(EOS),
-        pad=SYMBOLS.index(PAD),
-        temperature=1.0,
-        generator=generator,
-    )
+    model = sharpen(build_qwen2(hidden=16, layers=2, heads=2, max_length=64))
+    responses = sample(model, PROMPTS_Q, [GROUP] * len(PROMPTS_Q), LONGEST, seed=1)
+    generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.03 * parameter.std().nan_to_num(0.0) * torch.randn(parameter.shape, generator=generator))

@@ -1,9 +1,8 @@
 """`python` and `dvc` that start at once, for the tests of the whole pipeline: processes forked from one that has
 imported the libraries, none of ours, so that each stage reads the project's code anew.
 
-A start of a stage, of its kernel, of its workers and of DVC is ten seconds of imports. The folder of the two programs
-goes first on PATH; each hands its words, folder, environment and open files to the server and ends with the status of
-the fork.
+A start of a stage, of its kernel, of its workers and of DVC is ten seconds of imports. The programs' folder goes first
+on PATH; each hands its words, folder, environment and open files to the server and ends with the status of the fork.
 """
 
 import ast
@@ -82,15 +81,15 @@ def served(door: socket.socket) -> list[str]:
             with suppress(BrokenPipeError):
                 link.send(b"%d" % (status if status >= 0 else 128 - status))
             os._exit(0)
-        return taken_over(link, files, *call)
+        return taken_over(link, files, call)
 
 
-def taken_over(
-    link: socket.socket, files: list[int], words: list[str], numbers: list[int], folder: str, environment: dict
-) -> list[str]:
-    """This process in place of the one that called, its files under its `numbers`: it ends when that one does."""
-    link = socket.socket(fileno=_out_of_the_way(link.detach()))
-    for file, number in zip([_out_of_the_way(file) for file in files], numbers, strict=True):
+def taken_over(link: socket.socket, files: list[int], call: tuple) -> list[str]:
+    """This process in place of the one that called, its files under its numbers: it ends when that one does."""
+    words, numbers, folder, environment = call
+    own, *others = [fcntl.fcntl(file, fcntl.F_DUPFD, 500) for file in (link.detach(), *files)]
+    os.closerange(3, 500)
+    for file, number in zip(others, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
     os.chdir(folder)
@@ -103,18 +102,11 @@ def taken_over(
     multiprocessing.spawn.set_executable(sys.executable)
 
     def watch() -> None:
-        link.recv(1)
+        socket.socket(fileno=own).recv(1)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
     return words
-
-
-def _out_of_the_way(file: int) -> int:
-    """The number of the same file above those that the caller has files under."""
-    other = fcntl.fcntl(file, fcntl.F_DUPFD, 500)
-    os.close(file)
-    return other
 
 
 if __name__ == "__main__":

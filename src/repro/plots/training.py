@@ -346,14 +346,8 @@ def _names_at_the_side(drawn: Axes, ax: Axes) -> None:
     handles, labels = drawn.get_legend_handles_labels()
     ends = [handle.get_ydata()[-1] if len(handle.get_ydata()) else -np.inf for handle in handles]
     order = np.argsort(ends, kind="stable")[::-1]
-    ax.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        handlelength=2.6,
-        labelspacing=0.3,
-    )
+    look = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "handlelength": 2.6, "labelspacing": 0.3}
+    ax.legend([handles[i] for i in order], [labels[i] for i in order], **look)
 
 
 def _cost_axis(ax: Axes, axis: str) -> None:

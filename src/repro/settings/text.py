@@ -13,10 +13,9 @@ from repro.settings.errors import SettingsError
 
 
 def read_mapping(path: Path) -> Any:
-    """The content of a YAML file, the caller's own; SettingsError if it cannot be read, with the line if there is one."""
+    """The content of a YAML file, a copy; SettingsError if it cannot be read, with the line where there is one."""
     try:
-        state = path.stat()
-        return pickle.loads(_pickled(path, state.st_mtime_ns, state.st_size))
+        return pickle.loads(_pickled(path, path.stat().st_mtime_ns, path.stat().st_size))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
