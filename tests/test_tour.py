@@ -1,6 +1,7 @@
 """`make tour`: a sampler from a file, its page, and the picture at the top of README."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -58,10 +59,11 @@ def test_the_picture_is_of_the_shipped_policy_and_its_numbers_agree():
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def page(tmp_path_factory, tools):
     """The page of the tour at scale `smoke`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr(sys, "executable", str(tools / "python"))  # of kernels
         patch.setenv("REPRO_ROOT", str(ROOT))  # which a run sets, for good
         patch.setattr(touring, "FOLDER", tmp_path_factory.mktemp("tour"))
         return touring.tour(ROOT / "notebooks" / "tutorials" / "own_sampler.py", "smoke")
