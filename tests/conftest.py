@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
+from copy import copy, deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -70,7 +70,7 @@ def trimmed(text: str, arms: Iterable[str] = ARMS) -> str:
     kind of stage, in minutes. One worker, since two import torch twice for seconds of work. Comments go."""
     params = yaml.safe_load(text)
     params["scale"] = "smoke"
-    params["scales"]["tutorial"] = params["scales"]["smoke"]  # of notebooks that are opened by themselves
+    params["scales"]["tutorial"] = deepcopy(params["scales"]["smoke"])  # of notebooks that are opened by themselves
     params["engine"]["workers"] = 1
     known = params["arms"] | params["more_arms"]
     params["arms"] = {name: arm for name, arm in known.items() if name in arms}
