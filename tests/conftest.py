@@ -11,16 +11,14 @@ from copy import copy, deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("DVC_NO_ANALYTICS", "1")
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+os.environ |= {"TOKENIZERS_PARALLELISM": "false", "DVC_NO_ANALYTICS": "1"}
 
-import pytest  # noqa: E402
-import yaml  # noqa: E402
-from warm import programs  # noqa: E402
+import pytest
+import yaml
+from warm import programs
 
-from benchmarks.copies import ROOT, copy_project  # noqa: E402
+from benchmarks.copies import ROOT, copy_project
 
 COPIED = (
     *("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots"),
@@ -212,8 +210,9 @@ def complaints(browser, page: Path, widths: Iterable[int] = (1280, 390)) -> list
         silent = f"figure {figure.get_attribute('id')} does not answer"
         found += [] if answers(figure) else [silent]
     for width in widths:
-        tab.set_viewport_size({"width": width, "height": 844})
-        tab.wait_for_timeout(100)  # for drawings to follow
+        if width != tab.viewport_size["width"]:
+            tab.set_viewport_size({"width": width, "height": 844})
+            tab.wait_for_timeout(100)  # for drawings to follow
         wide = tab.evaluate("document.documentElement.scrollWidth")
         found += [f"{wide} pixels wide in a window of {width}"] if wide > width else []
     tab.close()

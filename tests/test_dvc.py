@@ -3,13 +3,12 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import ROOT, Project
+from conftest import ROOT, Project, copy_project
 
 from repro import settings as settings_module
 from repro.experiments.results.save import headlines
@@ -24,9 +23,7 @@ IN_GIT = ("metrics.json", "tables", "figures")
 def origin(tmp_path_factory, tools) -> Project:
     """A project in which one stage has run, its data and report pushed to a folder."""
     project = Project(tmp_path_factory.mktemp("origin"), tools=tools, panels=False)
-    for name in IN_GIT:
-        source, target = ROOT / name, project.folder / name
-        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    copy_project(project.folder, IN_GIT)
     project.run("dvc", "repro", STAGE)
     project.run("dvc", "remote", "add", "--local", "--default", "published", str(project.folder.parent / "published"))
     project.commit("one stage")

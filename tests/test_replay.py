@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
 
 from repro import settings as settings_module
 from repro.errors import Refused
@@ -414,9 +413,7 @@ def test_a_large_file_takes_little_memory(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_ends_in_a_page_whose_answer_comes_first(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("REPRO_ROOT", str(ROOT))  # which a run sets, for good
+def test_the_command_ends_in_a_page_whose_answer_comes_first(tmp_path, capsys):
     csv(tmp_path)
     page = tmp_path / "page.html"
     options = ["--columns", "step=step", "--parameters", "7e9", "--generation-share", "0.5", "--out", str(page)]

@@ -30,7 +30,6 @@ def attempts(monkeypatch, tmp_path):
         Path(target).write_text('{"cells": []}')
 
     monkeypatch.setattr(papermill, "execute_notebook", execute)
-    monkeypatch.setenv("REPRO_ROOT", str(run.paths.ROOT))  # which a run sets, for good
     monkeypatch.setattr(run, "end_with", lambda owner, cleanup: None)
     monkeypatch.setattr(run.paths, "EXECUTED", tmp_path / "executed")
     monkeypatch.setattr(run, "LAST_RUN", tmp_path / "last")

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from multiprocessing import spawn
 
 import pandas as pd
 import pytest
@@ -30,7 +31,9 @@ ENDLESS = 100_000  # steps
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory):
+def policy(tmp_path_factory, tools):
+    """The folder of a tiny policy; from now on workers start from the warm process."""
+    spawn.set_executable(str(tools / "python"))
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("policy") / "model"
     model = build_qwen2(hidden=16, layers=1, heads=2, max_length=64)
@@ -90,16 +93,17 @@ def test_a_wanted_run_that_fails_ends_all_at_once(policy, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_another_process_makes_is_left_to_it_and_read(policy, tmp_path):
+def test_a_run_that_another_process_makes_is_left_to_it_and_read(policy, tmp_path, monkeypatch):
     run = new_run("grpo", policy, tmp_path, steps=3)
-    kept, seen, logs = checkpoints_of(run), [], {}
+    kept, seen, logs, refused = checkpoints_of(run), [], {}, threading.Semaphore(0)
+    monkeypatch.setattr("repro.engine.crew.sleep", lambda seconds: refused.release() or time.sleep(seconds))
     right = make_trainer(run).train(checkpoints_of(replace(run, folder=tmp_path / "other")), lambda *_: None)
     asking = threading.Thread(target=lambda: logs.update(train_runs([run], lambda line: None, seen.append)))
     with kept.held() as ours:
         assert ours
         asking.start()
-        asking.join(15)
-        assert asking.is_alive()  # it waits, and trains nothing
+        assert refused.acquire(timeout=60) and refused.acquire(timeout=60)  # it asks again, and trains nothing
+        assert asking.is_alive()
         kept.finish(right, {"cpu": "another"})
     asking.join(60)
     assert not asking.is_alive() and comparable(logs["grpo", 0]) == comparable(right)

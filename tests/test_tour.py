@@ -62,7 +62,6 @@ def test_the_picture_is_of_the_shipped_policy_and_its_numbers_agree():
 def page(tmp_path_factory, tools):
     """The page of the tour at scale `smoke`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr(sys, "executable", str(tools / "python"))  # of kernels
         patch.setenv("REPRO_ROOT", str(ROOT))  # which a run sets, for good
         patch.setattr(touring, "FOLDER", tmp_path_factory.mktemp("tour"))

@@ -27,6 +27,8 @@ from pathlib import Path
 LIBRARIES = (
     *("dvc.cli", "dvc.repo", "dvc.repo.reproduce", "dvc.commands.repro", "dvc.output", "dvc.stage.run"),
     *("papermill", "nbclient", "nbconvert", "jupyter_client.manager", "ipykernel.kernelapp", "ipykernel.ipkernel"),
+    *("ipykernel.debugger", "pygments.formatters.html", "pygments.lexers.python", "nh3", "latex2mathml.converter"),
+    *("scmrepo.git.backend", "dulwich.porcelain", "reasoning_gym", "seaborn"),
     *("IPython.core.magics", "IPython.display", "pydantic", "ruamel.yaml", "jinja2", "psutil", "cloudpickle"),
     *("altair", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "scipy.special", "sympy", "tabulate"),
     *("matplotlib.figure", "matplotlib.axes", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
@@ -112,8 +114,11 @@ def taken_over(link: socket.socket, files: list[int], call: tuple) -> list[str]:
 if __name__ == "__main__":
     del sys.path[0]  # the tests
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as a kernel sets it before the import
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # or the debugger of kernels warns
+    sys.modules["pycosat"] = type(sys)("pycosat")  # as in repro.tasks.queries
     for library in LIBRARIES:
         importlib.import_module(library)
+    sys.modules["pandas"].options.display.max_columns = 20  # as imported by a kernel, which is no terminal
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(sys.argv[1])

@@ -45,9 +45,7 @@ def _present(settings: Settings, names: Sequence[str]) -> set[str]:
         policy = policy_for(settings)
     except (SettingsError, OSError):  # it is to be made first
         return set()
-    asked = every_seed(settings, names, policy)
-    new = {run.arm for run in asked if not store.was_asked(run)}  # whose golden steps would take a minute
-    return set(names) - new - {run.arm for run in store.find([run for run in asked if run.arm not in new]).absent}
+    return set(names) - {run.arm for run in store.find(every_seed(settings, names, policy)).absent}
 
 
 def _at_paper_scale(settings: Settings, arm: str) -> str:

@@ -1,7 +1,7 @@
 """Manifests: one small file per stage that lists everything its results depend on, apart from its data.
 
 A stage of dvc.yaml depends on its manifest: the settings it reads, its notebook (without outputs) and the hash of each
-module that the notebook imports. The first stage of the pipeline writes them all, in a second, whenever anything in
+module that the notebook imports. The first stage of the pipeline writes them all, in seconds, whenever anything in
 src/, notebooks/ or params.yaml has changed; a stage whose manifest is unchanged does not run again. So an edit to
 plotting retrains nothing, no list of files is maintained by hand, and comparing two manifests shows why a stage ran.
 """

@@ -52,10 +52,10 @@ def _settled(design: Design, panel: str, say: Callable[[str], Any]) -> dict[str,
         asked = asked_of(design, list(cells(design, [panel])), say)
     except SettingsError as error:
         return {"runs": len(known), "changed": [str(error)]}
-    names = dict(zip(asked, golden.computes(list(asked.values()), say), strict=True))
     rows = known.set_index("run")[["asks", "computes"]].to_dict("index")
-    today = {cell.name: {"asks": one.asks, "computes": names[cell]} for cell, one in asked.items()}
-    if (both := rows.keys() & today.keys()) and all(rows[run] == today[run] for run in both):
+    both = {one: rows[cell.name] for cell, one in asked.items() if cell.name in rows}
+    same = both and all(row["asks"] == one.asks for one, row in both.items())
+    if same and golden.computes(list(both), say) == [row["computes"] for row in both.values()]:
         return {}  # those in git, arms that params.yaml has no longer among them; others may still be made
     found = store.find(list(asked.values()), say=say)
     if asked and not found.absent:

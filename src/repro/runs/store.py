@@ -8,7 +8,7 @@ training asked for them. A run is found by what it asks for (repro.runs.key) and
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,8 @@ class Place:
 class Found:
     """`places`: of the runs that are there, in the order asked; `absent`: the others."""
 
-    places: dict[Asked, Place] = field(default_factory=dict)
-    absent: list[Asked] = field(default_factory=list)
+    places: dict[Asked, Place]
+    absent: list[Asked]
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,17 @@ ANY = Need()
 
 
 def find(asked: Sequence[Asked], need: Need = ANY, say: Callable[[str], Any] = print) -> Found:
-    """Which of the runs are there, and where."""
-    names, found = golden.computes(asked, say), Found()
-    for one, computes in zip(asked, names, strict=True):
-        place = _committed(one, computes, need) or _made_here(one, computes, need)
-        if place is None:
-            found.absent.append(one)
-        else:
-            found.places[one] = place
-    return found
+    """Which of the runs are there, and where. Golden steps are made of those alone that may be."""
+    known = [one for one in asked if _was_asked(one)]
+    names = zip(known, golden.computes(known, say), strict=True)
+    places = {one: _committed(one, name, need) or _made_here(one, name, need) for one, name in names}
+    there = {one: place for one, place in places.items() if place}
+    return Found(there, [one for one in asked if one not in there])
 
 
-def was_asked(one: Asked) -> bool:
+def _was_asked(one: Asked) -> bool:
     """Whether there is a run of these settings, whatever its code computed."""
-    return any(asks == one.asks for asks, _ in _index()) or any(paths.HERE.glob(f"{_stem(one, '')}*"))
+    return one.asks in _index() or any(paths.HERE.glob(f"{_stem(one, '')}*"))
 
 
 def checkpoints_for(asked: Asked, computes: str) -> Checkpoints:
@@ -132,23 +129,24 @@ def _committed(asked: Asked, computes: str, need: Need) -> Place | None:
     """The run in git, of the first panel that has it."""
     if need.snapshots or need.here:
         return None
-    for row in _index().get((asked.asks, computes), ()):
-        if all(row.get(f"{ROWS}{panels.NAMES.get(name, name)}", 0) > 0 for name in need.tables):
+    for row in _index().get(asked.asks, ()):
+        has = (row.get(f"{ROWS}{panels.NAMES.get(name, name)}", 0) > 0 for name in need.tables)
+        if row["computes"] == computes and all(has):
             return Place(panel=row["panel"], run=row["run"])
     return None
 
 
 @cache
-def _index() -> dict[tuple[str, str], list[dict]]:
-    """{(asks, computes): rows of `runs`} of every panel, in the order of the design's file."""
+def _index() -> dict[str, list[dict]]:
+    """{asks: rows of `runs`} of every panel, in the order of the design's file."""
     runs = panels.load("runs", root=paths.PANELS)  # those in git, whatever a page shows in their place
     if "asks" not in runs:
         return {}
-    known: dict[tuple[str, str], list[dict]] = {}
+    known: dict[str, list[dict]] = {}
     order = {panel: place for place, panel in enumerate(panels.in_order())}
     rows = sorted(runs.fillna(0).to_dict("records"), key=lambda row: order.get(row["panel"], len(order)))
     for row in rows:
-        known.setdefault((row["asks"], row["computes"]), []).append(row)
+        known.setdefault(row["asks"], []).append(row)
     return known
 
 
