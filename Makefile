@@ -121,7 +121,7 @@ clean: ## remove scratch and caches; keeps .venv, runs, results and reports
 # pip installs torch, because pip's configuration selects its build (environments/README.md), and uv the rest, in
 # seconds. If only pip can reach the package registry, pip installs everything.
 .venv/.ready: environments/cpu.txt environments/jupyter_server_config.py environments/ipython_kernel_config.py pyproject.toml | .venv/bin/python
-	.venv/bin/python -m pip install --constraint environments/cpu.txt torch uv
+	.venv/bin/python -m pip install --no-compile --constraint environments/cpu.txt torch uv
 	$(call install,--requirement environments/cpu.txt)
 	$(call install,--editable .)
 	@git status >/dev/null 2>&1; git config filter.nbstripout.clean '$(STRIPPED)' && git config filter.nbstripout.extrakeys '$(OF_A_KERNEL)' || true
@@ -139,4 +139,4 @@ OF_A_KERNEL = $(addprefix metadata.language_info.,codemirror_mode file_extension
 	$(call install,--requirement $<)
 	@touch $@
 
-install = uv pip install --python .venv --compile-bytecode --no-deps $(1) || .venv/bin/python -m pip install --no-deps $(1)
+install = uv pip install --python .venv --no-deps $(1) || .venv/bin/python -m pip install --no-deps $(1)
