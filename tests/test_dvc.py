@@ -16,14 +16,13 @@ from repro.stats.efficiency import summarise
 
 STAGE = "theory@subset"
 TRIALS = "scales.smoke.theory.subset.n_trials"
-IN_GIT = ("metrics.json", "tables", "figures")
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory, tools) -> Project:
     """A project in which one stage has run, its data and report pushed to a folder."""
     project = Project(tmp_path_factory.mktemp("origin"), tools=tools, panels=False)
-    copy_project(project.folder, IN_GIT)
+    copy_project(project.folder, ("metrics.json", "tables", "figures"))
     project.run("dvc", "repro", STAGE)
     project.run("dvc", "remote", "add", "--local", "--default", "published", str(project.folder.parent / "published"))
     project.commit("one stage")
