@@ -119,7 +119,7 @@ def test_a_stage_depends_on_exactly_the_modules_that_it_imports(name):
     entry = stage(*name.split()[:1], SETTINGS, *name.split()[1:])
     imports = [
         ast.unparse(node)
-        for node in ast.walk(ast.parse(notebook_code(entry.notebook)))
+        for node in ast.walk(ast.parse("\n".join(notebook_code(entry.notebook))))
         if isinstance(node, (ast.Import, ast.ImportFrom))
     ]
     if "code" in entry.meta:  # the notebook only starts a job: what counts is what the job runs
@@ -265,7 +265,7 @@ def test_a_page_declares_the_panels_that_it_names():
     panels = {name for name in read_mapping(DESIGN)["panels"] if "-" in name} - {"token-mean"}  # an average too
     for kind, entry in STAGES.items():
         if notebook := entry.get("meta", {}).get("notebook"):
-            quoted = set(re.findall(r'"([\w-]+)"', notebook_code(ROOT / "notebooks" / notebook)))
+            quoted = set(re.findall(r'"([\w-]+)"', "\n".join(notebook_code(ROOT / "notebooks" / notebook))))
             assert quoted & panels <= set(entry["meta"].get("runs", [])), kind
 
 

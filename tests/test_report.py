@@ -339,13 +339,8 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
         code("s", shown({"text/markdown": "Ratio **0.71**. More."}), tags=["summary"]),
     )
     folder = tmp_path / "reports"
-    render(
-        notebook,
-        folder / "results.html",
-        "Results",
-        {"date": "2026-01-01", "commit": "fff", "dirty": False},
-        group="results",
-    )
+    made, where = {"date": "2026-01-01", "commit": "fff", "dirty": False}, {"bed": "slips", "price": "GRPO's bill"}
+    render(notebook, folder / "results.html", "Results", made, group="results", where=where)
     (folder / "grpo.html").write_bytes(report.read_bytes())
     declared = [("grpo.html", "arms", "Objectives"), ("results.html", "results", ""), ("absent.html", "results", "")]
     path = write_index(folder, [Entry(*of, "Why?", "dvc repro absent") for of in declared])
@@ -363,7 +358,7 @@ def test_index_lists_reports_by_group(report, tmp_path, capsys, monkeypatch):
         ("results", "results.html", "Results"),
         ("arms", "grpo.html", "Arm: <grpo>"),
     ]
-    assert items[0].p.get_text() == "Ratio 0.71."
+    assert [p.get_text() for p in items[0].find_all("p")] == ["Ratio 0.71.", "bed slips · price GRPO's bill"]
     assert items[1].math["alttext"] == r"|A_i|/\sqrt{c_i}" and items[1].p.get_text().endswith("as in eq. 8.")
     assert [item.small and item.small.get_text() for item in items] == ["fff", None]  # as the footer says of most
     assert "0123456789ab (dirty)" in BeautifulSoup(path.read_text(), "html.parser").footer.get_text()

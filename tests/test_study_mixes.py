@@ -24,7 +24,7 @@ def test_an_arm_of_each_mix_is_trained_on_its_queries():
 
 
 def test_the_prediction_is_equation_8_of_the_two_ways_to_draw():
-    code = ast.parse(notebook_code(ROOT / "notebooks/studies/mixes.ipynb"))
+    code = ast.parse("\n".join(notebook_code(ROOT / "notebooks/studies/mixes.ipynb")))
     (function,) = (node for node in code.body if getattr(node, "name", "") == "predicted")
     cell = {"np": np, "pd": pd}
     exec(ast.unparse(function), cell)

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+sys.modules.setdefault("rfc3987_syntax", None)  # as in repro.pipeline.run; tests, too, import this file first
 LIBRARIES = (
     *("dvc.cli", "dvc.repo", "dvc.repo.reproduce", "dvc.commands.repro", "dvc.output", "dvc.stage.run"),
     *("papermill", "nbclient", "nbconvert", "jupyter_client.manager", "ipykernel.kernelapp", "ipykernel.ipkernel"),

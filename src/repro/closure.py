@@ -41,9 +41,10 @@ def imported_modules(code: str) -> frozenset[str]:
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a syntax tree, except those under `if TYPE_CHECKING`, which never run."""
+    """The statements of a syntax tree, except those under `if TYPE_CHECKING`, which never run."""
     for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
+        typed = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        if not typed and not isinstance(node, ast.expr):
             yield node
             yield from _executed(node)
 
@@ -81,18 +82,13 @@ def _cells(notebook: Path) -> list[dict[str, Any]]:
 def notebook_modules(notebook: Path) -> set[str]:
     """The modules of `repro` that a notebook's cells import."""
     modules: set[str] = set()
-    for number, code in enumerate(_code(notebook), 1):
+    for number, code in enumerate(notebook_code(notebook), 1):
         with _naming(f"{notebook}, code cell {number}"):
             modules |= imported_modules(code)
     return modules
 
 
-def notebook_code(notebook: Path) -> str:
-    """The code cells of a notebook as one text, without IPython magics."""
-    return "\n".join(_code(notebook))
-
-
-def _code(notebook: Path) -> list[str]:
+def notebook_code(notebook: Path) -> list[str]:
     """The code of each code cell, without IPython magics."""
     cells = ["".join(cell["source"]).splitlines() for cell in _cells(notebook) if cell["cell_type"] == "code"]
     return ["\n".join(line for line in lines if not line.lstrip().startswith(("%", "!"))) for lines in cells]

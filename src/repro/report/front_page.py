@@ -78,11 +78,8 @@ def front_picture(settings: Settings) -> "Figure":
 def main() -> None:
     """Rewrite the pages in place, and draw the picture."""
     settings = load()
-    scale = settings.scale
-    if scale != "cpu":
-        raise SystemExit(
-            f"make readme: params.yaml is at scale {scale}; the pages show scale cpu, so set it back first"
-        )
+    if (scale := settings.scale) != "cpu":
+        raise SystemExit(f"make readme: params.yaml is at scale {scale}; the pages show cpu, so set it back first")
     origin = git(ROOT, "config", "remote.origin.url") or ""
     for path in pages():
         text = path.read_text()

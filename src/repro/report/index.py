@@ -77,10 +77,11 @@ def write_index(reports_dir: Path = REPORTS, listed: Iterable[Entry] | None = No
         {
             "name": group,
             "title": GROUPS.get(group, group.capitalize()),
-            "asked": _same_question(groups[group]),
-            "sections": [(title, list(part)) for title, part in groupby(groups[group], lambda r: r["section"])],
+            "asked": _same_question(rows),
+            "where": same.pop() if len(same := {row.get("where", "") for row in rows}) == 1 < len(rows) else "",
+            "sections": [(title, list(part)) for title, part in groupby(rows, lambda r: r["section"])],
         }
-        for group in group_order(groups)
+        for group, rows in ((name, groups[name]) for name in group_order(groups))
     ]
     state, _ = Counter((head["commit"], head["dirty"]) for head in made).most_common(1)[0]
     start = [found[name] for name in START if name in found]
@@ -101,7 +102,8 @@ def _same_question(reports: list[dict]) -> str:
 
 def read_head(report: Path) -> dict[str, Any]:
     """A report's metadata: file, title, description, group, date, commit, dirty, part-of (the file that it is a part
-    of) and parts (files, with spaces between them), each "" where there is none; answers: whether a figure does."""
+    of), parts (files, with spaces between them) and where (bed, measure and price), each "" where there is none;
+    answers: whether a figure does."""
     from bs4 import BeautifulSoup
 
     text = report.read_text(encoding="utf-8", errors="replace").partition("</head>")[0]
@@ -113,6 +115,6 @@ def read_head(report: Path) -> dict[str, Any]:
         "title": head.title.get_text(strip=True) if head.title else report.stem,
         "description": meta.get("description", ""),
         "group": meta.get("repro-group") or "other",
-        **{name: meta.get(f"repro-{name}", "") for name in ("date", "commit", "dirty", "part-of", "parts")},
+        **{name: meta.get(f"repro-{name}", "") for name in ("date", "commit", "dirty", "part-of", "parts", "where")},
         "answers": DATA in text,
     }
