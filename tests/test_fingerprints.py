@@ -87,10 +87,10 @@ def test_an_edit_of_a_method_makes_the_golden_steps_of_its_arms_again_and_one_of
 
 def test_readmes_tables_and_the_index_make_no_report_stale(copied):
     before = manifests()
-    for name in ("front_page.py", "picture.py", "index.py"):
+    for name in ("front_page.py", "picture.py", "index.py", "template/index.html.j2", "template/index.js"):
         edit(copied / "src/repro/report" / name)
     assert stale(before) == set()
-    edit(copied / "src/repro/report/safe.py")
+    edit(copied / "src/repro/report/template/report.html.j2")
     assert {"theory-sgd", "report-grpo", "results"} <= stale(before)
 
 

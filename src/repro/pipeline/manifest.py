@@ -60,8 +60,8 @@ def _of_design(runs: Sequence[str]) -> str:
 def _page() -> list[Path]:
     """What makes a page of an executed notebook; README's tables and pictures and the index are of no report."""
     folder = paths.SOURCE / "report"
-    code = closure(["repro.report.html", "repro.report.provenance"])
-    return [path for path in code if path.parent == folder] + [folder / "template"]
+    made = {*closure(["repro.report.html", "repro.report.provenance"]), *_files(folder / "template")}
+    return [path for path in made if folder in path.parents and not path.name.startswith("index.")]
 
 
 def _asked(stage: Stage, settings: Settings) -> dict[str, str]:
