@@ -59,11 +59,11 @@ def edit(path, line="EDITED = 1\n"):
 def test_what_is_no_code_of_a_run_makes_no_golden_steps_again_and_retrains_nothing(copied):
     before, codes = manifests(), code()
     root = copied / "src" / "repro"
-    for folder in "pipeline report plots stats experiments evaluation theory settings runs".split():
+    for folder in ["pipeline", "report", "plots", "stats", "experiments", "evaluation", "theory", "settings", "runs"]:
         for path in sorted((root / folder).rglob("*.py")):
             edit(path)
     at_top = ("training.py", "arms.py", "notebook.py", "errors.py", "stops.py", "__init__.py")
-    for name in (*at_top, *(f"engine/{part}.py" for part in "runs crew workers checkpoint progress".split())):
+    for name in (*at_top, *(f"engine/{part}.py" for part in ["runs", "crew", "workers", "checkpoint", "progress"])):
         edit(root / name)
     for path in sorted((copied / "notebooks").rglob("*.ipynb")):
         edit(path)
